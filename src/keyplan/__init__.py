@@ -1,0 +1,1 @@
+"""Layout and store for any ordered key-value engine."""

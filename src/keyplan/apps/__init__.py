@@ -1,0 +1,1 @@
+"""The documented systems, each on keyplan's public names only."""

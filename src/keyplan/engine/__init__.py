@@ -1,0 +1,1 @@
+"""Bytes in order: the contract, and the engines that keep it."""

@@ -1,0 +1,356 @@
+"""The engine contract: bytes in order, and nothing about their meaning.
+
+An engine is judged by `keyplan.testing.engine_suite`; its capabilities and limits stand in its `profile`, and nowhere else.
+Everything here is plain data or an abstract method: at most eight methods in an engine.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol, Self
+
+from keyplan.engine.profile import Profile
+
+__all__ = [
+    "ALL_KEYS",
+    "NO_LEASE",
+    "Commit",
+    "Delete",
+    "DeleteRange",
+    "Engine",
+    "Entry",
+    "Event",
+    "EventKind",
+    "FailedGuard",
+    "Guard",
+    "KeyAbsent",
+    "KeyRange",
+    "KeyUnchanged",
+    "Lease",
+    "Mutation",
+    "Put",
+    "RangeEmpty",
+    "RangeUnchanged",
+    "Snapshot",
+    "Watch",
+]
+
+NO_LEASE: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys k with start <= k < end, as unsigned bytes. `end` None: no upper end."""
+
+    start: bytes
+    end: bytes | None
+
+    @classmethod
+    def of_prefix(cls, prefix: bytes) -> Self:
+        """Every key that begins with `prefix`: up to the prefix's successor, never `prefix + ff`.
+
+        The successor drops trailing ff bytes and adds one to the last byte left; a prefix of ff bytes alone has no end.
+        """
+        stem = prefix.rstrip(b"\xff")
+        return cls(prefix, stem[:-1] + bytes([stem[-1] + 1]) if stem else None)
+
+    @classmethod
+    def of_key(cls, key: bytes) -> Self:
+        """Exactly one key."""
+        return cls(key, key + b"\x00")
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.start <= key and (self.end is None or key < self.end)
+
+    @property
+    def is_empty(self) -> bool:
+        """True when no key can be in the range."""
+        return self.end is not None and self.start >= self.end
+
+
+ALL_KEYS: Final = KeyRange(b"", None)
+
+
+class Entry(NamedTuple):
+    """A key with its value and its history. `version` counts the writes since creation, from 1.
+
+    `create_revision` and `mod_revision` are the store's revision at the first and the latest write. `lease` is NO_LEASE when
+    the entry hangs on none. Under a keys-only scan `value` is empty. An engine without the REVISIONS capability gives 0 for
+    create revision and version, and as `mod_revision` a fingerprint of the value: equal while the value is, but not ordered.
+    """
+
+    key: bytes
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int
+    lease: int
+
+
+# ---- a commit is a value: what must be true, and what to write --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAbsent:
+    """Nothing is stored at `key`."""
+
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUnchanged:
+    """The entry at `key` exists and its `mod_revision` is `revision`."""
+
+    key: bytes
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeEmpty:
+    """No key is stored in `range`."""
+
+    range: KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class RangeUnchanged:
+    """The keys in `range` are exactly `keys`, and none was written after `revision`: no insert, update or delete since.
+
+    `keys` are those that were read, in order; an engine that can only compare single keys needs them.
+    """
+
+    range: KeyRange
+    revision: int
+    keys: tuple[bytes, ...]
+
+
+Guard = KeyAbsent | KeyUnchanged | RangeEmpty | RangeUnchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write `value` at `key`, hanging on `lease`. Writing without a lease takes the entry off the lease it was on."""
+
+    key: bytes
+    value: bytes
+    lease: int = NO_LEASE
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove `key`. Removing what is not there is no change, and no error."""
+
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRange:
+    """Remove every key in `range`."""
+
+    range: KeyRange
+
+
+Mutation = Put | Delete | DeleteRange
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All guards hold and all mutations are applied, at one revision; or nothing happens.
+
+    No key may be written twice: not by two puts or deletes, and not by a put or delete inside a deleted range.
+    """
+
+    guards: tuple[Guard, ...] = ()
+    mutations: tuple[Mutation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailedGuard:
+    """A guard that did not hold. `actual_revision` is the mod revision found at its key (0: absent).
+
+    For a range guard, `key` is one key that broke it, where the engine knows one, and `actual_revision` belongs to it.
+    """
+
+    guard: Guard
+    key: bytes | None
+    actual_revision: int
+
+
+# ---- watching ---------------------------------------------------------------------------------------------------------
+
+
+class EventKind(Enum):
+    """What happened to a key."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of one key.
+
+    `entry` is what the key holds after the change (None when deleted); `previous` what it held before (None when created).
+    """
+
+    kind: EventKind
+    key: bytes
+    revision: int
+    entry: Entry | None
+    previous: Entry | None
+
+
+class Watch(Protocol):
+    """Changes as they are committed: by revision, then by key; each once; none left out."""
+
+    def poll(self, timeout_seconds: float) -> Sequence[Event]:
+        """Wait at most `timeout_seconds` for changes and return them; empty when there were none in time.
+
+        All events of one revision come in the same batch. Raises HistoryCompactedError when the watch fell behind the kept
+        history, EngineUnavailableError when the engine was closed.
+        """
+
+    @property
+    def revision(self) -> int:
+        """Everything up to and including this revision was delivered: resume with `after=revision`."""
+
+    def close(self) -> None:
+        """End the watch. Closing twice is harmless."""
+
+
+# ---- leases -----------------------------------------------------------------------------------------------------------
+
+
+class Lease(Protocol):
+    """Entries put with a lease are deleted, in one revision, when it expires or is revoked."""
+
+    @property
+    def id(self) -> int:
+        """The id that `Put.lease` takes; never NO_LEASE."""
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long the lease lives after a keep-alive."""
+
+    def keep_alive(self) -> float:
+        """Start the lease's time again; return the seconds it now has. Raises LeaseNotFoundError when it is gone."""
+
+    def revoke(self) -> None:
+        """End the lease and delete its entries, now. Revoking a lease that is gone is harmless."""
+
+
+# ---- engine -----------------------------------------------------------------------------------------------------------
+
+
+class Snapshot(ABC):
+    """Reads of one state of the store: every commit up to `revision`, none after it. Close it soon: it holds resources.
+
+    Not for use by two threads at once.
+    """
+
+    @property
+    @abstractmethod
+    def revision(self) -> int:
+        """The revision that is read; 0 for an engine without the REVISIONS capability."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry at `key`, or None."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Return the entry or None for each key, in the order asked."""
+        return [self.get(key) for key in keys]
+
+    @abstractmethod
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        """Yield the entries in `key_range`, in key order or reversed, at most `limit` of them.
+
+        Reads as it goes: memory does not grow with the range. The iterator must not be used after the snapshot is closed.
+        """
+
+    @abstractmethod
+    def count(self, key_range: KeyRange) -> int:
+        """Return the number of entries in `key_range`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the snapshot. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Engine(ABC):
+    """An ordered map of byte keys with atomic guarded commits. Safe for use by several threads.
+
+    Whatever exceeds the limits in `profile` is refused with EngineLimitError before anything is written. Calls that need a
+    capability which `profile` does not claim raise UnsupportedByEngineError. After `close`, everything but `close` raises
+    EngineUnavailableError.
+    """
+
+    @property
+    @abstractmethod
+    def profile(self) -> Profile:
+        """What this engine can do, and its limits."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Return a consistent view of the latest committed state, including every commit acknowledged before the call."""
+
+    @abstractmethod
+    def commit(self, commit: Commit) -> int:
+        """Apply `commit` whole or not at all, and return the store's revision after it.
+
+        The revision grows by one when a key was written or removed, and stays when nothing changed. When this returns, the
+        commit is as durable as the profile claims. Raises CommitConflictError with the failed guards (nothing was written),
+        EngineLimitError (nothing was written), LeaseNotFoundError for a put on a dead lease (nothing was written), or
+        CommitOutcomeUnknownError.
+        """
+
+    @abstractmethod
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        """Watch the changes in `key_range` with a revision greater than `after`, from history where needed.
+
+        Raises HistoryCompactedError when that history is gone.
+        """
+
+    @abstractmethod
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        """Grant a lease; or, with `resume`, take up a living lease by its id (its time is not restarted).
+
+        The lease lives on if its holder dies, and expires all the same. Raises LeaseNotFoundError when `resume` is gone.
+        """
+
+    @abstractmethod
+    def compact(self, revision: int) -> None:
+        """Forget the history up to and including `revision`. What is stored now is not touched."""
+
+    @abstractmethod
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        """Write sorted, distinct key-value pairs into a range that holds none yet, fast; return how many.
+
+        For filling a store: unlike a commit it may be left half done when it fails (whole batches, in order, each atomic).
+        Raises InvalidInputError when keys are not in ascending order, CommitConflictError when a key exists.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,271 @@
+"""Every error keyplan raises, grouped by who can do something about it.
+
+    KeyplanError                        code, summary (a constant sentence), facts, is_retryable
+    ├── LayoutError                     the declaration is wrong: fix the code
+    │   ├── TemplateError                 a key template cannot be read
+    │   ├── LintError                     a layout has findings without a waiver, or stale waivers
+    │   └── UnknownNameError              no such table, index, field or codec
+    ├── RecordError                     this value does not fit: fix the input
+    │   ├── InvalidKeyError               a key part is out of range, of the wrong type, or forbidden
+    │   ├── InvalidRecordError            a record misses a field, or has one of the wrong type
+    │   ├── InvalidPageTokenError         a page token is not ours, or leaves its list
+    │   └── InvalidInputError             a file or an argument cannot be read
+    ├── NotFoundError                   no record at this key
+    ├── ConflictError                   the world is not as assumed: decide
+    │   ├── AlreadyExistsError            a record is there already
+    │   ├── UniqueViolationError          another record holds this unique entry
+    │   ├── StaleRecordError              the record is not at the expected revision
+    │   └── CommitConflictError           a guard failed                                   retryable
+    ├── EngineError                     the engine could not
+    │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
+    │   ├── CommitOutcomeUnknownError     it may have been applied: look before writing again
+    │   ├── HistoryCompactedError         a watch must start again from a list
+    │   ├── LeaseNotFoundError            the lease expired or never was
+    │   ├── EngineLimitError              larger than the engine's profile allows
+    │   ├── UnsupportedByEngineError      a capability that the engine does not claim
+    │   └── EngineOpenError               the file, folder or address cannot be opened
+    └── CorruptionError                 stored bytes break an invariant: run `keyplan check`
+
+A summary never varies, so that errors can be counted and searched; what varies is in `facts`, which are printed after
+it. Facts hold names, keys, revisions and limits, never a record's value: a value may be secret.
+"""
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "CommitConflictError",
+    "CommitOutcomeUnknownError",
+    "ConflictError",
+    "CorruptionError",
+    "EngineError",
+    "EngineLimitError",
+    "EngineOpenError",
+    "EngineUnavailableError",
+    "HistoryCompactedError",
+    "InvalidInputError",
+    "InvalidKeyError",
+    "InvalidPageTokenError",
+    "InvalidRecordError",
+    "KeyplanError",
+    "LayoutError",
+    "LeaseNotFoundError",
+    "LintError",
+    "NotFoundError",
+    "RecordError",
+    "StaleRecordError",
+    "TemplateError",
+    "UniqueViolationError",
+    "UnknownNameError",
+    "UnsupportedByEngineError",
+]
+
+
+class KeyplanError(Exception):
+    """The root of every error that keyplan raises on purpose.
+
+    `code` is stable and has a paragraph in docs/reference/errors.md. `facts` are the named details of this one case; each is
+    also an attribute, so that a caller writes `error.expected_revision` rather than parsing text.
+    """
+
+    code: ClassVar[str] = "keyplan"
+    summary: ClassVar[str] = "keyplan could not do what was asked"
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(self, **facts: object) -> None:
+        super().__init__()
+        self.facts: dict[str, object] = facts
+
+    def __getattr__(self, name: str) -> object:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(f"{type(self).__name__} has no fact {name!r}")
+
+    def __str__(self) -> str:
+        if not self.facts:
+            return self.summary
+        return f"{self.summary}: " + ", ".join(f"{name}={_shown(fact)}" for name, fact in self.facts.items())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Why: errors cross process boundaries in worker pools; keyword arguments do not survive the default pickling.
+        return (_rebuild, (type(self), self.facts))
+
+
+def _rebuild(kind: type[KeyplanError], facts: dict[str, object]) -> KeyplanError:
+    return kind(**facts)
+
+
+def _shown(fact: object) -> str:
+    """Sentences as they are; names, keys and numbers as Python writes them."""
+    return fact if isinstance(fact, str) and " " in fact else repr(fact)
+
+
+class LayoutError(KeyplanError):
+    """The declaration of a layout is wrong. Facts: `layout`, `table`, and what is wrong with them."""
+
+    code = "layout"
+    summary = "the layout is declared wrongly"
+
+
+class TemplateError(LayoutError):
+    """A key template cannot be read. Facts: `template`, `position`, `problem`."""
+
+    code = "template"
+    summary = "the key template cannot be read"
+
+
+class LintError(LayoutError):
+    """A layout has findings that no waiver names, or waivers that match nothing. Facts: `layout`, `findings`."""
+
+    code = "lint"
+    summary = "the layout has findings that are not waived"
+
+
+class UnknownNameError(LayoutError):
+    """No such table, index, field, codec or layout. Facts: `kind`, `name`, `known`."""
+
+    code = "unknown-name"
+    summary = "there is nothing of that name"
+
+
+class RecordError(KeyplanError):
+    """A value given by the caller does not fit the layout."""
+
+    code = "record"
+    summary = "the value does not fit the layout"
+
+
+class InvalidKeyError(RecordError):
+    """A part of a key is of the wrong type, out of range or spelled with forbidden bytes. Facts: `problem`, `value`, ..."""
+
+    code = "invalid-key"
+    summary = "the key is not valid"
+
+
+class InvalidRecordError(RecordError):
+    """A record lacks a field or has one of the wrong type. Facts: `table`, `problem`."""
+
+    code = "invalid-record"
+    summary = "the record is not valid"
+
+
+class InvalidPageTokenError(RecordError):
+    """A page token was not made by this list, by this layout, or points outside the list. Facts: `problem`."""
+
+    code = "invalid-page-token"
+    summary = "the page token is not valid"
+
+
+class InvalidInputError(RecordError):
+    """A file or an argument cannot be read as what it should be. Facts: `source`, `problem`."""
+
+    code = "invalid-input"
+    summary = "the input is not valid"
+
+
+class NotFoundError(KeyplanError):
+    """There is no record at the key. Facts: `table`, `key`."""
+
+    code = "not-found"
+    summary = "there is no such record"
+
+
+class ConflictError(KeyplanError):
+    """The store is not in the state that the caller assumed. Nothing was written."""
+
+    code = "conflict"
+    summary = "the store is not as assumed"
+
+
+class AlreadyExistsError(ConflictError):
+    """Insert found a record at its key. Facts: `table`, `key`, `revision` of the record that is there."""
+
+    code = "already-exists"
+    summary = "the record exists already"
+
+
+class UniqueViolationError(ConflictError):
+    """Another record holds an entry of a unique index. Facts: `index`, `key` of the index, `holder`: the other primary key."""
+
+    code = "unique-violation"
+    summary = "another record holds this unique entry"
+
+
+class StaleRecordError(ConflictError):
+    """The record is not at the expected revision. Facts: `table`, `key`, `expected_revision`, `actual_revision` (0: absent)."""
+
+    code = "stale-record"
+    summary = "the record is not at the expected revision"
+
+
+class CommitConflictError(ConflictError):
+    """At least one guard of a commit did not hold. Facts: `failed`, a tuple of engine.FailedGuard. Nothing was written."""
+
+    code = "commit-conflict"
+    summary = "a guard of the commit did not hold"
+    is_retryable = True
+
+
+class EngineError(KeyplanError):
+    """The engine could not do what its contract promises."""
+
+    code = "engine"
+    summary = "the engine failed"
+
+
+class EngineUnavailableError(EngineError):
+    """The engine cannot be reached, or was closed. Nothing was written. Facts: `engine`, `problem`."""
+
+    code = "engine-unavailable"
+    summary = "the engine cannot be reached"
+    is_retryable = True
+
+
+class CommitOutcomeUnknownError(EngineError):
+    """The answer to a commit was lost: it may have been applied. Facts: `engine`, `mutations`. Never retried blindly."""
+
+    code = "commit-outcome-unknown"
+    summary = "the commit may or may not have been applied"
+
+
+class HistoryCompactedError(EngineError):
+    """The history asked for is gone. Facts: `revision` asked for, `compacted_revision`. List again and watch from there."""
+
+    code = "history-compacted"
+    summary = "the history before this revision was compacted"
+
+
+class LeaseNotFoundError(EngineError):
+    """The lease expired, was revoked, or never was. Facts: `lease`."""
+
+    code = "lease-not-found"
+    summary = "there is no such lease"
+
+
+class EngineLimitError(EngineError):
+    """Larger than the engine takes; raised before anything is written. Facts: `limit` (its name), `allowed`, `actual`."""
+
+    code = "engine-limit"
+    summary = "the engine's limit is exceeded"
+
+
+class UnsupportedByEngineError(EngineError):
+    """The engine's profile does not claim this capability. Facts: `engine`, `capability`."""
+
+    code = "unsupported"
+    summary = "the engine does not support this"
+
+
+class EngineOpenError(EngineError):
+    """The file, folder or address cannot be opened. Facts: `url` (without secrets), `problem`."""
+
+    code = "engine-open"
+    summary = "the store cannot be opened"
+
+
+class CorruptionError(KeyplanError):
+    """Stored bytes break an invariant. Facts: `raw_key` in hex, `problem`; never the value."""
+
+    code = "corruption"
+    summary = "stored bytes are damaged"

@@ -1,0 +1,36 @@
+"""Every size, count and time bound that is keyplan's own: the unit in the name, the reason beside it.
+
+An engine's limits stand in its profile instead.
+"""
+
+from typing import Final
+
+__all__ = [
+    "COMMIT_RETRIES_MAX",
+    "PAGE_RECORDS_DEFAULT",
+    "PAGE_RECORDS_MAX",
+    "RETRY_SECONDS_FIRST",
+    "RETRY_SECONDS_MAX",
+    "TEXT_ELEMENT_BYTES_MAX",
+]
+
+TEXT_ELEMENT_BYTES_MAX: Final = 255
+"""A name in a key. Why: two names and their literals still fit LMDB's 511-byte keys, and file systems use the same bound."""
+
+PAGE_RECORDS_DEFAULT: Final = 500
+"""Why: the page size that Kubernetes settled on; 500 records of 2 KiB are one MiB."""
+
+PAGE_RECORDS_MAX: Final = 10_000
+"""Why: a page is held in memory whole; 10,000 records of 64 KiB, the most one would put there, are 640 MiB."""
+
+COMMIT_RETRIES_MAX: Final = 24
+"""Why: with the delays below, a transaction gives up after about 10 seconds of losing every race."""
+
+RETRY_SECONDS_FIRST: Final = 0.001
+"""Why: a durable commit takes 0.2 to 5 ms; waiting less than one commit only loses again."""
+
+RETRY_SECONDS_MAX: Final = 1.0
+"""Why: beyond a second, the caller should know that the record is contended."""
+
+assert RETRY_SECONDS_FIRST < RETRY_SECONDS_MAX
+assert PAGE_RECORDS_DEFAULT <= PAGE_RECORDS_MAX

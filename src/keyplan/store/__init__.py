@@ -1,0 +1,1 @@
+"""A layout on an engine: typed records, indexes, transactions."""

@@ -1,0 +1,1 @@
+"""Shipped test kit: imported by tests only."""
