@@ -1,0 +1,243 @@
+"""What can be asked of a layout that is bound to something: the typed operations on tables, indexes and counters.
+
+Only interfaces stand here. A store, a snapshot and a transaction implement them (keyplan.store); a layout instance is bound
+to one of these through `Binding`. So `CloudChamber(store).racks` has its full type although this package knows no engine.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
+
+__all__ = ["Binding", "CounterView", "IndexView", "Page", "TableView", "UniqueView", "Versioned"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+Q = TypeVar("Q")
+R = TypeVar("R")
+
+
+class Versioned(NamedTuple, Generic[K, V]):
+    """A record with its history. Revisions are the store's; `version` counts the writes since creation, from 1.
+
+    `lease` is 0 when the record hangs on none.
+    """
+
+    key: K
+    record: V
+    create_revision: int
+    revision: int
+    version: int
+    lease: int
+
+
+class Page(NamedTuple, Generic[K, V]):
+    """A part of a list, and the token that continues it; `next_token` is empty on the last page.
+
+    `revision` is that of the snapshot that the page was read from.
+    """
+
+    records: list[tuple[K, V]]
+    next_token: str
+    revision: int
+
+
+class TableView(Protocol[K, V]):
+    """A table of records bound to a store, a snapshot or a transaction.
+
+    Bound to a store, each read sees the latest commit and each write is one commit, record and index entries together. Bound
+    to a transaction, reads see the transaction's own writes and writes are collected until it commits. Bound to a snapshot,
+    reads see one state and writes raise UnsupportedByEngineError.
+
+    Every write returns the store's revision after its commit, or 0 inside a transaction, where it is not known yet.
+
+    All keys are checked before anything is read or written: InvalidKeyError.
+    """
+
+    def get(self, key: K) -> V | None:
+        """Return the record at `key`, or None. Raises CorruptionError when stored bytes do not decode."""
+
+    def require(self, key: K) -> V:
+        """Return the record at `key`. Raises NotFoundError."""
+
+    def exists(self, key: K) -> bool:
+        """Tell whether there is a record at `key`. Does not decode it."""
+
+    def versioned(self, key: K) -> Versioned[K, V] | None:
+        """Return the record at `key` with its revisions, version and lease, or None."""
+
+    def get_many(self, keys: Iterable[K]) -> list[V | None]:
+        """Return the record or None for each key, in the order asked, all as of one revision."""
+
+    def require_many(self, keys: Iterable[K]) -> list[V]:
+        """Return the record at each key, in the order asked, all as of one revision. Raises NotFoundError for the first absent."""
+
+    def insert(self, key: K, record: V, *, lease: int = 0) -> int:
+        """Add a record. Raises AlreadyExistsError when there is one at `key`, UniqueViolationError when an entry is taken."""
+
+    def put(self, key: K, record: V, *, expected_revision: int | None = None, lease: int = 0) -> int:
+        """Write a record whether or not there is one.
+
+        With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError.
+        """
+
+    def update(self, key: K, record: V, *, expected_revision: int | None = None) -> int:
+        """Replace the record at `key`, on the lease that it hangs on. Raises NotFoundError, StaleRecordError, UniqueViolationError."""
+
+    def modify(self, key: K, change: Callable[[V], V]) -> int:
+        """Replace the record at `key` with `change(record)`, retried when another writer comes between. Raises NotFoundError.
+
+        `change` may be called more than once and must not write.
+        """
+
+    def delete(self, key: K, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
+        """Remove the record at `key` and its index entries.
+
+        Absent: nothing happens, unless `missing_ok` is False (NotFoundError) or a revision is expected (StaleRecordError).
+        """
+
+    def rename(self, key: K, new_key: K) -> int:
+        """Move the record to another key, with its index entries and lease. Raises NotFoundError, AlreadyExistsError."""
+
+    def list(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[tuple[K, V]]:
+        """Yield the records whose first key fields equal `prefix`, in key order: exactly these, none of a neighbour.
+
+        The field after the prefix can be narrowed: `starts_with` keeps the values that begin with it (a deliberate partial
+        match), `at_least` and `below` bound it from both sides (only where the codec keeps order). `limit` bounds the number.
+
+        Bound to a store, the list is one state of it, read as it goes: a long list holds a snapshot until it is exhausted or
+        closed; use `page` across long pauses.
+        """
+
+    def keys(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[K]:
+        """Yield what `list` would, without reading the records."""
+
+    def entries(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[K, V]]:
+        """Yield what `list` would, with revisions, version and lease."""
+
+    def count(
+        self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
+    ) -> int:
+        """Return how many records `list` would yield."""
+
+    def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
+        """Return at most `limit` records of the list and the token for the next page.
+
+        Each page is read from the latest state, in key order: a record that stands unchanged through all pages is seen once.
+        The token holds the layout's fingerprint and the place in the list; one of another list or layout raises
+        InvalidPageTokenError.
+        """
+
+
+class UniqueView(Protocol[Q, K, V]):
+    """A unique index bound to a store, a snapshot or a transaction: at most one record for each index key."""
+
+    def one(self, key: Q) -> V | None:
+        """Return the record that the index holds at `key`, or None. Index entry and record are read from one state."""
+
+    def require(self, key: Q) -> V:
+        """Return the record that the index holds at `key`. Raises NotFoundError."""
+
+    def key_of(self, key: Q) -> K | None:
+        """Return the primary key that the index holds at `key`, or None. Does not read the record."""
+
+    def list(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
+
+    def keys(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[K]:
+        """Yield the primary keys that `list` would, without reading the records."""
+
+    def count(self, *prefix: object, starts_with: object = None) -> int:
+        """Return the number of index entries."""
+
+
+class IndexView(Protocol[K, V]):
+    """An index bound to a store, a snapshot or a transaction: any number of records for each index key."""
+
+    def list(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
+
+        Entries and records are read from one state.
+        """
+
+    def keys(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[K]:
+        """Yield the primary keys that `list` would, without reading the records."""
+
+    def count(self, *prefix: object, starts_with: object = None) -> int:
+        """Return the number of index entries."""
+
+
+class CounterView(Protocol):
+    """A counter bound to a store, a snapshot or a transaction: hands out each number once."""
+
+    def next(self, count: int = 1) -> int:
+        """Take `count` numbers and return the first. Numbers taken by a transaction that fails are handed out again."""
+
+    def peek(self) -> int:
+        """Return the number that `next` would."""
+
+    def advance_to(self, number: int) -> int:
+        """Raise the counter so that `next` returns at least `number`; return what it will be. Never lowers it."""
+
+
+class Binding(Protocol):
+    """What a layout can be bound to: a store, a snapshot or a transaction."""
+
+    @property
+    def revision(self) -> int:
+        """The latest revision known: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
+
+    def table_view(self, table: "BoundTable") -> TableView[object, object]:
+        """Return the operations on one table."""
+
+    def unique_view(self, index: "BoundIndex") -> UniqueView[object, object, object]:
+        """Return the operations on one unique index."""
+
+    def index_view(self, index: "BoundIndex") -> IndexView[object, object]:
+        """Return the operations on one index."""
+
+    def counter_view(self, counter: "BoundCounter") -> CounterView:
+        """Return the operations on one counter."""
+
+    def begin(self) -> AbstractContextManager["Binding"]:
+        """Begin a transaction; it commits when the block ends, unless by an error."""
+
+    def pinned(self) -> AbstractContextManager["Binding"]:
+        """Pin a snapshot for the length of a block."""
+
+    def attempt(self, work: Callable[["Binding"], R]) -> R:
+        """Run `work` in a transaction, again when it lost a race, with bounded waits."""

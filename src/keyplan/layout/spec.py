@@ -1,0 +1,168 @@
+"""A layout as data: what a Layout class declares, complete enough to encode, decode, lint and document without the class.
+
+`declare.py` makes a LayoutSpec from a class, `describe.py` turns it to JSON and back, everything else reads it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import TypeAlias
+
+from keyplan.codec import ValueForm
+from keyplan.errors import UnknownNameError
+from keyplan.layout.template import Template
+
+__all__ = [
+    "Component",
+    "CounterSpec",
+    "IndexSpec",
+    "ItemSpec",
+    "KeyShape",
+    "LayoutSpec",
+    "Origin",
+    "TableSpec",
+    "Waiver",
+]
+
+
+@dataclass(frozen=True)
+class KeyShape:
+    """How key fields become a Python key: one scalar, or a NamedTuple of the fields in template order.
+
+    `make` builds the key from its fields' values; `split` is its inverse. A template without fields has the empty tuple as key.
+    """
+
+    type_name: str
+    is_scalar: bool
+    make: Callable[..., object] = field(compare=False)
+
+    def split(self, key: object) -> tuple[object, ...]:
+        """Return the values of the key's fields, in template order."""
+        return (key,) if self.is_scalar else tuple(key)  # type: ignore[arg-type]  # Why: a NamedTuple, checked on use.
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Records of one kind, one key each.
+
+    `place` names the key fields (perhaps with an attribute) by which a ring of databases places a record. `has_lease` says
+    that records hang on leases.
+    """
+
+    name: str
+    template: Template
+    key: KeyShape
+    form: ValueForm[object]
+    has_lease: bool = False
+    place: tuple[str, ...] = ()
+    note: str = ""
+
+
+class Origin(Enum):
+    """Where the value of an index field comes from."""
+
+    KEY = "key"
+    RECORD = "record"
+    EACH = "each"
+    FUNCTION = "function"
+
+
+@dataclass(frozen=True)
+class Component:
+    """The source of one index field.
+
+    KEY: the primary key's field `path`. RECORD: the record's attribute `path`, dotted for nested ones. EACH: one item of the
+    record's collection at `path`; `item` picks a part of an item that is itself a pair (None: the whole item). FUNCTION: part
+    number `item` of what the index's function returns.
+    """
+
+    origin: Origin
+    path: str
+    item: int | None = None
+
+
+@dataclass(frozen=True)
+class IndexSpec:
+    """Index entries that are kept in the commit of the record they point at.
+
+    `components` gives a source for every template field, in template order. A unique entry's value is the primary key: its only
+    field encoded as in the table's template or, for a key of several fields, the bytes of the table's key below the root. Other
+    entries end in the primary key's fields and have no value. There is no entry when a component is None, nor when the
+    record's attribute at a path in `when` does not equal the constant beside it.
+
+    `function` with its `version` replaces declared components; only the version is part of the description.
+    """
+
+    name: str
+    template: Template
+    of: str
+    is_unique: bool
+    key: KeyShape
+    components: tuple[Component, ...]
+    when: tuple[tuple[str, str | int | bool | None], ...] = ()
+    version: int = 0
+    function: Callable[[object, object], object] | None = field(default=None, compare=False)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CounterSpec:
+    """A number handed out in order, stored as decimal text (text layout) or u64 (binary layout): the next one to give."""
+
+    name: str
+    template: Template
+    start: int
+    note: str = ""
+
+
+ItemSpec: TypeAlias = TableSpec | IndexSpec | CounterSpec
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """One lint finding that is known and accepted: the rule, the items it is about in the order the finding names them, why.
+
+    `items` is written as the finding prints it, e.g. "racks, blades".
+    """
+
+    rule: str
+    items: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LayoutSpec:
+    """A layout as data. Templates of items are relative to `root`; `parameters` are the root's fields with their defaults."""
+
+    name: str
+    root: Template
+    items: tuple[ItemSpec, ...]
+    version: int = 1
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    waivers: tuple[Waiver, ...] = ()
+    note: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether keys are text: str templates. Then scalar values are text as well."""
+        return self.root.is_text
+
+    @cached_property
+    def tables(self) -> dict[str, TableSpec]:
+        return {item.name: item for item in self.items if isinstance(item, TableSpec)}
+
+    @cached_property
+    def indexes(self) -> dict[str, IndexSpec]:
+        return {item.name: item for item in self.items if isinstance(item, IndexSpec)}
+
+    @cached_property
+    def counters(self) -> dict[str, CounterSpec]:
+        return {item.name: item for item in self.items if isinstance(item, CounterSpec)}
+
+    def item(self, name: str) -> ItemSpec:
+        """Return the table, index or counter of that name. Raises UnknownNameError listing those there are."""
+        for item in self.items:
+            if item.name == name:
+                return item
+        raise UnknownNameError(kind="item", name=name, known=[item.name for item in self.items], layout=self.name)
