@@ -1,0 +1,139 @@
+"""What every engine checks before it writes anything, in one place: limits, capabilities, no key written twice."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from keyplan.engine.interface import (
+    NO_LEASE,
+    Commit,
+    Delete,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Put,
+    RangeUnchanged,
+)
+from keyplan.engine.profile import Capability, Profile
+from keyplan.errors import EngineLimitError, InvalidInputError, UnsupportedByEngineError
+
+__all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "require"]
+
+
+def require(profile: Profile, capability: Capability) -> None:
+    """Raise UnsupportedByEngineError unless the profile claims `capability`."""
+    if capability not in profile.capabilities:
+        raise UnsupportedByEngineError(engine=profile.name, capability=capability.value)
+
+
+def admit_key(profile: Profile, key: bytes) -> None:
+    """Raise EngineLimitError when the engine cannot hold a key of this length."""
+    if not key and not profile.empty_key:
+        raise EngineLimitError(limit="key_bytes_min", allowed=1, actual=0)
+    if profile.key_bytes_max is not None and len(key) > profile.key_bytes_max:
+        raise EngineLimitError(limit="key_bytes_max", allowed=profile.key_bytes_max, actual=len(key))
+
+
+def admit_pair(profile: Profile, key: bytes, value: bytes) -> None:
+    """Raise EngineLimitError when the engine cannot hold this key or this value."""
+    admit_key(profile, key)
+    if profile.value_bytes_max is not None and len(value) > profile.value_bytes_max:
+        raise EngineLimitError(limit="value_bytes_max", allowed=profile.value_bytes_max, actual=len(value))
+
+
+def admit_ttl(profile: Profile, ttl_seconds: float) -> None:
+    """Raise UnsupportedByEngineError without leases, InvalidInputError when the time is not a positive number."""
+    require(profile, Capability.LEASES)
+    if not (math.isfinite(ttl_seconds) and ttl_seconds > 0):
+        raise InvalidInputError(source="ttl_seconds", problem=f"a lease needs a positive time, not {ttl_seconds}")
+
+
+def admit_commit(profile: Profile, commit: Commit) -> None:
+    """Raise unless the engine may carry out `commit`; what is found here never depends on what is stored.
+
+    EngineLimitError: a key, a value, the number of operations or the bytes in all are over a limit of the profile.
+    UnsupportedByEngineError: a lease, or a range guarded by revision, where the profile does not claim it.
+    InvalidInputError: a key is written twice.
+    """
+    for mutation in commit.mutations:
+        if isinstance(mutation, Put):
+            admit_pair(profile, mutation.key, mutation.value)
+            if mutation.lease != NO_LEASE:
+                require(profile, Capability.LEASES)
+        elif isinstance(mutation, Delete):
+            admit_key(profile, mutation.key)
+    for guard in commit.guards:
+        if isinstance(guard, KeyAbsent | KeyUnchanged):
+            admit_key(profile, guard.key)
+        elif isinstance(guard, RangeUnchanged):
+            # Why: without revisions an engine cannot tell whether a value in the range was rewritten.
+            require(profile, Capability.REVISIONS)
+    if len(commit.mutations) > 1:
+        _refuse_double_writes(commit)
+    if profile.commit_operations_max is not None:
+        actual = max(len(commit.mutations), sum(map(_comparisons, commit.guards)))
+        if actual > profile.commit_operations_max:
+            raise EngineLimitError(limit="commit_operations_max", allowed=profile.commit_operations_max, actual=actual)
+    if profile.commit_bytes_max is not None:
+        actual = _commit_bytes(commit)
+        if actual > profile.commit_bytes_max:
+            raise EngineLimitError(limit="commit_bytes_max", allowed=profile.commit_bytes_max, actual=actual)
+
+
+def _comparisons(guard: Guard) -> int:
+    """Return how many single comparisons a guard is, where an engine can only compare keys: the range itself is one."""
+    return 1 + len(guard.keys) if isinstance(guard, RangeUnchanged) else 1
+
+
+def _refuse_double_writes(commit: Commit) -> None:
+    written: set[bytes] = set()
+    ranges: list[KeyRange] = []
+    for mutation in commit.mutations:
+        if isinstance(mutation, Put | Delete):
+            if mutation.key in written:
+                raise _written_twice(mutation.key)
+            written.add(mutation.key)
+        elif not mutation.range.is_empty:
+            ranges.append(mutation.range)
+    if not ranges:
+        return
+    ranges.sort(key=lambda key_range: key_range.start)
+    for earlier, later in pairwise(ranges):
+        if later.start in earlier:
+            raise _written_twice(later.start)
+    starts = [key_range.start for key_range in ranges]
+    for key in written:
+        position = bisect_right(starts, key) - 1
+        if position >= 0 and key in ranges[position]:
+            raise _written_twice(key)
+
+
+def _written_twice(key: bytes) -> InvalidInputError:
+    return InvalidInputError(source="commit", problem="a key is written twice", raw_key=key.hex())
+
+
+def _commit_bytes(commit: Commit) -> int:
+    return sum(map(_guard_bytes, commit.guards)) + sum(
+        len(mutation.key) + len(mutation.value)
+        if isinstance(mutation, Put)
+        else len(mutation.key)
+        if isinstance(mutation, Delete)
+        else _range_bytes(mutation.range)
+        for mutation in commit.mutations
+    )
+
+
+def _guard_bytes(guard: Guard) -> int:
+    if isinstance(guard, KeyAbsent | KeyUnchanged):
+        return len(guard.key)
+    return _range_bytes(guard.range) + (_bytes_in(guard.keys) if isinstance(guard, RangeUnchanged) else 0)
+
+
+def _range_bytes(key_range: KeyRange) -> int:
+    return len(key_range.start) + len(key_range.end or b"")
+
+
+def _bytes_in(keys: Sequence[bytes] | Iterable[bytes]) -> int:
+    return sum(map(len, keys))

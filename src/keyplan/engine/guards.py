@@ -1,0 +1,53 @@
+"""Which guards of a commit do not hold, by reading: for engines that check them under their own lock."""
+
+from collections.abc import Iterable
+
+from keyplan.engine.interface import (
+    FailedGuard,
+    Guard,
+    KeyAbsent,
+    KeyUnchanged,
+    RangeEmpty,
+    RangeUnchanged,
+    Snapshot,
+)
+from keyplan.errors import CommitConflictError
+
+__all__ = ["check_guards"]
+
+
+def check_guards(guards: Iterable[Guard], state: Snapshot) -> None:
+    """Raise CommitConflictError naming every guard that does not hold in `state`, in the order given."""
+    failed = tuple(failure for guard in guards if (failure := _failure(guard, state)) is not None)
+    if failed:
+        raise CommitConflictError(failed=failed)
+
+
+def _failure(guard: Guard, state: Snapshot) -> FailedGuard | None:
+    match guard:
+        case KeyAbsent(key):
+            entry = state.get(key)
+            return None if entry is None else FailedGuard(guard, key, entry.mod_revision)
+        case KeyUnchanged(key, revision):
+            entry = state.get(key)
+            actual = 0 if entry is None else entry.mod_revision
+            return None if entry is not None and actual == revision else FailedGuard(guard, key, actual)
+        case RangeEmpty(key_range):
+            for entry in state.scan(key_range, limit=1, keys_only=True):
+                return FailedGuard(guard, entry.key, entry.mod_revision)
+            return None
+        case RangeUnchanged():
+            return _range_failure(guard, state)
+
+
+def _range_failure(guard: RangeUnchanged, state: Snapshot) -> FailedGuard | None:
+    """Walk the keys that were read beside the keys that are there; the first difference breaks the guard."""
+    expected = iter(guard.keys)
+    for entry in state.scan(guard.range, keys_only=True):
+        key = next(expected, None)
+        if key is not None and key < entry.key:
+            return FailedGuard(guard, key, 0)
+        if key != entry.key or entry.mod_revision > guard.revision:
+            return FailedGuard(guard, entry.key, entry.mod_revision)
+    missing = next(expected, None)
+    return None if missing is None else FailedGuard(guard, missing, 0)

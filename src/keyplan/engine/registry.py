@@ -1,0 +1,69 @@
+"""From a URL to an open engine. An engine's module, and its driver, are imported when its scheme is first opened."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Final
+
+from keyplan.engine.interface import Engine
+from keyplan.engine.url import EngineUrl
+
+__all__ = ["ENTRY_POINT_GROUP", "known_schemes", "open_engine"]
+
+ENTRY_POINT_GROUP: Final = "keyplan.engines"
+"""Third-party engines: an entry point in this group is named for its scheme and is called with an EngineUrl."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Builtin:
+    module: str
+    function: str
+    driver: str | None
+
+
+# Why: dotted names rather than imports, so that `import keyplan` loads no driver.
+_BUILTIN: Final = {
+    "memory": _Builtin("keyplan.engine.memory", "open_memory", None),
+    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "lmdb"),
+}
+
+
+def open_engine(url: str) -> Engine:
+    """Open the engine that `url` names.
+
+    `memory:` is a new, empty engine; `memory:NAME` is shared in this process while one of its engines is open.
+    `lmdb:PATH` is a folder, made when missing. Raises EngineOpenError with what is wrong: an unknown scheme or option, a
+    driver that is not installed, a place that cannot be opened.
+    """
+    parsed = EngineUrl.parse(url)
+    return _opener(parsed)(parsed)
+
+
+def known_schemes() -> list[str]:
+    """Return the schemes that can be opened here: the built-in ones and those of installed packages, sorted."""
+    return sorted({*_BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def _opener(url: EngineUrl) -> Callable[[EngineUrl], Engine]:
+    builtin = _BUILTIN.get(url.scheme)
+    if builtin is not None:
+        opener: Callable[[EngineUrl], Engine] = getattr(_module(url, builtin), builtin.function)
+        return opener
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=url.scheme):
+        try:
+            plugin: Callable[[EngineUrl], Engine] = point.load()
+        except (ImportError, AttributeError) as error:
+            raise url.refuse(f"the engine {point.value} of an installed package cannot be loaded: {error}") from error
+        return plugin
+    raise url.refuse(f"there is no engine {url.scheme!r}; the engines are {', '.join(known_schemes())}")
+
+
+def _module(url: EngineUrl, builtin: _Builtin) -> object:
+    try:
+        return import_module(builtin.module)
+    except ModuleNotFoundError as error:
+        if builtin.driver is None or error.name != builtin.driver:
+            raise
+        advice = f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{url.scheme}]'"
+        raise url.refuse(advice) from error

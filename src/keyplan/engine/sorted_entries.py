@@ -1,0 +1,137 @@
+"""A sorted map of entries that never changes: an edit makes a new one that shares the blocks it left alone.
+
+That is what makes a snapshot of the memory engine free: it keeps the map it was given.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from keyplan.engine.interface import Entry, KeyRange
+
+__all__ = ["Draft", "SortedEntries"]
+
+_BLOCK_ENTRIES_MAX: Final = 512
+"""Why: an edit copies one block (4 KiB of pointers) and the list of blocks: 2,000 pointers at a million entries."""
+
+
+class SortedEntries:
+    """Entries in key order. Invariant: no block is empty, blocks are in order, `firsts` holds the first key of each."""
+
+    __slots__ = ("blocks", "count", "firsts")
+
+    def __init__(self) -> None:
+        self.blocks: list[list[Entry]] = []
+        self.firsts: list[bytes] = []
+        self.count = 0
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return the entry at `key`, or None."""
+        index = bisect_right(self.firsts, key) - 1
+        if index < 0:
+            return None
+        block = self.blocks[index]
+        # Why: a one-part tuple sorts just before every entry with that key, so bisect compares in C.
+        position = bisect_left(block, (key,))
+        return block[position] if position < len(block) and block[position].key == key else None
+
+    def scan(self, key_range: KeyRange) -> Iterator[Entry]:
+        """Yield the entries in the range, in order."""
+        start, end = key_range.start, key_range.end
+        first = max(bisect_right(self.firsts, start) - 1, 0)
+        for index in range(first, len(self.blocks)):
+            block = self.blocks[index]
+            low = bisect_left(block, (start,)) if index == first else 0
+            if end is not None and block[-1].key >= end:
+                yield from block[low : bisect_left(block, (end,))]
+                return
+            yield from block[low:] if low else block
+
+    def scan_reverse(self, key_range: KeyRange) -> Iterator[Entry]:
+        """Yield the entries in the range, last first."""
+        start, end = key_range.start, key_range.end
+        last = len(self.blocks) if end is None else bisect_left(self.firsts, end)
+        for index in range(last - 1, -1, -1):
+            block = self.blocks[index]
+            high = len(block) if end is None or index < last - 1 else bisect_left(block, (end,))
+            low = bisect_left(block, (start,))
+            yield from reversed(block[low:high])
+            if low:
+                return
+
+    def count_in(self, key_range: KeyRange) -> int:
+        """Return the number of entries in the range, counting whole blocks at once."""
+        if key_range.is_empty:
+            return 0
+        below_end = self.count if key_range.end is None else self._count_below(key_range.end)
+        return below_end - self._count_below(key_range.start)
+
+    def _count_below(self, key: bytes) -> int:
+        index = bisect_right(self.firsts, key) - 1
+        if index < 0:
+            return 0
+        return sum(map(len, self.blocks[:index])) + bisect_left(self.blocks[index], (key,))
+
+
+class Draft:
+    """One edit of a map: change it, then take `result`. The map it began from stays as it was."""
+
+    def __init__(self, original: SortedEntries) -> None:
+        self._blocks = original.blocks.copy()
+        self._firsts = original.firsts.copy()
+        self._count = original.count
+        self._owned: set[int] = set()  # ids of the blocks that this draft made, and may therefore change
+
+    @property
+    def result(self) -> SortedEntries:
+        """The edited map. The draft must not be used after it was taken."""
+        result = SortedEntries()
+        result.blocks, result.firsts, result.count = self._blocks, self._firsts, self._count
+        return result
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry, in the place of the one with its key if there is one."""
+        if not self._blocks:
+            self._blocks, self._firsts, self._count = [[entry]], [entry.key], 1
+            self._owned.add(id(self._blocks[0]))
+            return
+        index = max(bisect_right(self._firsts, entry.key) - 1, 0)
+        block = self._owned_block(index)
+        position = bisect_left(block, (entry.key,))
+        if position < len(block) and block[position].key == entry.key:
+            block[position] = entry
+            return
+        block.insert(position, entry)
+        self._firsts[index] = block[0].key
+        self._count += 1
+        if len(block) > _BLOCK_ENTRIES_MAX:
+            self._split(index, at=len(block) // 2 if position < len(block) - 1 else len(block) - 1)
+
+    def remove(self, key: bytes) -> None:
+        """Take away the entry at `key`, which must be there."""
+        index = bisect_right(self._firsts, key) - 1
+        block = self._owned_block(index)
+        position = bisect_left(block, (key,))
+        assert block[position].key == key
+        del block[position]
+        self._count -= 1
+        if block:
+            self._firsts[index] = block[0].key
+        else:
+            del self._blocks[index], self._firsts[index]
+
+    def _owned_block(self, index: int) -> list[Entry]:
+        block = self._blocks[index]
+        if id(block) not in self._owned:
+            block = self._blocks[index] = block.copy()
+            self._owned.add(id(block))
+        return block
+
+    def _split(self, index: int, *, at: int) -> None:
+        """Cut a block in two. Why `at` the end for an appended entry: keys that arrive in order then fill their blocks."""
+        block = self._blocks[index]
+        tail = block[at:]
+        del block[at:]
+        self._blocks.insert(index + 1, tail)
+        self._firsts.insert(index + 1, tail[0].key)
+        self._owned.add(id(tail))
