@@ -8,12 +8,20 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import ClassVar, Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 from keyplan.codec.language import Language
 from keyplan.errors import InvalidKeyError, TemplateError, UnknownNameError
 
-__all__ = ["Element", "FastStruct", "FastText", "element_of_spec", "register_element", "registered_elements"]
+__all__ = [
+    "Element",
+    "FastStruct",
+    "FastText",
+    "Parameter",
+    "element_of_spec",
+    "register_element",
+    "registered_elements",
+]
 
 T = TypeVar("T")
 
@@ -23,10 +31,11 @@ Parameter = str | int | bool
 class FastText(NamedTuple):
     """How generated code writes and reads a text element without calling the codec.
 
-    `check` and `format` are Python expressions over `{v}`, the value; `parse` one over `{raw}`, the bytes of a member of the
-    language. When `check` holds, `format` (put inside an f-string's braces, e.g. "{v}" or "{v:04d}") spells the same
-    characters that `encode` would; otherwise generated code calls the codec, which encodes or names the mistake. `names` are
-    the globals that the expressions use; keys must be unique to their object.
+    `check` is a Python expression over `{v}`, the value; `parse` one over `{raw}`, the bytes of a member of the language.
+    `format` is what stands between the braces of an f-string once `{v}` is replaced by the value's name, e.g. "{v}", "{v}.hex"
+    or "{v}:04d". When `check` holds, it spells the same characters that `encode` would; otherwise generated code calls the
+    codec, which encodes or names the mistake. `names` are the globals that the expressions use; keys must be unique to their
+    object.
     """
 
     check: str
@@ -85,6 +94,13 @@ class Element(ABC, Generic[T]):
     def decode(self, raw: bytes) -> T:
         """Return the value that `raw`, the whole element, spells. Raises InvalidKeyError when it is not a member."""
 
+    def encode_start(self, value: T) -> bytes:
+        """Return the bytes with which exactly the encodings of values that start with `value` begin (`starts_with=`).
+
+        Only prefix-preserving codecs have it; the others raise InvalidKeyError. An empty `value` gives no bytes.
+        """
+        self.refuse(value, "starts_with is not possible for this codec")
+
     def parameters(self) -> dict[str, Parameter]:
         """The parameters that differ from their defaults, in a fixed order: what `spec` prints."""
         return {}
@@ -130,20 +146,23 @@ class Element(ABC, Generic[T]):
         return f"<element {self.spec}>"
 
 
-ElementType = TypeVar("ElementType", bound=type[Element[object]])
+# Why: Any, since a codec of one type of value is not one of `object`; the registry holds them all.
+ElementType = TypeVar("ElementType", bound=type[Element[Any]])
 
 _REGISTRY: dict[str, type[Element[object]]] = {}
 
 _SPEC: Final = re.compile(r"(?P<code>[a-z][a-z0-9_]*)(?:\((?P<parameters>.*)\))?")
-_PARAMETER: Final = re.compile(r"\s*(?P<name>[a-z_]+)\s*=\s*(?:(?P<number>-?\d+)|(?P<flag>true|false)|'(?P<text>(?:[^'\\]|\\.)*)')\s*(?:,|$)")
+_PARAMETER: Final = re.compile(
+    r"\s*(?P<name>[a-z_]+)\s*=\s*(?:(?P<number>-?\d+)|(?P<flag>true|false)|'(?P<text>(?:[^'\\]|\\.)*)')\s*(?:,|$)"
+)
 
 
-def register_element(kind: type[Element[T]]) -> type[Element[T]]:
+def register_element(kind: ElementType) -> ElementType:
     """Make the codec known under its `code` (a class decorator). Its keyword parameters are those of `parameters()`.
 
     Raises TemplateError when another class holds the code.
     """
-    holder = _REGISTRY.setdefault(kind.code, kind)  # type: ignore[arg-type]  # Why: the registry is heterogeneous in T.
+    holder = _REGISTRY.setdefault(kind.code, kind)
     if holder is not kind:
         raise TemplateError(template=kind.code, problem="two codecs have the same code")
     return kind
@@ -177,7 +196,9 @@ def _parameters(spec: str, text: str) -> dict[str, Parameter]:
     while position < len(text):
         match = _PARAMETER.match(text, position)
         if match is None:
-            raise TemplateError(template=spec, position=position, problem="parameters are numbers, true, false or 'text'")
+            raise TemplateError(
+                template=spec, position=position, problem="parameters are numbers, true, false or 'text'"
+            )
         if match["number"] is not None:
             parameters[match["name"]] = int(match["number"])
         elif match["flag"] is not None:
