@@ -1,0 +1,37 @@
+"""Prints which Python, engines, servers and input files a test run uses, so that nothing is left out silently."""
+
+import importlib.metadata
+import os
+import platform
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def version_of(distribution: str) -> str:
+    """The installed version, or the word `missing`."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def shared_data() -> Path | None:
+    """The folder with real input files: KEYPLAN_SHARED, else `shared` beside the repository; None when neither is there."""
+    folder = Path(os.environ.get("KEYPLAN_SHARED") or ROOT.parent / "shared")
+    return folder.resolve() if folder.is_dir() else None
+
+
+def lines() -> list[str]:
+    """One line for each thing that a run may or may not have."""
+    found = shared_data()
+    return [
+        f"python   {platform.python_version()} on {platform.system()} {platform.machine()}, msgspec {version_of('msgspec')}",
+        f"engines  memory; lmdb (py-lmdb {version_of('lmdb')})",
+        "servers  none are needed by these tests",
+        "inputs   real input files are found" if found else "inputs   no shared input files: their tests are skipped",
+    ]
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
