@@ -101,6 +101,14 @@ class Element(ABC, Generic[T]):
         """
         self.refuse(value, "starts_with is not possible for this codec")
 
+    def members_where(self, attribute: str, value: object) -> Language | None:
+        """Exactly the members whose value has `value` as that attribute; None when they are no regular language.
+
+        The lint divides templates with derived fields by it. A language without words is `Bytes(0)`.
+        """
+        del attribute, value
+        return None
+
     def parameters(self) -> dict[str, Parameter]:
         """The parameters that differ from their defaults, in a fixed order: what `spec` prints."""
         return {}

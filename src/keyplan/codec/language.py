@@ -7,7 +7,7 @@ A byte class is an integer with bit b set when byte b is allowed, so that the in
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,6 +19,7 @@ __all__ = [
     "Choice",
     "Language",
     "Limited",
+    "Refined",
     "Repeat",
     "Series",
     "byte_class",
@@ -65,19 +66,30 @@ class Language:
     def pattern(self) -> bytes:
         """A regular expression for `re.fullmatch` on bytes, without capturing groups.
 
-        A `Limited` language's length bound is not in it; check lengths beside it.
+        The bounds of a `Limited` language and the rule of a `Refined` one are not in it; check them beside it.
         """
         raise NotImplementedError
 
-    def accepts(self, raw: bytes) -> bool:
-        """Tell whether `raw` is a member, length bounds included."""
-        return re.fullmatch(self.pattern, raw) is not None and self._bounds_hold(raw)
-
-    def _bounds_hold(self, raw: bytes) -> bool:
+    @property
+    def is_plain(self) -> bool:
+        """Whether `pattern` tells members exactly: no part is `Limited` or `Refined`."""
         return True
 
+    def accepts(self, raw: bytes) -> bool:
+        """Tell whether `raw` is a member, length bounds and rules of every part included."""
+        if re.fullmatch(self.pattern, raw) is None:
+            return False
+        return self.is_plain or len(raw) in self.ends(raw, 0)
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        """Every position in `raw` where a member that begins at `start` may end. Exact, and slow: for what no pattern says."""
+        raise NotImplementedError
+
     def automaton(self, *, relaxed: bool = True) -> "Automaton":
-        """Return the position automaton; relaxed, long bounded repeats and length bounds are dropped (the language grows)."""
+        """Return the position automaton; relaxed, long bounded repeats and length bounds are dropped (the language grows).
+
+        The rule of a `Refined` language is in neither.
+        """
         return Automaton.of((self,), relaxed=relaxed)
 
     def __add__(self, other: "Language") -> "Language":
@@ -105,6 +117,9 @@ class Bytes(Language):
     def pattern(self) -> bytes:
         return _class_pattern(self.allowed)
 
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        return {start + 1} if start < len(raw) and self.allowed >> raw[start] & 1 else set()
+
 
 @dataclass(frozen=True, slots=True)
 class Series(Language):
@@ -123,6 +138,16 @@ class Series(Language):
     @property
     def pattern(self) -> bytes:
         return b"".join(part.pattern for part in self.parts)
+
+    @property
+    def is_plain(self) -> bool:
+        return all(part.is_plain for part in self.parts)
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        positions = {start}
+        for part in self.parts:
+            positions = {end for position in positions for end in part.ends(raw, position)}
+        return positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +169,13 @@ class Choice(Language):
     @property
     def pattern(self) -> bytes:
         return b"(?:" + b"|".join(option.pattern for option in self.options) + b")"
+
+    @property
+    def is_plain(self) -> bool:
+        return all(option.is_plain for option in self.options)
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        return {end for option in self.options for end in option.ends(raw, start)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +200,21 @@ class Repeat(Language):
         most = b"" if self.most is None else str(self.most).encode()
         return b"(?:" + self.item.pattern + b"){" + str(self.least).encode() + b"," + most + b"}"
 
+    @property
+    def is_plain(self) -> bool:
+        return self.item.is_plain
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        reached = {start}
+        for _ in range(self.least):
+            reached = {end for position in reached for end in self.item.ends(raw, position)}
+        found, frontier, count = set(reached), reached, self.least
+        while frontier and (self.most is None or count < self.most):
+            frontier = {end for position in frontier for end in self.item.ends(raw, position)} - found
+            found |= frontier
+            count += 1
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Limited(Language):
@@ -189,8 +236,48 @@ class Limited(Language):
     def pattern(self) -> bytes:
         return self.item.pattern
 
-    def _bounds_hold(self, raw: bytes) -> bool:
-        return len(raw) <= self.limit
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    def accepts(self, raw: bytes) -> bool:
+        return len(raw) <= self.limit and self.item.accepts(raw)
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        return {end for end in self.item.ends(raw, start) if end - start <= self.limit}
+
+
+@dataclass(frozen=True, slots=True)
+class Refined(Language):
+    """The members of `item` for which `holds` is true: a rule that no regular language, or no small one, can say.
+
+    Automaton and pattern are those of `item`, which is larger: what they exclude is proven, what they find is to be checked.
+    """
+
+    item: Language
+    holds: Callable[[bytes], bool]
+
+    @property
+    def bytes_min(self) -> int:
+        return self.item.bytes_min
+
+    @property
+    def bytes_max(self) -> int | None:
+        return self.item.bytes_max
+
+    @property
+    def pattern(self) -> bytes:
+        return self.item.pattern
+
+    @property
+    def is_plain(self) -> bool:
+        return False
+
+    def accepts(self, raw: bytes) -> bool:
+        return self.item.accepts(raw) and self.holds(raw)
+
+    def ends(self, raw: bytes, start: int) -> set[int]:
+        return {end for end in self.item.ends(raw, start) if self.holds(raw[start:end])}
 
 
 def literal(raw: bytes) -> Language:
@@ -223,13 +310,16 @@ class Automaton:
     @cached_property
     def live(self) -> frozenset[int]:
         """The states from which an accepting state can be reached."""
-        reached, grown = set(self.accepting), True
-        while grown:
-            grown = False
-            for state, next_states in enumerate(self.followers):
-                if state not in reached and not reached.isdisjoint(next_states):
-                    reached.add(state)
-                    grown = True
+        before: list[list[int]] = [[] for _ in self.classes]
+        for state, next_states in enumerate(self.followers):
+            for follower in next_states:
+                if self.classes[follower]:
+                    before[follower].append(state)
+        reached, frontier = set(self.accepting), list(self.accepting)
+        while frontier:
+            found = [state for state in before[frontier.pop()] if state not in reached]
+            reached.update(found)
+            frontier += found
         return frozenset(reached)
 
     def step(self, states: Iterable[int], byte: int) -> frozenset[int]:
@@ -285,6 +375,8 @@ class _Builder:
                 return self._repeat(item, least, most)
             case Limited(item, limit):
                 return self._build(item) if self._relaxed else self._build_limited(item, limit)
+            case Refined(item):
+                return self._build(item)
             case _:
                 raise TypeError(f"not a language: {language!r}")
 
