@@ -1,0 +1,29 @@
+"""What every test can ask for: the folder of real input files, and Hypothesis' settings. No stores are opened here."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Why: two busy cores make a deadline for each example a matter of luck; the timeout of pytest bounds the whole test.
+settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", parent=settings.get_profile("default"), max_examples=5_000)
+settings.load_profile(os.environ.get("KEYPLAN_HYPOTHESIS", "default"))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the repository."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real input files: KEYPLAN_SHARED, else `shared` beside the repository; the test is skipped without it."""
+    folder = Path(os.environ.get("KEYPLAN_SHARED") or REPOSITORY.parent / "shared")
+    if not folder.is_dir():
+        pytest.skip("needs the shared input files: set KEYPLAN_SHARED, or put them into ../shared")
+    return folder.resolve()
