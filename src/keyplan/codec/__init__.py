@@ -16,14 +16,19 @@ from keyplan.codec.language import (
     Choice,
     Language,
     Limited,
+    Refined,
     Repeat,
     Series,
     byte_class,
     literal,
 )
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
+from keyplan.codec.paths import LevelPath, SlashPath
 from keyplan.codec.text import Percent, Text
+from keyplan.codec.timestamps import TimestampNanos, TimestampText
+from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
 from keyplan.codec.uuids import HexUuid, RawUuid
+from keyplan.codec.varints import PrefixVarint, Uvarint
 
 __all__ = [
     "ANY_BYTE",
@@ -48,14 +53,24 @@ __all__ = [
     "FixedBytes",
     "HexUuid",
     "Language",
+    "LevelPath",
     "Limited",
     "Percent",
+    "PrefixVarint",
     "RawUuid",
+    "Refined",
     "Repeat",
     "Series",
+    "SingleFloat",
+    "SlashPath",
     "Tail",
     "Text",
     "TextTail",
+    "TimestampNanos",
+    "TimestampText",
+    "TupleElement",
+    "Uvarint",
+    "Versionstamp",
     "byte_class",
     "element_of_spec",
     "literal",
