@@ -29,6 +29,8 @@ from keyplan.codec.timestamps import TimestampNanos, TimestampText
 from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
 from keyplan.codec.uuids import HexUuid, RawUuid
 from keyplan.codec.varints import PrefixVarint, Uvarint
+from keyplan.codec.words import Enclosed, Word
+from keyplan.codec.values import ValueForm, value_form_of, value_form_of_description
 
 __all__ = [
     "ANY_BYTE",
@@ -46,6 +48,7 @@ __all__ = [
     "Choice",
     "Decimal",
     "Element",
+    "Enclosed",
     "EscapedBytes",
     "EscapedText",
     "FastStruct",
@@ -66,14 +69,18 @@ __all__ = [
     "Tail",
     "Text",
     "TextTail",
+    "ValueForm",
     "TimestampNanos",
     "TimestampText",
     "TupleElement",
     "Uvarint",
     "Versionstamp",
+    "Word",
     "byte_class",
     "element_of_spec",
     "literal",
     "register_element",
     "registered_elements",
+    "value_form_of",
+    "value_form_of_description",
 ]

@@ -4,7 +4,7 @@ Only interfaces stand here. A store, a snapshot and a transaction implement them
 to one of these through `Binding`. So `CloudChamber(store).racks` has its full type although this package knows no engine.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
@@ -15,7 +15,9 @@ __all__ = ["Binding", "CounterView", "IndexView", "Page", "TableView", "UniqueVi
 
 K = TypeVar("K")
 V = TypeVar("V")
-Q = TypeVar("Q")
+Q_contra = TypeVar("Q_contra", contravariant=True)
+K_co = TypeVar("K_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
 R = TypeVar("R")
 
 
@@ -72,7 +74,7 @@ class TableView(Protocol[K, V]):
         """Return the record or None for each key, in the order asked, all as of one revision."""
 
     def require_many(self, keys: Iterable[K]) -> list[V]:
-        """Return the record at each key, in the order asked, all as of one revision. Raises NotFoundError for the first absent."""
+        """Return the record at each key, in the order asked, as of one revision. Raises NotFoundError for the first absent."""
 
     def insert(self, key: K, record: V, *, lease: int = 0) -> int:
         """Add a record. Raises AlreadyExistsError when there is one at `key`, UniqueViolationError when an entry is taken."""
@@ -84,7 +86,10 @@ class TableView(Protocol[K, V]):
         """
 
     def update(self, key: K, record: V, *, expected_revision: int | None = None) -> int:
-        """Replace the record at `key`, on the lease that it hangs on. Raises NotFoundError, StaleRecordError, UniqueViolationError."""
+        """Replace the record at `key`; it stays on its lease.
+
+        Raises NotFoundError, StaleRecordError, UniqueViolationError.
+        """
 
     def modify(self, key: K, change: Callable[[V], V]) -> int:
         """Replace the record at `key` with `change(record)`, retried when another writer comes between. Raises NotFoundError.
@@ -141,9 +146,7 @@ class TableView(Protocol[K, V]):
     ) -> Iterator[Versioned[K, V]]:
         """Yield what `list` would, with revisions, version and lease."""
 
-    def count(
-        self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
-    ) -> int:
+    def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return how many records `list` would yield."""
 
     def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
@@ -155,38 +158,38 @@ class TableView(Protocol[K, V]):
         """
 
 
-class UniqueView(Protocol[Q, K, V]):
+class UniqueView(Protocol[Q_contra, K_co, V_co]):
     """A unique index bound to a store, a snapshot or a transaction: at most one record for each index key."""
 
-    def one(self, key: Q) -> V | None:
+    def one(self, key: Q_contra) -> V_co | None:
         """Return the record that the index holds at `key`, or None. Index entry and record are read from one state."""
 
-    def require(self, key: Q) -> V:
+    def require(self, key: Q_contra) -> V_co:
         """Return the record that the index holds at `key`. Raises NotFoundError."""
 
-    def key_of(self, key: Q) -> K | None:
+    def key_of(self, key: Q_contra) -> K_co | None:
         """Return the primary key that the index holds at `key`, or None. Does not read the record."""
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[tuple[K, V]]:
+    ) -> Iterator[tuple[K_co, V_co]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[K]:
+    ) -> Iterator[K_co]:
         """Yield the primary keys that `list` would, without reading the records."""
 
     def count(self, *prefix: object, starts_with: object = None) -> int:
         """Return the number of index entries."""
 
 
-class IndexView(Protocol[K, V]):
+class IndexView(Protocol[K_co, V_co]):
     """An index bound to a store, a snapshot or a transaction: any number of records for each index key."""
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[tuple[K, V]]:
+    ) -> Iterator[tuple[K_co, V_co]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
 
         Entries and records are read from one state.
@@ -194,7 +197,7 @@ class IndexView(Protocol[K, V]):
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[K]:
+    ) -> Iterator[K_co]:
         """Yield the primary keys that `list` would, without reading the records."""
 
     def count(self, *prefix: object, starts_with: object = None) -> int:

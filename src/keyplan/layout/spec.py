@@ -15,6 +15,7 @@ from keyplan.layout.template import Template
 
 __all__ = [
     "Component",
+    "Condition",
     "CounterSpec",
     "IndexSpec",
     "ItemSpec",
@@ -72,14 +73,24 @@ class Origin(Enum):
 class Component:
     """The source of one index field.
 
-    KEY: the primary key's field `path`. RECORD: the record's attribute `path`, dotted for nested ones. EACH: one item of the
-    record's collection at `path`; `item` picks a part of an item that is itself a pair (None: the whole item). FUNCTION: part
-    number `item` of what the index's function returns.
+    KEY: the primary key's field `path`. RECORD: the record's attribute `path`, dotted for nested ones; an empty path is the
+    whole record (a scalar). EACH: one item of the record's collection at `path`: the whole item when `item` is None, else the
+    part of a pair at that place (items of a mapping are pairs) or the item's attribute of that name. FUNCTION: the next part
+    of what the index's function returns.
     """
 
     origin: Origin
     path: str
-    item: int | None = None
+    item: int | str | None = None
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A record has entries only while its attribute at `path` equals `constant`, or does not when `is_equal` is False."""
+
+    path: str
+    constant: str | int | bool | None
+    is_equal: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,8 +99,8 @@ class IndexSpec:
 
     `components` gives a source for every template field, in template order. A unique entry's value is the primary key: its only
     field encoded as in the table's template or, for a key of several fields, the bytes of the table's key below the root. Other
-    entries end in the primary key's fields and have no value. There is no entry when a component is None, nor when the
-    record's attribute at a path in `when` does not equal the constant beside it.
+    entries end in the primary key's fields and have no value. There is no entry when a component is None, nor when a
+    condition in `when` does not hold.
 
     `function` with its `version` replaces declared components; only the version is part of the description.
     """
@@ -100,7 +111,7 @@ class IndexSpec:
     is_unique: bool
     key: KeyShape
     components: tuple[Component, ...]
-    when: tuple[tuple[str, str | int | bool | None], ...] = ()
+    when: tuple[Condition, ...] = ()
     version: int = 0
     function: Callable[[object, object], object] | None = field(default=None, compare=False)
     note: str = ""

@@ -17,7 +17,9 @@ from keyplan.errors import TemplateError
 
 __all__ = ["Field", "Literal", "Part", "Placeholder", "Template", "encoded_part", "read_template", "template_of_source"]
 
-_PLACEHOLDER: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\.(?P<attribute>[a-z_]+))?(?::(?P<spec>.+))?", re.DOTALL)
+_PLACEHOLDER: Final = re.compile(
+    r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\.(?P<attribute>[a-z_]+))?(?::(?P<spec>.+))?", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,22 @@ class Template:
     def field_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
 
+    @property
+    def literal_bytes(self) -> bytes:
+        """The literals, one after the other: the whole key of a template without fields."""
+        return b"".join(part.raw for part in self.parts if isinstance(part, Literal))
+
     @cached_property
     def source(self) -> str:
-        """The template as text, codecs written out; `template_of_source` reads it back.
+        r"""The template as text, codecs written out; `template_of_source` reads it back.
 
-        In a binary template a backslash is doubled and bytes that do not print are `\\xNN`.
+        In a binary template a backslash is doubled and bytes that do not print are `\xNN`.
         """
         encoding = "utf-8" if self.is_text else "latin-1"
         source = "".join(
-            part.raw.decode(encoding).replace("{", "{{").replace("}", "}}") if isinstance(part, Literal) else part.source
+            part.raw.decode(encoding).replace("{", "{{").replace("}", "}}")
+            if isinstance(part, Literal)
+            else part.source
             for part in self.parts
         )
         return source if self.is_text else _escaped(source)
@@ -183,7 +192,7 @@ def _closing_brace(source: str | bytes, text: str, opening: int) -> int:
         elif text[position] == "}" and not is_quoted:
             return position
         position += 1
-    _refuse(source, opening, "an opening brace without a closing one; a literal brace is doubled")
+    return _refuse(source, opening, "an opening brace without a closing one; a literal brace is doubled")
 
 
 def _placeholder(source: str | bytes, inside: str, position: int) -> Placeholder:
@@ -222,4 +231,6 @@ def _escaped(source: str) -> str:
 
 
 def _unescaped(source: str) -> str:
-    return re.sub(r"\\(x[0-9a-f]{2}|\\)", lambda match: "\\" if match[1] == "\\" else chr(int(match[1][1:], 16)), source)
+    return re.sub(
+        r"\\(x[0-9a-f]{2}|\\)", lambda match: "\\" if match[1] == "\\" else chr(int(match[1][1:], 16)), source
+    )

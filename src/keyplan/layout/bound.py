@@ -1,0 +1,171 @@
+"""A layout with its root's bytes known: everything that a store needs, compiled, and nothing that it may not know.
+
+`bind_layout` turns a LayoutSpec and the values of its root's parameters into a BoundLayout; keys and entries are absolute.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from keyplan.codec import ValueForm
+from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
+from keyplan.layout.compile import CompiledKeys, compile_keys
+from keyplan.layout.describe import canonical_description
+from keyplan.layout.entries import EntryMaker, compile_entries
+from keyplan.layout.meaning import Meaning, MeaningFinder
+from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
+from keyplan.layout.template import Template
+
+__all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "bind_layout"]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundTable:
+    """A table with absolute keys. `indexes` are those that point at it, in the order declared."""
+
+    spec: TableSpec
+    keys: CompiledKeys
+    form: ValueForm[object]
+    indexes: "tuple[BoundIndex, ...]" = field(default=(), init=False)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+
+@dataclass(frozen=True, eq=False)
+class BoundIndex:
+    """An index with absolute keys.
+
+    `entries(key, record)` gives the raw keys and values of the entries that the record at a primary key should have; a pure
+    function. For a unique index, `keys` are its whole keys; otherwise the primary key's fields come last in them.
+    """
+
+    spec: IndexSpec
+    keys: CompiledKeys
+    table: BoundTable
+    entries: EntryMaker
+    _primary_of: Callable[[bytes, bytes], object | None]
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def primary_key(self, raw_key: bytes, raw_value: bytes) -> object:
+        """Return the primary key that an index entry points at. Raises CorruptionError when the entry does not decode."""
+        key = self._primary_of(raw_key, raw_value)
+        if key is None:
+            raise CorruptionError(
+                raw_key=raw_key.hex(), index=self.name, problem="the index entry does not name a primary key"
+            )
+        return key
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCounter:
+    """A counter with its absolute key. An absent counter stands at `start`."""
+
+    spec: CounterSpec
+    raw_key: bytes
+    is_text: bool
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def start(self) -> int:
+        return self.spec.start
+
+    def encode(self, number: int) -> bytes:
+        """The stored value of a counter whose next number is `number`."""
+        return str(number).encode() if self.is_text else number.to_bytes(8, "big")
+
+    def decode(self, raw: bytes) -> int:
+        """Return the next number. Raises CorruptionError."""
+        is_well_formed = raw.isdigit() and len(raw) <= 20 if self.is_text else len(raw) == 8
+        if not is_well_formed:
+            raise CorruptionError(
+                raw_key=self.raw_key.hex(), counter=self.name, problem="the counter's value is not a number"
+            )
+        return int(raw) if self.is_text else int.from_bytes(raw, "big")
+
+
+@dataclass(frozen=True, eq=False)
+class BoundLayout:
+    """A layout with its root's bytes known."""
+
+    spec: LayoutSpec
+    root: bytes
+    tables: Mapping[str, BoundTable]
+    indexes: Mapping[str, BoundIndex]
+    counters: Mapping[str, BoundCounter]
+    _finder: MeaningFinder
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def meaning(self, raw_key: bytes) -> Meaning:
+        """Say what a raw key is. Never fails: what no template spells is unknown, with the nearest template."""
+        return self._finder.find(raw_key)
+
+    def table(self, name: str) -> BoundTable:
+        """Return the table of that name. Raises UnknownNameError."""
+        try:
+            return self.tables[name]
+        except KeyError:
+            raise UnknownNameError(kind="table", name=name, known=list(self.tables), layout=self.name) from None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change when the layout's bytes could: for page tokens and stored notes of the layout."""
+        return hashlib.sha256(canonical_description(self.spec) + b"\x00" + self.root).hexdigest()[:12]
+
+
+def bind_layout(spec: LayoutSpec, parameters: Mapping[str, object] | None = None) -> BoundLayout:
+    """Compile `spec` under a root whose parameters have the given values (defaults for the others).
+
+    Raises InvalidKeyError for a missing, unknown or unfit parameter.
+    """
+    root = _root_bytes(spec, parameters or {})
+    root_template = spec.root.bound({**spec.parameters, **(parameters or {})})
+    tables = {
+        name: BoundTable(table, compile_keys(table.template.prefixed(root_template), table.key), table.form)
+        for name, table in spec.tables.items()
+    }
+    indexes = {name: _bound_index(index, root_template, root, tables) for name, index in spec.indexes.items()}
+    for table in tables.values():
+        own = tuple(index for index in indexes.values() if index.table is table)
+        object.__setattr__(table, "indexes", own)  # Why: table and index refer to each other; set once, here.
+    counters = {
+        name: BoundCounter(counter, root + counter.template.literal_bytes, spec.is_text)
+        for name, counter in spec.counters.items()
+    }
+    compiled = {name: table.keys for name, table in tables.items()} | {
+        name: index.keys for name, index in indexes.items()
+    }
+    items: dict[str, ItemSpec] = {item.name: item for item in spec.items}
+    return BoundLayout(spec, root, tables, indexes, counters, MeaningFinder(spec.name, root, items, compiled, counters))
+
+
+def _root_bytes(spec: LayoutSpec, parameters: Mapping[str, object]) -> bytes:
+    known = set(spec.root.field_names)
+    for name in parameters:
+        if name not in known:
+            raise InvalidKeyError(layout=spec.name, problem=f"the root has no parameter {name!r}", known=sorted(known))
+    values = {**spec.parameters, **parameters}
+    missing = known - set(values)
+    if missing:
+        raise InvalidKeyError(layout=spec.name, problem="the root's parameter has no value", parameter=min(missing))
+    return spec.root.bound(values).literal_bytes
+
+
+def _bound_index(
+    index: IndexSpec, root_template: Template, root: bytes, tables: Mapping[str, BoundTable]
+) -> BoundIndex:
+    table = tables[index.of]
+    keys = compile_keys(index.template.prefixed(root_template), index.key)
+    entries, primary_of = compile_entries(index, keys, table.spec, table.keys, root)
+    return BoundIndex(index, keys, table, entries, primary_of)

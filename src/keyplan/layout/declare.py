@@ -1,0 +1,177 @@
+"""What an application writes: a Layout class with tables, indexes and counters.
+
+Everything is checked when the class is made; each mistake is an error that names the item and the place. The instance side,
+`CloudChamber(store).racks`, gives the operations of access.py.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, Self, TypeVar
+
+from keyplan.errors import KeyplanError, LayoutError
+from keyplan.layout.access import Binding
+from keyplan.layout.bound import BoundLayout, bind_layout
+from keyplan.layout.fields import FieldType, resolve_template
+from keyplan.layout.items import Item, Parameter
+from keyplan.layout.meaning import Meaning
+from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
+from keyplan.layout.template import Template
+
+__all__ = ["Layout"]
+
+R = TypeVar("R")
+
+
+class Layout:
+    """A key layout, declared once: subclass it, give the root, and assign tables, indexes and counters.
+
+        class CloudChamber(Layout, root="/CloudChamber/V0.1/"):
+            racks = Table("racks/{rack}", key=str, value=Rack)
+
+    Class keywords: `root`, the template that every key begins with (str for text, bytes for binary layouts); `version`, a
+    number that you raise with each change. A class attribute `waivers` lists the lint findings that are accepted. Raises
+    LayoutError and TemplateError when the class is made.
+
+    An instance is the layout bound to a store, a snapshot or a transaction: `CloudChamber(store)`; further keywords are the
+    root's parameters. Raises InvalidKeyError when a parameter does not fit.
+    """
+
+    spec: ClassVar[LayoutSpec]
+    waivers: ClassVar[tuple[Waiver, ...]] = ()
+
+    def __init_subclass__(
+        cls, *, root: str | bytes | None = None, version: int | None = None, **keywords: object
+    ) -> None:
+        super().__init_subclass__(**keywords)
+        inherited = getattr(cls, "spec", None)
+        if root is None and inherited is None:
+            root = b"" if _is_binary(cls) else ""
+        cls.spec = _layout_spec(cls, root, version, inherited)
+
+    def __init__(self, binding: Binding, /, **parameters: object) -> None:
+        self._attach(binding, bind_layout(self.spec, parameters))
+
+    @classmethod
+    def bound(cls, **parameters: object) -> BoundLayout:
+        """Return the layout compiled under its root, without a store: to build, read and explain raw keys."""
+        return bind_layout(cls.spec, parameters)
+
+    def transaction(self) -> AbstractContextManager[Self]:
+        """Begin a transaction: the block gets this layout bound to it, and it commits when the block ends without an error.
+
+        Raises CommitConflictError when another writer came between; `run` tries again instead.
+        """
+        return self._block(self._binding.begin())
+
+    def snapshot(self) -> AbstractContextManager[Self]:
+        """Pin one state of the store: within the block all reads see it. Writes raise UnsupportedByEngineError."""
+        return self._block(self._binding.pinned())
+
+    def run(self, work: Callable[[Self], R]) -> R:
+        """Run `work` in a transaction and commit it, again and again while it loses races, with bounded, growing waits.
+
+        `work` may be called several times: it must do nothing but read and write through what it is given. Raises what `work`
+        raises, CommitConflictError when the bound is reached, CommitOutcomeUnknownError at once.
+        """
+        return self._binding.attempt(lambda binding: work(self._over(binding)))
+
+    @property
+    def revision(self) -> int:
+        """The latest revision of the store, the snapshot's own, or that of the transaction's commit (0 before it)."""
+        return self._binding.revision
+
+    def meaning(self, raw_key: bytes) -> Meaning:
+        """Say what a raw key is in this layout. Never fails."""
+        return self._bound.meaning(raw_key)
+
+    def _attach(self, binding: Binding, bound: BoundLayout) -> None:
+        self._binding = binding
+        self._bound = bound
+
+    def _over(self, binding: Binding) -> Self:
+        """This layout, under the same root, bound to something else."""
+        other = object.__new__(type(self))
+        other._attach(binding, self._bound)
+        return other
+
+    @contextmanager
+    def _block(self, block: AbstractContextManager[Binding]) -> Iterator[Self]:
+        with block as binding:
+            yield self._over(binding)
+
+    def view(self, name: str) -> Any:
+        """Return the operations on the table, index or counter of that name. Raises UnknownNameError.
+
+        The answer is kept in the instance, where it hides the descriptor from then on.
+        """
+        bound = self._bound
+        view: object
+        self.spec.item(name)
+        if name in bound.tables:
+            view = self._binding.table_view(bound.tables[name])
+        elif name in bound.counters:
+            view = self._binding.counter_view(bound.counters[name])
+        elif bound.indexes[name].spec.is_unique:
+            view = self._binding.unique_view(bound.indexes[name])
+        else:
+            view = self._binding.index_view(bound.indexes[name])
+        self.__dict__[name] = view
+        return view
+
+
+def _items_of(cls: type) -> dict[str, Item]:
+    """The items of a layout class and its bases, in the order declared."""
+    return {
+        name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items() if isinstance(value, Item)
+    }
+
+
+def _is_binary(cls: type) -> bool:
+    return any(isinstance(item.template, bytes) for item in _items_of(cls).values())
+
+
+def _layout_spec(
+    cls: type[Layout], root: str | bytes | None, version: int | None, inherited: LayoutSpec | None
+) -> LayoutSpec:
+    parameters = {
+        name: value
+        for kind in reversed(cls.__mro__)
+        for name, value in vars(kind).items()
+        if isinstance(value, Parameter)
+    }
+    try:
+        root_template = _root_template(root, parameters) if root is not None or inherited is None else inherited.root
+        specs: list[ItemSpec] = []
+        tables: dict[str, TableSpec] = {}
+        for item in _items_of(cls).values():
+            spec = item.make_spec(tables, is_text=root_template.is_text)
+            specs.append(spec)
+            if isinstance(spec, TableSpec):
+                tables[spec.name] = spec
+    except KeyplanError as error:
+        if "layout" not in error.facts:
+            error.facts = {"layout": cls.__name__, **error.facts}
+        raise
+    return LayoutSpec(
+        name=cls.__name__,
+        root=root_template,
+        items=tuple(specs),
+        version=version if version is not None else inherited.version if inherited is not None else 1,
+        parameters={name: given.default for name, given in parameters.items() if given.default is not None},
+        waivers=tuple(cls.waivers),
+        note=(cls.__doc__ or "").strip().split("\n\n")[0] if cls.__doc__ else "",
+    )
+
+
+def _root_template(root: str | bytes | None, parameters: Mapping[str, Parameter]) -> Template:
+    source = root if root is not None else ""
+
+    def types(names: list[str]) -> dict[str, FieldType]:
+        for name in parameters:
+            if name not in names:
+                raise LayoutError(item=name, problem="the root has no field of this parameter's name", root=source)
+        default_type = str if isinstance(source, str) else bytes
+        elements = {name: parameters.get(name, Parameter()).element for name in names}
+        return {name: FieldType(object if element else default_type, element) for name, element in elements.items()}
+
+    return resolve_template(source, types, is_text=isinstance(source, str), item="root")

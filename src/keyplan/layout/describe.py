@@ -1,0 +1,162 @@
+"""A layout to JSON and back: the form that travels, is compared and is documented without the application's classes."""
+
+import json
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import Any, Final
+
+from keyplan.codec import value_form_of_description
+from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.layout.spec import (
+    Component,
+    Condition,
+    CounterSpec,
+    IndexSpec,
+    ItemSpec,
+    KeyShape,
+    LayoutSpec,
+    Origin,
+    TableSpec,
+    Waiver,
+)
+from keyplan.layout.template import template_of_source
+
+__all__ = ["FORMAT", "canonical_description", "describe", "layout_of_description"]
+
+FORMAT: Final = "keyplan-layout/1"
+
+
+def describe(spec: LayoutSpec) -> dict[str, Any]:
+    """Return the layout as plain JSON values. Templates have their codecs written out.
+
+    Python functions and classes are not in it: an index with a function keeps its version, a record its field names and
+    types as far as its form describes them.
+    """
+    return {
+        "format": FORMAT,
+        "layout": spec.name,
+        "version": spec.version,
+        "note": spec.note,
+        "keys": "text" if spec.is_text else "binary",
+        "root": spec.root.source,
+        "parameters": dict(spec.parameters),
+        "items": [_described_item(item) for item in spec.items],
+        "waivers": [{"rule": w.rule, "items": w.items, "reason": w.reason} for w in spec.waivers],
+    }
+
+
+def canonical_description(spec: LayoutSpec) -> bytes:
+    """The part of the description that decides bytes: the same for two layouts that store the same in the same way."""
+    described = describe(spec)
+    for name in ("note", "waivers", "version"):
+        del described[name]
+    for item in described["items"]:
+        del item["note"]
+    return json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
+
+
+def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
+    """Return the layout that `describe` described. Records decode to plain values: dict, list, str and so on.
+
+    Raises InvalidInputError, TemplateError or UnknownNameError when it is not such a description.
+    """
+    if described.get("format") != FORMAT:
+        raise InvalidInputError(source="layout", problem=f"not a layout description of format {FORMAT}")
+    try:
+        is_text = described["keys"] == "text"
+        items = [_item_of(item, is_text=is_text) for item in described["items"]]
+        names = [item.name for item in items]
+        if len(set(names)) != len(names):
+            raise InvalidInputError(source="layout", problem="two items have one name", names=names)
+        tables = {item.name for item in items if isinstance(item, TableSpec)}
+        for item in items:
+            if isinstance(item, IndexSpec) and item.of not in tables:
+                raise InvalidInputError(
+                    source="layout", problem="an index is of a table that is not there", index=item.name, table=item.of
+                )
+        return LayoutSpec(
+            name=str(described["layout"]),
+            root=template_of_source(described["root"], is_text=is_text),
+            items=tuple(items),
+            version=int(described["version"]),
+            parameters=dict(described["parameters"]),
+            waivers=tuple(Waiver(w["rule"], w["items"], w["reason"]) for w in described["waivers"]),
+            note=str(described["note"]),
+        )
+    except KeyplanError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(
+            source="layout", problem=f"the description is incomplete or malformed: {error!r}"
+        ) from error
+
+
+def _described_item(item: ItemSpec) -> dict[str, Any]:
+    described: dict[str, Any] = {"name": item.name, "template": item.template.source, "note": item.note}
+    match item:
+        case TableSpec():
+            described |= {
+                "kind": "table",
+                "key": _described_key(item.key),
+                "value": item.form.describe(),
+                "lease": item.has_lease,
+                "place": list(item.place),
+            }
+        case IndexSpec():
+            described |= {
+                "kind": "unique" if item.is_unique else "index",
+                "of": item.of,
+                "key": _described_key(item.key),
+                "fields": [{"from": c.origin.value, "path": c.path, "item": c.item} for c in item.components],
+                "when": [{"path": c.path, "is": c.constant, "equal": c.is_equal} for c in item.when],
+                "version": item.version,
+            }
+        case CounterSpec():
+            described |= {"kind": "counter", "start": item.start}
+    return described
+
+
+def _described_key(shape: KeyShape) -> dict[str, Any]:
+    return {"type": shape.type_name, "scalar": shape.is_scalar}
+
+
+def _item_of(described: Mapping[str, Any], *, is_text: bool) -> ItemSpec:
+    name = str(described["name"])
+    template = template_of_source(described["template"], is_text=is_text)
+    note = str(described["note"])
+    kind = described["kind"]
+    if kind == "counter":
+        return CounterSpec(name, template, int(described["start"]), note)
+    shape = _key_shape(described["key"], template.field_names)
+    if kind == "table":
+        form = value_form_of_description(described["value"], is_text=is_text)
+        return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note)
+    if kind not in ("unique", "index"):
+        raise InvalidInputError(
+            source="layout", problem="an item is a table, unique, index or counter", kind=kind, name=name
+        )
+    return IndexSpec(
+        name,
+        template,
+        str(described["of"]),
+        kind == "unique",
+        shape,
+        tuple(Component(Origin(c["from"]), str(c["path"]), c["item"]) for c in described["fields"]),
+        tuple(Condition(str(c["path"]), c["is"], bool(c["equal"])) for c in described["when"]),
+        int(described["version"]),
+        note=note,
+    )
+
+
+def _key_shape(described: Mapping[str, Any], names: tuple[str, ...]) -> KeyShape:
+    type_name = str(described["type"])
+    if described["scalar"]:
+        if len(names) != 1:
+            raise InvalidInputError(source="layout", problem="a scalar key has one field", fields=list(names))
+        return KeyShape(type_name, is_scalar=True, make=_itself)
+    # Why: rename=True, because a field may be called like a Python keyword in a layout that was not written in Python.
+    return KeyShape(type_name, is_scalar=False, make=namedtuple("Key", names, rename=True))
+
+
+def _itself(value: object) -> object:
+    return value
