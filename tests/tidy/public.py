@@ -31,29 +31,51 @@ def listed_names(tree: ast.Module) -> list[str] | None:
     return None
 
 
-def _defined(tree: ast.Module, *, is_package: bool) -> Iterator[tuple[str, int]]:
-    """Public functions and classes that the module makes; for a package's `__init__`, those it imports from keyplan."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name, node.lineno
-        elif is_package and isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "keyplan":
-            yield from ((alias.asname or alias.name, node.lineno) for alias in node.names)
-
-
 def incomplete_lists(source: Source) -> Iterator[Finding]:
-    """An `__all__` that leaves out a public name, or names one twice. Ruff sorts it, and finds names that are not there."""
+    """A module without `__all__`, a package whose `__all__` leaves out what it imports, a name listed twice.
+
+    Ruff sorts the lists and finds names in them that are not there.
+    """
     listed = listed_names(source.tree)
-    is_package = source.path.endswith("/__init__.py")
-    defined = [(name, line) for name, line in _defined(source.tree, is_package=is_package) if not name.startswith("_")]
+    offered = dict(_offered(source))
     if listed is None:
-        if defined:
+        defines = any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for node in source.tree.body
+        )
+        if defines or offered:
             yield Finding(source.path, 1, "no __all__ of string literals", "a sorted list of the public names")
         return
-    for name, line in defined:
+    for name, line in offered.items():
         if name not in listed:
-            yield Finding(source.path, line, f"{name} is public but not in __all__", f"_{name}, or list it")
+            yield Finding(source.path, line, f"{name} is imported but not in __all__", "it there, or no import")
     for name in {name for name in listed if listed.count(name) > 1}:
         yield Finding(source.path, 1, f"{name} stands twice in __all__", "it once")
+
+
+def _offered(source: Source) -> Iterator[tuple[str, int]]:
+    """What a package's `__init__` imports from keyplan: its table of contents."""
+    if not source.path.endswith("/__init__.py"):
+        return
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "keyplan":
+            names = ((alias.asname or alias.name, node.lineno) for alias in node.names)
+            yield from ((name, line) for name, line in names if not name.startswith("_"))
+
+
+def unlisted_offers(sources: tuple[Source, ...]) -> Iterator[Finding]:
+    """What a package offers stands in the `__all__` of the module that it comes from."""
+    listed = {source.module: listed_names(source.tree) or [] for source in sources}
+    for source in sources:
+        if not source.path.endswith("/__init__.py"):
+            continue
+        for node in source.tree.body:
+            if not isinstance(node, ast.ImportFrom) or node.module not in listed:
+                continue
+            for alias in node.names:
+                if alias.name not in listed[node.module] and f"{node.module}.{alias.name}" not in listed:
+                    yield Finding(
+                        source.path, node.lineno, f"{alias.name} is not in {node.module}'s __all__", "it there"
+                    )
 
 
 def undocumented_names(package: ModuleType, path: str) -> Iterator[Finding]:

@@ -80,6 +80,10 @@ def test_every_module_is_imported_by_somebody() -> None:
     nothing(imports.orphans(python_files("src"), entry_points))
 
 
+def test_packages_offer_only_what_their_modules_list() -> None:
+    nothing(public.unlisted_offers(python_files("src")))
+
+
 def packages() -> list[Source]:
     return [source for source in python_files("src") if source.path.endswith("/__init__.py")]
 

@@ -272,20 +272,32 @@ def test_a_module_says_what_it_holds() -> None:
     assert not list(public.missing_docstrings(source("")))
 
 
+OFFER = "from keyplan.codec.text import Text\n"
+
+
 @pytest.mark.parametrize(
     ("path", "text", "found"),
     [
         (PLAN, "def f(): ...", [1]),
-        (PLAN, "__all__ = ['f']\ndef f(): ...\nclass G: ...", [3]),
         (PLAN, "__all__ = ['f', 'f']\ndef f(): ...", [1]),
-        (PLAN, "__all__ = ['f']\ndef f(): ...\ndef _g(): ...", []),
-        (PLAN, "from keyplan.codec import Text\n_x = Text", []),
-        ("src/keyplan/codec/__init__.py", "from keyplan.codec.text import Text\n__all__ = []", [1]),
-        ("src/keyplan/codec/__init__.py", "from keyplan.codec.text import Text\n__all__ = ['Text']", []),
+        (PLAN, "__all__ = ['f']\ndef f(): ...\ndef g(): ...", []),
+        (PLAN, OFFER + "_x = Text", []),
+        ("src/keyplan/codec/__init__.py", OFFER, [1]),
+        ("src/keyplan/codec/__init__.py", OFFER + "__all__ = []", [1]),
+        ("src/keyplan/codec/__init__.py", OFFER + "__all__ = ['Text']", []),
+        ("src/keyplan/codec/__init__.py", '"""Nothing yet."""', []),
     ],
 )
-def test_what_a_module_offers_is_listed(path: str, text: str, found: list[int]) -> None:
+def test_what_is_offered_is_listed(path: str, text: str, found: list[int]) -> None:
     assert lines(public.incomplete_lists(source(text, path))) == found
+
+
+def test_a_package_offers_only_what_its_modules_list() -> None:
+    face = Source("src/keyplan/codec/__init__.py", OFFER + "__all__ = ['Text']")
+    listing = Source("src/keyplan/codec/text.py", "__all__ = ['Text']\nclass Text: ...\n")
+    silent = Source("src/keyplan/codec/text.py", "__all__ = []\nclass Text: ...\n")
+    assert not list(public.unlisted_offers((face, listing)))
+    assert lines(public.unlisted_offers((face, silent))) == [1]
 
 
 class Promising:
