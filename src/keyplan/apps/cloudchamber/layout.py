@@ -1,0 +1,312 @@
+"""The keys of CloudChamber: `CloudChamber` as its document has them, `CloudChamberGo` as its Go program writes them.
+
+    /CloudChamber/V0.1/[Test/<instance>/]users/alice                     plural: lists, and what is listed
+    /CloudChamber/V0.1/[Test/<instance>/]rack/rack1/blades/7             singular: the parts of one rack or workload
+
+D and R numbers in the notes are the rulings in this folder's README. Which records the keys hold is in records.py.
+"""
+
+from typing import Annotated, Final, NamedTuple
+
+from keyplan.apps.cloudchamber.proto_json import ProtoJson
+from keyplan.apps.cloudchamber.records import (
+    Blade,
+    Instance,
+    InstanceActual,
+    InstanceTarget,
+    Pdu,
+    Rack,
+    Region,
+    Tor,
+    User,
+    Workload,
+    Zone,
+)
+from keyplan.codec import Decimal, Enclosed, Text, Word
+from keyplan.layout import Layout, Parameter, Table, Waiver
+
+__all__ = [
+    "BladeKey",
+    "CloudChamber",
+    "CloudChamberGo",
+    "DeviceKey",
+    "GoBladeKey",
+    "GoDeviceKey",
+    "GoRackKey",
+    "GoRegionKey",
+    "GoZoneKey",
+    "InstanceKey",
+]
+
+BLADE_NUMBER_MAX: Final = 10_000_000
+"""Why: the Go program's own bound (R10)."""
+
+DEVICE_NUMBER_MAX: Final = 2
+"""Why: the Go program's own bound for PDUs and TORs (2.2); a definition file may have two of each."""
+
+# R10: 1 to 255 bytes of UTF-8 without "/" and control characters, and neither "." nor "..".
+Name = Annotated[str, Text(dots=False)]
+
+# R13, D11: production, or one instance of the test namespace. Its name is "Standard", a timestamp, or chosen by hand.
+NAMESPACE: Final = Enclosed(before="Test/", after="/", dots=False, empty=True)
+
+
+class BladeKey(NamedTuple):
+    """A blade of a rack."""
+
+    rack: Name
+    blade: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
+
+
+class DeviceKey(NamedTuple):
+    """A TOR or PDU of a rack beyond its first, which has a key without a number (R6)."""
+
+    rack: Name
+    device: Annotated[int, Decimal(least=1, most=DEVICE_NUMBER_MAX)]
+
+
+class InstanceKey(NamedTuple):
+    """An instance of a workload."""
+
+    workload: Name
+    instance: Name
+
+
+class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
+    """CloudChamber's store as its document lays it out: plural locations list, singular ones hold an element's parts.
+
+    `namespace` is "" in production and "Test/<instance>/" in tests.
+    """
+
+    namespace = Parameter("", NAMESPACE)
+
+    users = Table(
+        "users/{user:text(dots=false)}",
+        key=str,
+        value=User,
+        form=ProtoJson(User),
+        note="Discovering Users: /users/{username}",
+    )
+    racks = Table(
+        "racks/{rack:text(dots=false)}",
+        key=str,
+        value=Rack,
+        form=ProtoJson(Rack),
+        note="Discovering Racks: /racks/{rackid}",
+    )
+    tor = Table(
+        "rack/{rack:text(dots=false)}/tor",
+        key=str,
+        value=Tor,
+        form=ProtoJson(Tor),
+        note="Discovering Racks: /rack/{rackid}/tor, the rack's only or first TOR (R6)",
+    )
+    pdu = Table(
+        "rack/{rack:text(dots=false)}/pdu",
+        key=str,
+        value=Pdu,
+        form=ProtoJson(Pdu),
+        note="Discovering Racks: /rack/{rackid}/pdu, the rack's only or first PDU (R6)",
+    )
+    tors = Table(
+        "rack/{rack}/tors/{device}",
+        key=DeviceKey,
+        value=Tor,
+        form=ProtoJson(Tor),
+        note="R6: further TORs, which the document does not foresee",
+    )
+    pdus = Table(
+        "rack/{rack}/pdus/{device}",
+        key=DeviceKey,
+        value=Pdu,
+        form=ProtoJson(Pdu),
+        note="R6: further PDUs, which the document does not foresee",
+    )
+    blades = Table(
+        "rack/{rack}/blades/{blade}",
+        key=BladeKey,
+        value=Blade,
+        form=ProtoJson(Blade),
+        note="Discovering Racks: /rack/{rackid}/blades/{bladeid}; listed where they are stored (R4)",
+    )
+    workloads = Table(
+        "workloads/{workload:text(dots=false)}",
+        key=str,
+        value=Workload,
+        form=ProtoJson(Workload),
+        note="Discovering Workloads: /workloads/{workloadid}",
+    )
+    instances = Table(
+        "workload/{workload}/instances/{instance}",
+        key=InstanceKey,
+        value=Instance,
+        form=ProtoJson(Instance),
+        note="R1: descriptions, below the prefix that the document lists and puts nothing under",
+    )
+    instance_actual = Table(
+        "workload/{workload}/instance/{instance}/actual",
+        key=InstanceKey,
+        value=InstanceActual,
+        form=ProtoJson(InstanceActual),
+        note="Discovering Workloads: /workload/{workloadid}/instance/{instanceid}/actual",
+    )
+    instance_target = Table(
+        "workload/{workload}/instance/{instance}/target",
+        key=InstanceKey,
+        value=InstanceTarget,
+        form=ProtoJson(InstanceTarget),
+        note="Discovering Workloads: /workload/{workloadid}/instance/{instanceid}/target",
+    )
+
+    waivers = (
+        Waiver("L7", "blades", "the document's numbers are not padded (R10); lists sort them after the read"),
+        Waiver("L6", "namespace", "the document puts Test below production (R14); whole-root tools skip it unless asked"),
+    )
+
+
+# ---- the Go program --------------------------------------------------------------------------------------------------------
+
+# D2, R9: the program lower-cases every name in a key and keeps the name as written in the value. A capital letter in a key is
+# therefore a mistake: callers fold names (`name.lower()`) until a codec can do it, as `text(fold='lower')` would.
+CAPITALS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+GoName = Annotated[str, Text(exclude="/" + CAPITALS)]
+GoView = Annotated[str, Word(words="actual definition observed target")]
+
+
+class GoRegionKey(NamedTuple):
+    """A region in one of the views of the inventory, which the program calls tables."""
+
+    view: GoView
+    region: GoName
+
+
+class GoZoneKey(NamedTuple):
+    """A zone of a region."""
+
+    view: GoView
+    region: GoName
+    zone: GoName
+
+
+class GoRackKey(NamedTuple):
+    """A rack of a zone."""
+
+    view: GoView
+    region: GoName
+    zone: GoName
+    rack: GoName
+
+
+class GoDeviceKey(NamedTuple):
+    """A TOR or PDU of a rack."""
+
+    view: GoView
+    region: GoName
+    zone: GoName
+    rack: GoName
+    device: Annotated[int, Decimal(most=DEVICE_NUMBER_MAX)]
+
+
+class GoBladeKey(NamedTuple):
+    """A blade of a rack."""
+
+    view: GoView
+    region: GoName
+    zone: GoName
+    rack: GoName
+    blade: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
+
+
+class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}"):
+    """CloudChamber's store as the Go program writes it: a tree of records, and beside it a tree of list entries.
+
+    An entry holds the name in its original case (a number for devices and blades); record and entry are written together.
+    """
+
+    namespace = Parameter("", NAMESPACE)
+
+    users = Table(
+        "users/{user:text(exclude='/ABCDEFGHIJKLMNOPQRSTUVWXYZ')}",
+        key=str,
+        value=User,
+        form=ProtoJson(User),
+        note="D2: users/{username}",
+    )
+    regions = Table(
+        "inventory/{view}/data/region/{region}",
+        key=GoRegionKey,
+        value=Region,
+        form=ProtoJson(Region),
+        note="2.2: region record",
+    )
+    zones = Table(
+        "inventory/{view}/data/region/{region}/zone/{zone}",
+        key=GoZoneKey,
+        value=Zone,
+        form=ProtoJson(Zone),
+        note="2.2: zone record",
+    )
+    racks = Table(
+        "inventory/{view}/data/region/{region}/zone/{zone}/rack/{rack}",
+        key=GoRackKey,
+        value=Rack,
+        form=ProtoJson(Rack),
+        note="2.2: rack record",
+    )
+    pdus = Table(
+        "inventory/{view}/data/region/{region}/zone/{zone}/rack/{rack}/pdu/{device}",
+        key=GoDeviceKey,
+        value=Pdu,
+        form=ProtoJson(Pdu),
+        note="2.2: pdu record",
+    )
+    tors = Table(
+        "inventory/{view}/data/region/{region}/zone/{zone}/rack/{rack}/tor/{device}",
+        key=GoDeviceKey,
+        value=Tor,
+        form=ProtoJson(Tor),
+        note="2.2: tor record",
+    )
+    blades = Table(
+        "inventory/{view}/data/region/{region}/zone/{zone}/rack/{rack}/blade/{blade}",
+        key=GoBladeKey,
+        value=Blade,
+        form=ProtoJson(Blade),
+        note="2.2: blade record",
+    )
+    listed_regions = Table(
+        "inventory/{view}/index/regions/{region}",
+        key=GoRegionKey,
+        value=str,
+        note="2.2: region index; the value is the name in its original case",
+    )
+    listed_zones = Table(
+        "inventory/{view}/index/region/{region}/zones/{zone}",
+        key=GoZoneKey,
+        value=str,
+        note="2.2: zone index",
+    )
+    listed_racks = Table(
+        "inventory/{view}/index/region/{region}/zone/{zone}/racks/{rack}",
+        key=GoRackKey,
+        value=str,
+        note="2.2: rack index",
+    )
+    listed_pdus = Table(
+        "inventory/{view}/index/region/{region}/zone/{zone}/rack/{rack}/pdus/{device}",
+        key=GoDeviceKey,
+        value=int,
+        note="2.2: pdu index; the value is the number again",
+    )
+    listed_tors = Table(
+        "inventory/{view}/index/region/{region}/zone/{zone}/rack/{rack}/tors/{device}",
+        key=GoDeviceKey,
+        value=int,
+        note="2.2: tor index",
+    )
+    listed_blades = Table(
+        "inventory/{view}/index/region/{region}/zone/{zone}/rack/{rack}/blades/{blade}",
+        key=GoBladeKey,
+        value=int,
+        note="2.2: blade index",
+    )
