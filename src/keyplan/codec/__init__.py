@@ -23,14 +23,26 @@ from keyplan.codec.language import (
     literal,
 )
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
-from keyplan.codec.paths import LevelPath, SlashPath
+from keyplan.codec.paths import Directory, LevelPath, SlashPath
 from keyplan.codec.text import Percent, Text
 from keyplan.codec.timestamps import TimestampNanos, TimestampText
 from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
 from keyplan.codec.uuids import HexUuid, RawUuid
+from keyplan.codec.values import (
+    ElementForm,
+    EmptyForm,
+    JsonForm,
+    MsgpackForm,
+    ProtobufForm,
+    PydanticForm,
+    RawForm,
+    TextForm,
+    ValueForm,
+    value_form_of,
+    value_form_of_description,
+)
 from keyplan.codec.varints import PrefixVarint, Uvarint
 from keyplan.codec.words import Enclosed, Word
-from keyplan.codec.values import ValueForm, value_form_of, value_form_of_description
 
 __all__ = [
     "ANY_BYTE",
@@ -47,7 +59,10 @@ __all__ = [
     "Bytes",
     "Choice",
     "Decimal",
+    "Directory",
     "Element",
+    "ElementForm",
+    "EmptyForm",
     "Enclosed",
     "EscapedBytes",
     "EscapedText",
@@ -55,11 +70,16 @@ __all__ = [
     "FastText",
     "FixedBytes",
     "HexUuid",
+    "JsonForm",
     "Language",
     "LevelPath",
     "Limited",
+    "MsgpackForm",
     "Percent",
     "PrefixVarint",
+    "ProtobufForm",
+    "PydanticForm",
+    "RawForm",
     "RawUuid",
     "Refined",
     "Repeat",
@@ -68,12 +88,13 @@ __all__ = [
     "SlashPath",
     "Tail",
     "Text",
+    "TextForm",
     "TextTail",
-    "ValueForm",
     "TimestampNanos",
     "TimestampText",
     "TupleElement",
     "Uvarint",
+    "ValueForm",
     "Versionstamp",
     "Word",
     "byte_class",

@@ -467,6 +467,8 @@ def _class_pattern(allowed: int) -> bytes:
                 ranges[-1] = (ranges[-1][0], byte)
             else:
                 ranges.append((byte, byte))
+    if not ranges:
+        return b"(?!)"
     if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return re.escape(bytes([ranges[0][0]]))
     return b"[" + b"".join(b"\\x%02x-\\x%02x" % bounds for bounds in ranges) + b"]"

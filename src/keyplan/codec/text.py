@@ -118,7 +118,11 @@ class Text(Element[str]):
             tests += [f"{matches}({{v}})", "{v}.isascii()"]
         else:
             # Why: three methods written in C are twice as fast as a pattern, and printable ASCII is all but control characters.
-            tests += ["{v}.isascii()", "{v}.isprintable()", *(f"{c!r} not in {{v}}" for c in self._exclude)]
+            tests += [
+                "{v}.isascii()",
+                "{v}.isprintable()",
+                *(f"{_in_expression(c)} not in {{v}}" for c in self._exclude),
+            ]
         tests.append(f"{0 if self._is_empty_allowed else 1} <= len({{v}}) <= {self._limit}")
         if self._refused:
             refused = f"refused_{id(self._refused):x}"
@@ -233,6 +237,11 @@ def _all_but(words: list[bytes], ascii_allowed: int, unit: Language, *, is_empty
     left = Series((leaving, Repeat(unit)))
     ending = _ending(root)
     return left if ending is None else Choice((left, ending))
+
+
+def _in_expression(one: str) -> str:
+    """A character as a string literal, braces doubled, since `{v}` in the expression is a placeholder."""
+    return repr(one).replace("{", "{{").replace("}", "}}")
 
 
 @dataclass(slots=True)
