@@ -60,51 +60,63 @@ class TableView(Protocol[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the record at `key`, or None. Raises CorruptionError when stored bytes do not decode."""
+        ...
 
     def require(self, key: K) -> V:
         """Return the record at `key`. Raises NotFoundError."""
+        ...
 
     def exists(self, key: K) -> bool:
         """Tell whether there is a record at `key`. Does not decode it."""
+        ...
 
     def versioned(self, key: K) -> Versioned[K, V] | None:
         """Return the record at `key` with its revisions, version and lease, or None."""
+        ...
 
     def get_many(self, keys: Iterable[K]) -> list[V | None]:
         """Return the record or None for each key, in the order asked, all as of one revision."""
+        ...
 
     def require_many(self, keys: Iterable[K]) -> list[V]:
         """Return the record at each key, in the order asked, as of one revision. Raises NotFoundError for the first absent."""
+        ...
 
     def insert(self, key: K, record: V, *, lease: int = 0) -> int:
         """Add a record. Raises AlreadyExistsError when there is one at `key`, UniqueViolationError when an entry is taken."""
+        ...
 
     def put(self, key: K, record: V, *, expected_revision: int | None = None, lease: int = 0) -> int:
         """Write a record whether or not there is one.
 
         With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError.
         """
+        ...
 
     def update(self, key: K, record: V, *, expected_revision: int | None = None) -> int:
         """Replace the record at `key`; it stays on its lease.
 
         Raises NotFoundError, StaleRecordError, UniqueViolationError.
         """
+        ...
 
     def modify(self, key: K, change: Callable[[V], V]) -> int:
         """Replace the record at `key` with `change(record)`, retried when another writer comes between. Raises NotFoundError.
 
         `change` may be called more than once and must not write.
         """
+        ...
 
     def delete(self, key: K, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
         """Remove the record at `key` and its index entries.
 
         Absent: nothing happens, unless `missing_ok` is False (NotFoundError) or a revision is expected (StaleRecordError).
         """
+        ...
 
     def rename(self, key: K, new_key: K) -> int:
         """Move the record to another key, with its index entries and lease. Raises NotFoundError, AlreadyExistsError."""
+        ...
 
     def list(
         self,
@@ -123,6 +135,7 @@ class TableView(Protocol[K, V]):
         Bound to a store, the list is one state of it, read as it goes: a long list holds a snapshot until it is exhausted or
         closed; use `page` across long pauses.
         """
+        ...
 
     def keys(
         self,
@@ -134,6 +147,7 @@ class TableView(Protocol[K, V]):
         reverse: bool = False,
     ) -> Iterator[K]:
         """Yield what `list` would, without reading the records."""
+        ...
 
     def entries(
         self,
@@ -145,9 +159,11 @@ class TableView(Protocol[K, V]):
         reverse: bool = False,
     ) -> Iterator[Versioned[K, V]]:
         """Yield what `list` would, with revisions, version and lease."""
+        ...
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return how many records `list` would yield."""
+        ...
 
     def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
         """Return at most `limit` records of the list and the token for the next page.
@@ -156,6 +172,7 @@ class TableView(Protocol[K, V]):
         The token holds the layout's fingerprint and the place in the list; one of another list or layout raises
         InvalidPageTokenError.
         """
+        ...
 
 
 class UniqueView(Protocol[Q_contra, K_co, V_co]):
@@ -163,25 +180,31 @@ class UniqueView(Protocol[Q_contra, K_co, V_co]):
 
     def one(self, key: Q_contra) -> V_co | None:
         """Return the record that the index holds at `key`, or None. Index entry and record are read from one state."""
+        ...
 
     def require(self, key: Q_contra) -> V_co:
         """Return the record that the index holds at `key`. Raises NotFoundError."""
+        ...
 
     def key_of(self, key: Q_contra) -> K_co | None:
         """Return the primary key that the index holds at `key`, or None. Does not read the record."""
+        ...
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[tuple[K_co, V_co]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
+        ...
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[K_co]:
         """Yield the primary keys that `list` would, without reading the records."""
+        ...
 
     def count(self, *prefix: object, starts_with: object = None) -> int:
         """Return the number of index entries."""
+        ...
 
 
 class IndexView(Protocol[K_co, V_co]):
@@ -194,14 +217,17 @@ class IndexView(Protocol[K_co, V_co]):
 
         Entries and records are read from one state.
         """
+        ...
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
     ) -> Iterator[K_co]:
         """Yield the primary keys that `list` would, without reading the records."""
+        ...
 
     def count(self, *prefix: object, starts_with: object = None) -> int:
         """Return the number of index entries."""
+        ...
 
 
 class CounterView(Protocol):
@@ -209,12 +235,15 @@ class CounterView(Protocol):
 
     def next(self, count: int = 1) -> int:
         """Take `count` numbers and return the first. Numbers taken by a transaction that fails are handed out again."""
+        ...
 
     def peek(self) -> int:
         """Return the number that `next` would."""
+        ...
 
     def advance_to(self, number: int) -> int:
         """Raise the counter so that `next` returns at least `number`; return what it will be. Never lowers it."""
+        ...
 
 
 class Binding(Protocol):
@@ -223,24 +252,32 @@ class Binding(Protocol):
     @property
     def revision(self) -> int:
         """The latest revision known: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
+        ...
 
     def table_view(self, table: "BoundTable") -> TableView[object, object]:
         """Return the operations on one table."""
+        ...
 
     def unique_view(self, index: "BoundIndex") -> UniqueView[object, object, object]:
         """Return the operations on one unique index."""
+        ...
 
     def index_view(self, index: "BoundIndex") -> IndexView[object, object]:
         """Return the operations on one index."""
+        ...
 
     def counter_view(self, counter: "BoundCounter") -> CounterView:
         """Return the operations on one counter."""
+        ...
 
     def begin(self) -> AbstractContextManager["Binding"]:
         """Begin a transaction; it commits when the block ends, unless by an error."""
+        ...
 
     def pinned(self) -> AbstractContextManager["Binding"]:
         """Pin a snapshot for the length of a block."""
+        ...
 
     def attempt(self, work: Callable[["Binding"], R]) -> R:
         """Run `work` in a transaction, again when it lost a race, with bounded waits."""
+        ...
