@@ -6,7 +6,7 @@ docs/design/key-encoding.md lists each with its test vectors.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, TypeVar
 
@@ -34,8 +34,8 @@ class FastText(NamedTuple):
     `check` is a Python expression over `{v}`, the value; `parse` one over `{raw}`, the bytes of a member of the language.
     `format` is what stands between the braces of an f-string once `{v}` is replaced by the value's name, e.g. "{v}", "{v}.hex"
     or "{v}:04d". When `check` holds, it spells the same characters that `encode` would; otherwise generated code calls the
-    codec, which encodes or names the mistake. `names` are the globals that the expressions use; keys must be unique to their
-    object.
+    codec, which encodes or names the mistake. Literal braces are
+    doubled. `names` are the globals that the expressions use; keys must be unique to their object.
     """
 
     check: str
@@ -49,6 +49,7 @@ class FastStruct(NamedTuple):
 
     `code` is the item's struct code. `pack` is an expression over `{v}` for the item's value; `parse` one over `{raw}`, the
     unpacked item. Whenever `check` (over `{v}`) holds and packing succeeds, the bytes must equal those of `encode`.
+    `member` is an expression over `{raw}` that tells members of the language; empty when all bytes of the width are members.
     """
 
     code: str
@@ -56,6 +57,7 @@ class FastStruct(NamedTuple):
     pack: str
     parse: str
     names: Mapping[str, object]
+    member: str = ""
 
 
 class Element(ABC, Generic[T]):
@@ -108,6 +110,13 @@ class Element(ABC, Generic[T]):
         """
         del attribute, value
         return None
+
+    def slices(self) -> Sequence[tuple[Language, Language]]:
+        """The language divided into regular ones, when it is not regular itself; empty when no division is known.
+
+        Each comes behind one that contains it and whose automaton is small, by which the lint rules most of them out.
+        """
+        return ()
 
     def parameters(self) -> dict[str, Parameter]:
         """The parameters that differ from their defaults, in a fixed order: what `spec` prints."""

@@ -5,7 +5,7 @@ import struct
 from typing import ClassVar, Final
 
 from keyplan.codec.element import Element, FastStruct, FastText, Parameter, register_element
-from keyplan.codec.language import ANY_BYTE, Bytes, Choice, Language, Repeat
+from keyplan.codec.language import Choice, Language
 from keyplan.codec.parameters import whole_parameter
 from keyplan.codec.ranges import one_of, strings_between
 
@@ -18,14 +18,21 @@ DECIMAL_MOST_DEFAULT: Final = 2**64 - 1
 
 
 class _FixedInteger(Element[int]):
-    """An integer from `least` to `most`, stored as `value - least` in `size` big-endian bytes: they sort as numbers."""
+    """An integer from `least` to `most`, stored as `value - least` in `size` big-endian bytes: they sort as numbers.
+
+    `most` is the greatest that fits unless a smaller one is given, e.g. to keep the greatest number free as a mark.
+    """
 
     size: ClassVar[int]
     least: ClassVar[int]
 
-    @property
-    def most(self) -> int:
-        return self.least + (1 << 8 * self.size) - 1
+    def __init__(self, *, most: int | None = None) -> None:
+        self._most_default = self.least + (1 << 8 * self.size) - 1
+        self.most = (
+            self._most_default
+            if most is None
+            else whole_parameter(self.code, "most", most, least=self.least, most=self._most_default)
+        )
 
     @property
     def value_type(self) -> type:
@@ -33,7 +40,8 @@ class _FixedInteger(Element[int]):
 
     @property
     def language(self) -> Language:
-        return Repeat(Bytes(ANY_BYTE), self.size, self.size)
+        greatest = (self.most - self.least).to_bytes(self.size, "big")
+        return strings_between(bytes(self.size), greatest)
 
     def encode(self, value: int) -> bytes:
         checked = checked_integer(self, value, least=self.least, most=self.most)
@@ -42,16 +50,24 @@ class _FixedInteger(Element[int]):
     def decode(self, raw: bytes) -> int:
         if len(raw) != self.size:
             self.refuse(raw, "wrong number of bytes", bytes_expected=self.size, bytes_found=len(raw))
-        return int.from_bytes(raw, "big") + self.least
+        value = int.from_bytes(raw, "big") + self.least
+        if value > self.most:
+            self.refuse(raw, "the number is out of range", least=self.least, most=self.most)
+        return value
+
+    def parameters(self) -> dict[str, Parameter]:
+        return {} if self.most == self._most_default else {"most": self.most}
 
     def fast_struct(self) -> FastStruct | None:
         offset = f" - {-self.least}" if self.least else ""
+        is_bounded = self.most < self._most_default
         return FastStruct(
             code=_STRUCT_CODES[self.size],
-            check="{v}.__class__ is int",
+            check="{v}.__class__ is int" + (f" and {{v}} <= {self.most}" if is_bounded else ""),
             pack="{v}" + offset.replace("-", "+", 1),
             parse="{raw}" + offset,
             names={},
+            member=f"{{raw}} <= {self.most - self.least}" if is_bounded else "",
         )
 
 

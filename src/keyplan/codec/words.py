@@ -1,7 +1,7 @@
 """Text elements of a fixed shape: a word from a list, and a name that stands between fixed characters or is left out.
 
-    word(words='actual target')                                actual
-    enclosed(before='Test/',after='/',empty=true)              Test/Standard/   or nothing at all
+word(words='actual target')                                actual
+enclosed(before='Test/',after='/',empty=true)              Test/Standard/   or nothing at all
 """
 
 from collections.abc import Sequence
@@ -142,5 +142,7 @@ class Enclosed(Element[str]):
             return
         start, end = len(self._before), len(value) - len(self._after)
         if end < start or not (value.startswith(self._before) and value.endswith(self._after)):
-            self.refuse(value, "the name does not stand between the fixed characters", before=self._before, after=self._after)
+            self.refuse(
+                value, "the name does not stand between the fixed characters", before=self._before, after=self._after
+            )
         self._name.encode(value[start:end])

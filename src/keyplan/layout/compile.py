@@ -174,6 +174,8 @@ def _struct_functions(
         packed.append(fast.pack.format(v=f"f_{part.name}"))
         unpacked.append(f"r_{part.name}")
         parsed.append(fast.parse.format(raw=f"r_{part.name}"))
+        if fast.member:
+            checks.append(f"not {fast.member.format(raw=f'r_{part.name}')}")
     packer = struct.Struct(code)
     scope.update(pack=packer.pack, unpack=packer.unpack)
     ready = " and ".join(
