@@ -19,13 +19,18 @@ from keyplan.engine.interface import (
 from keyplan.engine.profile import Capability, Profile
 from keyplan.errors import EngineLimitError, InvalidInputError, UnsupportedByEngineError
 
-__all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "require"]
+__all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "refuse_writing", "require"]
 
 
 def require(profile: Profile, capability: Capability) -> None:
     """Raise UnsupportedByEngineError unless the profile claims `capability`."""
     if capability not in profile.capabilities:
         raise UnsupportedByEngineError(engine=profile.name, capability=capability.value)
+
+
+def refuse_writing(profile: Profile) -> UnsupportedByEngineError:
+    """Return the error of an engine that was opened for reading only."""
+    return UnsupportedByEngineError(engine=profile.name, capability="writing", problem="it is open for reading only")
 
 
 def admit_key(profile: Profile, key: bytes) -> None:

@@ -212,10 +212,12 @@ class Watch(Protocol):
         All events of one revision come in the same batch. Raises HistoryCompactedError when the watch fell behind the kept
         history, EngineUnavailableError when the engine was closed.
         """
+        ...
 
     @property
     def revision(self) -> int:
         """Everything up to and including this revision was delivered: resume with `after=revision`."""
+        ...
 
     def close(self) -> None:
         """End the watch. Closing twice is harmless."""
@@ -230,13 +232,16 @@ class Lease(Protocol):
     @property
     def id(self) -> int:
         """The id that `Put.lease` takes; never NO_LEASE."""
+        ...
 
     @property
     def ttl_seconds(self) -> float:
         """How long the lease lives after a keep-alive."""
+        ...
 
     def keep_alive(self) -> float:
         """Start the lease's time again; return the seconds it now has. Raises LeaseNotFoundError when it is gone."""
+        ...
 
     def revoke(self) -> None:
         """End the lease and delete its entries, now. Revoking a lease that is gone is harmless."""

@@ -1,0 +1,154 @@
+"""The LMDB engine: the contract's eight methods over one environment."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
+from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.lmdb.environment import acquire, release
+from keyplan.engine.lmdb.lease import LmdbLease
+from keyplan.engine.lmdb.options import (
+    HISTORY_REVISIONS_DEFAULT,
+    LMDB_DEFAULTS,
+    Durability,
+    LmdbOptions,
+    profile_of,
+)
+from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot
+from keyplan.engine.lmdb.watch import LmdbWatch
+from keyplan.engine.lmdb.write import WriteTransaction
+from keyplan.engine.profile import Capability, Profile
+from keyplan.engine.url import EngineUrl
+from keyplan.errors import EngineUnavailableError, InvalidInputError
+
+__all__ = ["LmdbEngine", "open_lmdb"]
+
+_LOAD_ENTRIES_MAX: Final = 10_000
+_LOAD_BYTES_MAX: Final = 1 << 24
+"""Why: a load commits in batches of ten thousand entries or 16 MiB; larger ones are no faster."""
+
+_TRIMMED_PARTS_MAX: Final = 1_000
+"""Why: compacting by hand holds the write lock for a few milliseconds at a time."""
+
+
+class LmdbEngine(Engine):
+    """A folder with an LMDB store, shared by threads and processes. Engines of one process on one path share its files.
+
+    A process that was forked must open the store again: the parent's engines refuse to work in it.
+    """
+
+    def __init__(self, path: str | Path, options: LmdbOptions = LMDB_DEFAULTS) -> None:
+        self._is_closed = True  # until the files are open
+        self._environment = acquire(Path(path), options)
+        self._options = options
+        self._profile = profile_of(options, is_locked=self._environment.is_locked)
+        self._is_closed = False
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def check_open(self) -> None:
+        """Raise EngineUnavailableError after `close`, and in a forked process."""
+        if self._is_closed or self._environment.problem is not None:
+            raise self._unavailable()
+
+    def snapshot(self) -> Snapshot:
+        self.check_open()
+        environment = self._environment
+        if not self._options.has_history:
+            return RawSnapshot(environment.begin_read(), environment.databases)
+        if environment.is_look_due():
+            environment.look_at_leases()
+        return HistorySnapshot(environment.begin_read(), environment.databases)
+
+    def commit(self, commit: Commit) -> int:
+        self._check_writable()
+        admit_commit(self._profile, commit)
+        return self._environment.write(lambda target: target.commit(commit))
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        self.check_open()
+        require(self._profile, Capability.WATCH)
+        return LmdbWatch(self._environment, key_range, after=after, check_open=self.check_open)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        self._check_writable()
+        admit_ttl(self._profile, ttl_seconds)
+        environment = self._environment
+        if resume == NO_LEASE:
+            lease = environment.write(lambda target: target.grant_lease(ttl_seconds))
+            return LmdbLease(environment, lease, ttl_seconds=ttl_seconds, check_open=self.check_open)
+        record = environment.write(lambda target: target.living_lease(resume))
+        return LmdbLease(environment, resume, ttl_seconds=record.ttl_seconds, check_open=self.check_open)
+
+    def compact(self, revision: int) -> None:
+        self._check_writable()
+        require(self._profile, Capability.REVISIONS)
+        self._environment.write(lambda target: target.compact(revision))
+        while self._environment.write(lambda target: target.trim_log(parts_max=_TRIMMED_PARTS_MAX)):
+            pass
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        self._check_writable()
+        loaded = 0
+        for batch in _batches(entries, self._profile):
+            self._environment.write(partial(WriteTransaction.load, pairs=batch))
+            loaded += len(batch)
+        return loaded
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            release(self._environment)
+
+    def _check_writable(self) -> None:
+        self.check_open()
+        if self._options.is_readonly:
+            raise refuse_writing(self._profile)
+
+    def _unavailable(self) -> EngineUnavailableError:
+        problem = self._environment.problem or "the engine was closed"
+        return EngineUnavailableError(engine=self._profile.name, problem=problem)
+
+
+def _batches(entries: Iterable[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Check the pairs and their order; yield them in batches that one transaction takes."""
+    batch: list[tuple[bytes, bytes]] = []
+    batch_bytes = 0
+    previous = b""
+    for pair in entries:
+        key, value = pair
+        admit_pair(profile, key, value)
+        if key <= previous:
+            raise InvalidInputError(source="load", problem="keys must ascend", raw_key=key.hex())
+        previous = key
+        batch.append(pair)
+        batch_bytes += len(key) + len(value)
+        if len(batch) >= _LOAD_ENTRIES_MAX or batch_bytes >= _LOAD_BYTES_MAX:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def open_lmdb(url: EngineUrl) -> Engine:
+    """Open `lmdb:PATH`; options: `history` (off, or revisions kept), `durability`, `readonly`, `create`."""
+    url.check_options({"create", "durability", "history", "readonly"})
+    if url.address.startswith("//") and not url.address.startswith("///"):
+        raise url.refuse("lmdb: takes a path, not a host: lmdb:./folder or lmdb:/folder")
+    path = url.address.removeprefix("//")
+    if not path:
+        raise url.refuse("lmdb: needs the path of a folder")
+    is_off = url.options.get("history") == "off"
+    return LmdbEngine(
+        path,
+        LmdbOptions(
+            history_revisions_max=0 if is_off else url.number("history", default=HISTORY_REVISIONS_DEFAULT, minimum=1),
+            durability=Durability(url.choice("durability", [mode.value for mode in Durability], default="full")),
+            is_readonly=url.flag("readonly", default=False),
+            create=url.flag("create", default=True),
+        ),
+    )

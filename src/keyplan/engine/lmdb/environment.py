@@ -1,0 +1,328 @@
+"""One LMDB environment a process and path, shared by the engines that opened it: transactions, map growth, fork, news."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Final, TypeVar
+
+import lmdb
+
+from keyplan.engine.lmdb.files import open_files, refusal
+from keyplan.engine.lmdb.format import (
+    FORMAT_HISTORY,
+    FORMAT_KEY,
+    FORMAT_RAW,
+    STATE_KEY,
+    Databases,
+    LeaseRecord,
+    State,
+)
+from keyplan.engine.lmdb.options import LmdbOptions
+from keyplan.engine.lmdb.queue import CommitQueue, Ticket
+from keyplan.engine.lmdb.write import WriteTransaction
+from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
+
+__all__ = ["Environment", "acquire", "release"]
+
+Result = TypeVar("Result")
+
+_LEASE_LOOK_SECONDS_MAX: Final = 1.0
+"""Why: a lease that another process granted is noticed at least this often."""
+_MAP_GROWTHS_MAX: Final = 48
+"""Why: doubling 16 MiB so often passes every address space."""
+
+
+class Environment:
+    """The open files of a store. Invariant: there is one for each real path in a process, as LMDB demands."""
+
+    def __init__(self, path: Path, options: LmdbOptions) -> None:
+        self.path = path
+        self.options = options
+        self.users = 0
+        self.problem: str | None = None
+        """Why nothing can be done with it any more: it was closed, or this process is a fork of the one that opened it."""
+        self.news = Condition()
+        """Notified after each commit of this process."""
+        self._queue = CommitQueue[WriteTransaction](self._carry_out)
+        self._look_at = 0.0
+        self.lmdb, self.is_locked = open_files(path, options)
+        try:
+            if self.is_locked:
+                self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
+            self.databases = self._open_databases()
+        except lmdb.Error as error:
+            self.lmdb.close()
+            raise refusal(path, str(error)) from error
+        except KeyplanError:
+            self.lmdb.close()
+            raise
+
+    # ---- reading ------------------------------------------------------------------------------------------------------
+
+    def begin_read(self) -> "lmdb.Transaction[bytes]":
+        """Begin a read transaction on the latest committed state."""
+        try:
+            return self.lmdb.begin(self.databases.data)
+        except lmdb.Error as error:
+            return self._begin_again(error, write=False)
+
+    def _begin_again(self, error: lmdb.Error, *, write: bool) -> "lmdb.Transaction[bytes]":
+        """Begin after a failure that can be mended: another process grew the map, or left dead readers behind."""
+        if self.problem is not None:
+            raise self.unavailable() from error
+        if isinstance(error, lmdb.MapResizedError):
+            self.lmdb.set_mapsize(0)
+        elif isinstance(error, lmdb.ReadersFullError):
+            self.lmdb.reader_check()
+        else:
+            raise self.failed(error) from error
+        try:
+            return self.lmdb.begin(self.databases.data, write=write)
+        except lmdb.Error as second:
+            raise self.failed(second) from second
+
+    def last_transaction_id(self) -> int:
+        """Return the id of the latest commit of any process: a cheap way to see whether there is news."""
+        with self.begin_read() as transaction:
+            return transaction.id()
+
+    # ---- writing ------------------------------------------------------------------------------------------------------
+
+    def write(self, work: Callable[[WriteTransaction], Result]) -> Result:
+        """Carry out `work` in a write transaction, with the work of other threads that wait, and return its result.
+
+        What `work` raises before it wrote anything is raised here, and nothing of it was written.
+        """
+        if self.problem is not None:
+            raise self.unavailable()
+        return self._queue.run(work)
+
+    def _carry_out(self, batch: list[Ticket[WriteTransaction]]) -> None:
+        """Do the work of a batch in one transaction. A failure of the file is tried again one by one, to find whose it is."""
+        try:
+            self._carry_out_together(batch)
+        except lmdb.Error as error:
+            if len(batch) == 1:
+                batch[0].fail(self.failed(error))
+                return
+            for ticket in batch:
+                self._carry_out([ticket])
+        else:
+            with self.news:
+                self.news.notify_all()
+
+    def _carry_out_together(self, batch: list[Ticket[WriteTransaction]]) -> None:
+        for _ in range(_MAP_GROWTHS_MAX):
+            try:
+                self._attempt(batch)
+            except lmdb.MapFullError:
+                # Trap: this ends the snapshots that are open in this process; they say so when they are used again.
+                self.lmdb.set_mapsize(self.lmdb.info()["map_size"] * 2)
+            except lmdb.MapResizedError:
+                self.lmdb.set_mapsize(0)
+            else:
+                return
+
+    def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
+        if self.problem is not None:
+            raise self.unavailable()
+        transaction = self.lmdb.begin(self.databases.data, write=True)
+        try:
+            target = self._target(transaction)
+            if target.state.leases_living and self.is_look_due():
+                target.expire_leases()
+            for ticket in batch:
+                try:
+                    ticket.finish(ticket.work(target))
+                except KeyplanError as refused:
+                    ticket.fail(refused)
+            target.save_state()
+            if not target.has_changes:
+                transaction.abort()
+                return
+        except BaseException:
+            transaction.abort()
+            raise
+        self._end(transaction, batch)
+
+    def _target(self, transaction: "lmdb.Transaction[bytes]") -> WriteTransaction:
+        return WriteTransaction(
+            transaction,
+            self.databases,
+            clock=self.options.clock,
+            history_revisions_max=self.options.history_revisions_max,
+        )
+
+    def _end(self, transaction: "lmdb.Transaction[bytes]", batch: list[Ticket[WriteTransaction]]) -> None:
+        number = transaction.id()
+        try:
+            transaction.commit()
+        except lmdb.MapFullError:
+            raise
+        except lmdb.Error as error:
+            if self.lmdb.info()["last_txnid"] < number:
+                raise  # the header on disk is the one before: nothing happened
+            for ticket in batch:
+                if ticket.error is None:
+                    ticket.error = CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
+
+    # ---- leases -------------------------------------------------------------------------------------------------------
+
+    def is_look_due(self) -> bool:
+        """True when a lease may have run out since the leases were last looked at."""
+        return self.options.clock.monotonic() >= self._look_at
+
+    def look_again_in(self, seconds: float) -> None:
+        """See to it that the leases are looked at within `seconds`."""
+        self._look_at = min(self._look_at, self.options.clock.monotonic() + seconds)
+
+    def look_at_leases(self) -> None:
+        """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
+        clock = self.options.clock
+        wait_seconds = _LEASE_LOOK_SECONDS_MAX
+        with self.begin_read() as transaction:
+            if State.unpack(transaction.get(STATE_KEY, db=self.databases.meta)).leases_living:
+                for raw in transaction.cursor(self.databases.leases).iternext(keys=False, values=True):
+                    record = LeaseRecord.unpack(raw)
+                    has_moved = record.epoch != clock.epoch()
+                    wait_seconds = min(wait_seconds, 0.0 if has_moved else record.seconds_left(clock))
+        if wait_seconds <= 0 and not self.options.is_readonly:
+            self.write(WriteTransaction.expire_leases)
+            wait_seconds = 0.0
+        self._look_at = clock.monotonic() + max(wait_seconds, 0.0)
+
+    # ---- opening and closing ------------------------------------------------------------------------------------------
+
+    def _open_databases(self) -> Databases:
+        has_history = self.options.has_history
+        stored = self._stored_format()
+        expected = FORMAT_HISTORY if has_history else FORMAT_RAW
+        if stored is None and not self.options.is_readonly:
+            self._create_databases(expected)
+        elif stored != expected:
+            raise refusal(self.path, _format_problem(stored, has_history=has_history))
+        data, meta = self.lmdb.open_db(b"data", create=False), self.lmdb.open_db(b"meta", create=False)
+        if not has_history:
+            return Databases(data, meta, data, data, data)
+        return Databases(
+            data,
+            meta,
+            self.lmdb.open_db(b"log", create=False),
+            self.lmdb.open_db(b"leases", create=False),
+            self.lmdb.open_db(b"lease_keys", create=False, dupsort=True),
+        )
+
+    def _stored_format(self) -> bytes | None:
+        """Return what the file says it is: None when it is empty. Raises EngineOpenError for a file of another program."""
+        with self.lmdb.begin() as transaction:
+            if transaction.stat()["entries"] == 0:
+                return None
+            if transaction.get(b"meta") is None:
+                raise refusal(self.path, "the LMDB file was made by another program")
+        try:
+            meta = self.lmdb.open_db(b"meta", create=False)
+        except lmdb.Error as error:
+            raise refusal(self.path, "the LMDB file was made by another program") from error
+        with self.lmdb.begin(meta) as transaction:
+            return transaction.get(FORMAT_KEY, b"")
+
+    def _create_databases(self, expected: bytes) -> None:
+        """Make the databases of an empty file: all or none, and harmless when another process does it at the same time."""
+        with self.lmdb.begin(write=True) as transaction:
+            meta = self.lmdb.open_db(b"meta", txn=transaction)
+            self.lmdb.open_db(b"data", txn=transaction)
+            if self.options.has_history:
+                self.lmdb.open_db(b"log", txn=transaction)
+                self.lmdb.open_db(b"leases", txn=transaction)
+                self.lmdb.open_db(b"lease_keys", txn=transaction, dupsort=True)
+            transaction.put(FORMAT_KEY, expected, overwrite=False, db=meta)
+            stored = transaction.get(FORMAT_KEY, db=meta)
+        if stored != expected:
+            raise refusal(self.path, _format_problem(stored, has_history=self.options.has_history))
+
+    def close(self, problem: str) -> None:
+        """Close the files, and say to whoever still uses them that this was done."""
+        self.problem = problem
+        self.lmdb.close()
+        with self.news:
+            self.news.notify_all()
+
+    def abandon(self) -> None:
+        """Give up the parent's environment in a forked child. Trap: the parent's locks may be held here for ever."""
+        self.problem = "it was opened before this process was forked; open the store again here"
+        self.news = Condition()
+        self.lmdb.close()
+
+    def unavailable(self) -> EngineUnavailableError:
+        """Return the error for an environment that has ended."""
+        return EngineUnavailableError(engine="lmdb", problem=self.problem)
+
+    def failed(self, error: lmdb.Error) -> EngineError:
+        """Return the error for a failure of the file; nothing was written."""
+        if self.problem is not None:
+            return self.unavailable()
+        return EngineError(engine="lmdb", problem=str(error))
+
+
+def _format_problem(stored: bytes | None, *, has_history: bool) -> str:
+    if stored is None:
+        return "there is no store here"
+    if stored == FORMAT_RAW and has_history:
+        return "it was made with history=off and has no revisions; open it with ?history=off"
+    if stored == FORMAT_HISTORY:
+        return "it was made with revisions; open it without history=off"
+    return f"its format is {stored.decode(errors='replace')!r}; this keyplan reads format 1"
+
+
+class _OpenEnvironments:
+    """What this process has open, by real path."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._by_path: dict[str, Environment] = {}
+
+    def acquire(self, path: Path, options: LmdbOptions) -> Environment:
+        real_path = os.path.realpath(path)
+        with self._lock:
+            environment = self._by_path.get(real_path)
+            if environment is None:
+                environment = self._by_path[real_path] = Environment(path, options)
+            elif replace(environment.options, create=options.create) != options:
+                raise refusal(path, "it is open in this process already, with other options")
+            environment.users += 1
+            return environment
+
+    def release(self, environment: Environment) -> None:
+        with self._lock:
+            environment.users -= 1
+            if environment.users == 0 and environment.problem is None:
+                self._by_path = {path: other for path, other in self._by_path.items() if other is not environment}
+                environment.close("the engine was closed")
+
+    def abandon(self) -> None:
+        """Let go of everything in a forked child: LMDB forbids the use of an environment across a fork."""
+        self._lock = Lock()  # Trap: the parent's may be held by a thread that does not exist here
+        for environment in self._by_path.values():
+            environment.abandon()
+        self._by_path.clear()
+
+
+_environments: Final = _OpenEnvironments()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_environments.abandon)
+
+
+def acquire(path: Path, options: LmdbOptions) -> Environment:
+    """Return the environment of a path, opening it when no engine of this process has. Pair with `release`.
+
+    Raises EngineOpenError when it cannot be opened, or is open here with other options.
+    """
+    return _environments.acquire(path, options)
+
+
+def release(environment: Environment) -> None:
+    """Give back an environment; the last one to do so closes the files."""
+    _environments.release(environment)

@@ -1,0 +1,141 @@
+"""The bytes of an LMDB store, packed and unpacked; nothing here reads or writes. All numbers are big-endian.
+
+    database     key                          value
+    data         the key                      create u64 | mod u64 | version u64 | lease u64 | the value
+                 (history=off)                the value
+    log          revision u64 | part u32      events, each: key length u16 | after length u32 | before length u32 |
+                                              key | after | before, the latter two as in `data`, length 0 for none
+    leases       lease u64                    ttl f64 | deadline, monotonic f64 | deadline, wall f64 | epoch
+    lease_keys   lease u64                    a key, once for each (sorted duplicates)
+    meta         "format"                     "keyplan 1 history" or "keyplan 1 raw"
+                 "state"                      revision u64 | compacted u64 | leases granted u64 | leases living u64
+
+docs/design/engine-contract.md says why.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha1
+from struct import Struct
+from typing import Final, NamedTuple
+
+import lmdb
+
+from keyplan.engine.clock import Clock
+from keyplan.engine.interface import Entry, Event, EventKind
+
+__all__ = [
+    "FORMAT_HISTORY",
+    "FORMAT_KEY",
+    "FORMAT_RAW",
+    "HEADER",
+    "LEASE_ID",
+    "LOG_KEY",
+    "STATE_KEY",
+    "Databases",
+    "LeaseRecord",
+    "State",
+    "fingerprint",
+    "pack_event",
+    "unpack_entry",
+    "unpack_events",
+]
+
+FORMAT_KEY: Final = b"format"
+FORMAT_HISTORY: Final = b"keyplan 1 history"
+FORMAT_RAW: Final = b"keyplan 1 raw"
+STATE_KEY: Final = b"state"
+
+HEADER: Final = Struct(">4Q")
+LOG_KEY: Final = Struct(">QI")
+LEASE_ID: Final = Struct(">Q")
+_EVENT: Final = Struct(">HII")
+_STATE: Final = Struct(">4Q")
+_LEASE: Final = Struct(">3d")
+
+
+class Databases(NamedTuple):
+    """The LMDB databases of a store. Without history the last three do not exist: `data` stands in for them, unused."""
+
+    data: "lmdb._Database"
+    meta: "lmdb._Database"
+    log: "lmdb._Database"
+    leases: "lmdb._Database"
+    lease_keys: "lmdb._Database"
+
+
+@dataclass(slots=True)
+class State:
+    """The numbers that every commit reads and may change."""
+
+    revision: int = 0
+    compacted: int = 0
+    leases_granted: int = 0
+    leases_living: int = 0
+
+    @classmethod
+    def unpack(cls, raw: bytes | None) -> "State":
+        return cls() if raw is None else cls(*_STATE.unpack(raw))
+
+    def pack(self) -> bytes:
+        return _STATE.pack(self.revision, self.compacted, self.leases_granted, self.leases_living)
+
+
+class LeaseRecord(NamedTuple):
+    """A lease as stored. Its deadline counts on the monotonic clock while the machine runs, on wall time after that."""
+
+    ttl_seconds: float
+    deadline_monotonic: float
+    deadline_wall: float
+    epoch: bytes
+
+    @classmethod
+    def starting_now(cls, ttl_seconds: float, clock: Clock, *, seconds: float) -> "LeaseRecord":
+        """Return a lease with `seconds` left, by this clock."""
+        return cls(ttl_seconds, clock.monotonic() + seconds, clock.wall() + seconds, clock.epoch())
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> "LeaseRecord":
+        ttl_seconds, deadline_monotonic, deadline_wall = _LEASE.unpack_from(raw)
+        return cls(ttl_seconds, deadline_monotonic, deadline_wall, raw[_LEASE.size :])
+
+    def pack(self) -> bytes:
+        return _LEASE.pack(self.ttl_seconds, self.deadline_monotonic, self.deadline_wall) + self.epoch
+
+    def seconds_left(self, clock: Clock) -> float:
+        """Return how long the lease still lives; zero or less when it is over."""
+        if self.epoch == clock.epoch():
+            return self.deadline_monotonic - clock.monotonic()
+        # Why: a wall clock set back while the machine was off must not keep a lease alive beyond its time.
+        return min(self.deadline_wall - clock.wall(), self.ttl_seconds)
+
+
+def fingerprint(value: bytes) -> int:
+    """Return what stands for a value as its mod revision where no revisions are kept: 63 bits, never 0."""
+    return int.from_bytes(sha1(value, usedforsecurity=False).digest()[:8]) >> 1 or 1
+
+
+def unpack_entry(key: bytes, raw: bytes) -> Entry:
+    """Return the entry stored at `key`."""
+    create, mod, version, lease = HEADER.unpack_from(raw)
+    return Entry(key, raw[HEADER.size :], create, mod, version, lease)
+
+
+def pack_event(key: bytes, after: bytes, before: bytes) -> bytes:
+    """Return one event of the log; `after` and `before` as in `data`, empty for none."""
+    return b"".join((_EVENT.pack(len(key), len(after), len(before)), key, after, before))
+
+
+def unpack_events(revision: int, raw: bytes) -> Iterator[Event]:
+    """Yield the events of one part of the log."""
+    position = 0
+    while position < len(raw):
+        key_bytes, after_bytes, before_bytes = _EVENT.unpack_from(raw, position)
+        after_at = position + _EVENT.size + key_bytes
+        before_at = after_at + after_bytes
+        key = raw[position + _EVENT.size : after_at]
+        after = unpack_entry(key, raw[after_at:before_at]) if after_bytes else None
+        before = unpack_entry(key, raw[before_at : before_at + before_bytes]) if before_bytes else None
+        position = before_at + before_bytes
+        kind = EventKind.DELETED if after is None else EventKind.CREATED if before is None else EventKind.UPDATED
+        yield Event(kind, key, revision, after, before)

@@ -1,0 +1,40 @@
+"""A lease's handle. The lease itself is in the file, and outlives it."""
+
+from collections.abc import Callable
+
+from keyplan.engine.lmdb.environment import Environment
+
+__all__ = ["LmdbLease"]
+
+
+class LmdbLease:
+    """A handle on a living or dead lease. `check_open` raises when its engine was closed."""
+
+    def __init__(
+        self, environment: Environment, lease: int, *, ttl_seconds: float, check_open: Callable[[], None]
+    ) -> None:
+        self._environment = environment
+        self._id = lease
+        self._ttl_seconds = ttl_seconds
+        self._check_open = check_open
+        environment.look_again_in(ttl_seconds)
+
+    @property
+    def id(self) -> int:
+        """The id that a put takes."""
+        return self._id
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long the lease lives after a keep-alive."""
+        return self._ttl_seconds
+
+    def keep_alive(self) -> float:
+        """Start the lease's time again. Checked inside the write transaction, so that it cannot race its end."""
+        self._check_open()
+        return self._environment.write(lambda target: target.keep_alive(self._id))
+
+    def revoke(self) -> None:
+        """End the lease and delete its entries, now."""
+        self._check_open()
+        self._environment.write(lambda target: target.end_lease(self._id))

@@ -1,0 +1,89 @@
+"""Group commit: work of several threads in one write transaction, so that they share one flush to disk.
+
+The first thread to come leads: it carries out its own work and whatever arrived meanwhile. The others wait for their answer.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+__all__ = ["CommitQueue", "Ticket"]
+
+Result = TypeVar("Result")
+Target_contra = TypeVar("Target_contra", contravariant=True)
+
+
+class Work(Protocol[Target_contra]):
+    """Something to do in a write transaction. It may refuse by raising, but only before its first write."""
+
+    def __call__(self, target: Target_contra, /) -> Any: ...
+
+
+class Ticket(Generic[Target_contra]):
+    """One thread's work in the queue. Invariant: `answered` is held until there is a result, an error, or the lead."""
+
+    __slots__ = ("answered", "error", "is_done", "result", "work")
+
+    def __init__(self, work: Work[Target_contra]) -> None:
+        self.work = work
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.answered = Lock()
+        self.answered.acquire()
+
+    def finish(self, result: object) -> None:
+        """Leave the result for the thread that waits. It is told once its batch is committed."""
+        self.result = result
+        self.is_done = True
+
+    def fail(self, error: BaseException) -> None:
+        """Leave an error for the thread that waits."""
+        self.error = error
+        self.is_done = True
+
+
+class CommitQueue(Generic[Target_contra]):
+    """Hands batches of work to `carry_out`, one batch at a time; that function finishes or fails each ticket."""
+
+    def __init__(self, carry_out: Callable[[list[Ticket[Target_contra]]], None]) -> None:
+        self._carry_out = carry_out
+        self._mutex = Lock()
+        self._waiting: list[Ticket[Target_contra]] = []
+        self._has_leader = False
+
+    def run(self, work: Callable[[Target_contra], Result]) -> Result:
+        """Carry out `work` in a write transaction, alone or with others, and return its result once it is committed."""
+        ticket = Ticket[Target_contra](work)
+        with self._mutex:
+            self._waiting.append(ticket)
+            is_leader = not self._has_leader
+            self._has_leader = True
+        if not is_leader:
+            ticket.answered.acquire()
+        if not ticket.is_done:
+            self._lead()
+        if ticket.error is not None:
+            raise ticket.error
+        return cast(Result, ticket.result)
+
+    def _lead(self) -> None:
+        """Carry out everything that waits, then pass the lead to the next thread that came meanwhile."""
+        with self._mutex:
+            batch, self._waiting = self._waiting, []
+        try:
+            self._carry_out(batch)
+        except BaseException as error:
+            # Why: an interrupt in the leader must not leave the other threads waiting for ever.
+            for ticket in batch:
+                if not ticket.is_done:
+                    ticket.fail(error)
+            raise
+        finally:
+            with self._mutex:
+                self._has_leader = bool(self._waiting)
+                successor = self._waiting[0] if self._waiting else None
+            for ticket in batch:
+                ticket.answered.release()
+            if successor is not None:
+                successor.answered.release()

@@ -1,0 +1,164 @@
+"""Reading: one LMDB transaction, entries decoded as they are met. Used inside write transactions too, to check guards."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import Final
+
+import lmdb
+
+from keyplan.engine.interface import Entry, KeyRange, Snapshot
+from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, fingerprint, unpack_entry
+from keyplan.errors import EngineUnavailableError
+
+__all__ = ["HistorySnapshot", "LmdbSnapshot", "RawSnapshot"]
+
+_HEADER_BYTES: Final = HEADER.size
+
+
+class LmdbSnapshot(Snapshot):
+    """What both kinds of store share: ranges. The transaction has the data as its default database."""
+
+    __slots__ = ("_databases", "_transaction")
+
+    def __init__(self, transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
+        self._transaction = transaction
+        self._databases = databases
+
+    @abstractmethod
+    def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        """Decode keys with their stored bytes."""
+
+    @abstractmethod
+    def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        """Decode keys with their stored bytes, and leave the values empty."""
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        try:
+            pairs = self._pairs_reversed(key_range) if reverse else self._pairs(key_range)
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        if limit is not None:
+            pairs = islice(pairs, limit)
+        return self._bare_entries(pairs) if keys_only else self._entries(pairs)
+
+    def count(self, key_range: KeyRange) -> int:
+        try:
+            cursor = self._transaction.cursor()
+            if key_range.is_empty or not cursor.set_range(key_range.start):
+                return 0
+            if key_range.end is None:
+                if not key_range.start:
+                    return self._transaction.stat(self._databases.data)["entries"]
+                return sum(1 for _ in cursor.iternext(keys=True, values=False))
+            return sum(1 for _ in takewhile(key_range.end.__gt__, cursor.iternext(keys=True, values=False)))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def close(self) -> None:
+        self._transaction.abort()
+
+    def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self._transaction.cursor()
+        if key_range.is_empty or not cursor.set_range(key_range.start):
+            return iter(())
+        pairs = cursor.iternext()
+        return pairs if key_range.end is None else _below(pairs, key_range.end)
+
+    def _pairs_reversed(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self._transaction.cursor()
+        if key_range.is_empty:
+            return iter(())
+        is_past_end = key_range.end is not None and cursor.set_range(key_range.end)
+        has_key = cursor.prev() if is_past_end else cursor.last()
+        return _from(cursor.iterprev(), key_range.start) if has_key else iter(())
+
+
+class HistorySnapshot(LmdbSnapshot):
+    """Entries with their revisions."""
+
+    __slots__ = ()
+
+    @property
+    def revision(self) -> int:
+        try:
+            return State.unpack(self._transaction.get(STATE_KEY, db=self._databases.meta)).revision
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def get(self, key: bytes) -> Entry | None:
+        try:
+            raw = self._transaction.get(key)
+        except lmdb.BadValsizeError:
+            return None  # a key that is empty or too long is never stored
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return None if raw is None else unpack_entry(key, raw)
+
+    def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        # Why: the hot loop of every list; the names are local, and the tuple is made without NamedTuple's Python frame.
+        make, unpack, size = tuple.__new__, HEADER.unpack_from, _HEADER_BYTES
+        try:
+            for key, raw in pairs:
+                yield make(Entry, (key, raw[size:], *unpack(raw)))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        make, unpack = tuple.__new__, HEADER.unpack_from
+        try:
+            for key, raw in pairs:
+                yield make(Entry, (key, b"", *unpack(raw)))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+
+class RawSnapshot(LmdbSnapshot):
+    """Keys and values alone (`history=off`): a fingerprint of the value stands for the mod revision."""
+
+    __slots__ = ()
+
+    @property
+    def revision(self) -> int:
+        return 0
+
+    def get(self, key: bytes) -> Entry | None:
+        try:
+            value = self._transaction.get(key)
+        except lmdb.BadValsizeError:
+            return None
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return None if value is None else Entry(key, value, 0, fingerprint(value), 0, 0)
+
+    def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        make = tuple.__new__
+        try:
+            for key, value in pairs:
+                yield make(Entry, (key, value, 0, fingerprint(value), 0, 0))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
+        return (Entry(entry.key, b"", *entry[2:]) for entry in self._entries(pairs))
+
+
+def unusable(error: lmdb.Error) -> EngineUnavailableError:
+    """Return the error for a transaction that ended under its reader: closed, or in a process that was forked."""
+    return EngineUnavailableError(engine="lmdb", problem=f"the snapshot is no longer usable: {error}")
+
+
+def _below(pairs: Iterator[tuple[bytes, bytes]], end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for pair in pairs:
+        if pair[0] >= end:
+            return
+        yield pair
+
+
+def _from(pairs: Iterator[tuple[bytes, bytes]], start: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for pair in pairs:
+        if pair[0] < start:
+            return
+        yield pair

@@ -1,0 +1,109 @@
+"""Watching the log. News of this process arrives by a condition, news of others by looking at the last transaction id."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import lmdb
+
+from keyplan.engine.interface import Event, KeyRange
+from keyplan.engine.lmdb.environment import Environment
+from keyplan.engine.lmdb.format import LOG_KEY, STATE_KEY, State, unpack_events
+from keyplan.engine.lmdb.snapshot import unusable
+from keyplan.errors import EngineUnavailableError, HistoryCompactedError
+
+__all__ = ["LmdbWatch"]
+
+_LOOK_SECONDS_MIN: Final = 0.001
+_LOOK_SECONDS_MAX: Final = 0.01
+"""Why: a look costs less than a microsecond, a wake-up some ten: idle, a watch takes a thousandth of a core."""
+
+_POLL_EVENTS_MIN: Final = 1_000
+"""A poll ends with the revision that brings it to this many. Why: a resumed watch must not build one huge list."""
+
+
+class LmdbWatch:
+    """A watch on the commits of every process. `check_open` raises when its engine was closed."""
+
+    def __init__(
+        self, environment: Environment, key_range: KeyRange, *, after: int, check_open: Callable[[], None]
+    ) -> None:
+        self._environment = environment
+        self._range = key_range
+        self._revision = after
+        self._check_engine_open = check_open
+        self._is_closed = False
+        self._seen_transaction_id = -1
+        self._wait_seconds = _LOOK_SECONDS_MIN
+        with environment.begin_read() as transaction:
+            self._check_kept(State.unpack(transaction.get(STATE_KEY, db=environment.databases.meta)))
+
+    @property
+    def revision(self) -> int:
+        """Everything up to and including this revision was delivered."""
+        return self._revision
+
+    def poll(self, timeout_seconds: float) -> Sequence[Event]:
+        """Wait for changes, at most so long; see the contract."""
+        environment = self._environment
+        give_up_at = time.monotonic() + timeout_seconds
+        while True:
+            self._check_open()
+            if environment.is_look_due():
+                environment.look_at_leases()
+            events = self._take()
+            remaining = give_up_at - time.monotonic()
+            if events or remaining <= 0:
+                return events
+            with environment.news:
+                # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
+                if environment.problem is None and environment.last_transaction_id() == self._seen_transaction_id:
+                    environment.news.wait(min(self._wait_seconds, remaining))
+            self._wait_seconds = min(self._wait_seconds * 1.2, _LOOK_SECONDS_MAX)
+
+    def _take(self) -> list[Event]:
+        """Return the events of the next revisions, whole revisions only."""
+        try:
+            with self._environment.begin_read() as transaction:
+                if transaction.id() == self._seen_transaction_id:
+                    return []
+                state = State.unpack(transaction.get(STATE_KEY, db=self._environment.databases.meta))
+                self._check_kept(state)
+                events, reached = self._read(transaction, state)
+                if reached == state.revision:
+                    self._seen_transaction_id = transaction.id()
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        if reached > self._revision:
+            self._revision = reached
+            self._wait_seconds = _LOOK_SECONDS_MIN
+        return events
+
+    def _read(self, transaction: "lmdb.Transaction[bytes]", state: State) -> tuple[list[Event], int]:
+        events: list[Event] = []
+        reached = self._revision
+        cursor = transaction.cursor(self._environment.databases.log)
+        if not cursor.set_range(LOG_KEY.pack(self._revision + 1, 0)):
+            return events, max(state.revision, reached)
+        for key, raw in cursor.iternext():
+            revision, _ = LOG_KEY.unpack(key)
+            if revision != reached and len(events) >= _POLL_EVENTS_MIN:
+                return events, reached
+            reached = revision
+            events += [event for event in unpack_events(revision, raw) if event.key in self._range]
+        return events, reached
+
+    def _check_kept(self, state: State) -> None:
+        if self._revision < state.compacted:
+            raise HistoryCompactedError(revision=self._revision, compacted_revision=state.compacted)
+
+    def close(self) -> None:
+        """End the watch, and wake who polls it."""
+        self._is_closed = True
+        with self._environment.news:
+            self._environment.news.notify_all()
+
+    def _check_open(self) -> None:
+        self._check_engine_open()
+        if self._is_closed:
+            raise EngineUnavailableError(engine="lmdb", problem="the watch was closed")

@@ -1,0 +1,267 @@
+"""One write transaction: guards, mutations, the log, leases. The state row is read at its begin and stored at its end."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import lmdb
+
+from keyplan.engine.clock import Clock
+from keyplan.engine.guards import check_guards
+from keyplan.engine.interface import NO_LEASE, Commit, Delete, KeyAbsent, KeyRange, Mutation, Put
+from keyplan.engine.lmdb.format import (
+    HEADER,
+    LEASE_ID,
+    LOG_KEY,
+    STATE_KEY,
+    Databases,
+    LeaseRecord,
+    State,
+    pack_event,
+)
+from keyplan.engine.lmdb.snapshot import HistorySnapshot, LmdbSnapshot, RawSnapshot
+from keyplan.errors import InvalidInputError, LeaseNotFoundError
+
+__all__ = ["WriteTransaction"]
+
+_LOG_PART_BYTES: Final = 1 << 18
+"""Why: a revision of any size is written, and read again, in parts that fit in memory."""
+
+_TRIMMED_PARTS_MAX: Final = 8
+"""Why: a commit writes one part as a rule; removing up to eight catches up after `history` was lowered, and stays cheap."""
+
+
+class WriteTransaction:
+    """What work in the commit queue is given. LMDB lets one of them exist at a time, in all processes together.
+
+    Nothing is written before every check of a piece of work has passed, so that one that is refused leaves no trace in a
+    transaction that it shares with others.
+    """
+
+    def __init__(
+        self,
+        transaction: "lmdb.Transaction[bytes]",
+        databases: Databases,
+        *,
+        clock: Clock,
+        history_revisions_max: int,
+    ) -> None:
+        self._transaction = transaction
+        self._databases = databases
+        self._clock = clock
+        self._history_revisions_max = history_revisions_max
+        self._state_as_read = transaction.get(STATE_KEY, db=databases.meta)
+        self.state = State.unpack(self._state_as_read)
+        self.has_changes = False
+
+    @property
+    def has_history(self) -> bool:
+        return self._history_revisions_max > 0
+
+    def snapshot(self) -> LmdbSnapshot:
+        """Return reads of the state as this transaction has it. Not to be closed."""
+        if self.has_history:
+            return HistorySnapshot(self._transaction, self._databases)
+        return RawSnapshot(self._transaction, self._databases)
+
+    def save_state(self) -> None:
+        """Store the state row, if it changed."""
+        packed = self.state.pack()
+        if self.has_history and packed != self._state_as_read:
+            self._transaction.put(STATE_KEY, packed, db=self._databases.meta)
+            self.has_changes = True
+
+    # ---- commits ------------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> int:
+        """Check the guards and the leases, then write. Return the revision after it."""
+        check_guards(commit.guards, self.snapshot())
+        for mutation in commit.mutations:
+            if isinstance(mutation, Put) and mutation.lease != NO_LEASE:
+                self.living_lease(mutation.lease)
+        return self.apply(commit.mutations) if self.has_history else self._apply_raw(commit.mutations)
+
+    def apply(self, mutations: Sequence[Mutation]) -> int:
+        """Write mutations that were checked, and log them. Return the revision after it."""
+        # Invariant: no two mutations touch one key, so their order is free; by key, the log comes out in order.
+        ordered = sorted(mutations, key=_first_key) if len(mutations) > 1 else mutations
+        revision = self.state.revision + 1
+        if self._log(revision, self._changes(ordered, revision)):
+            self.state.revision = revision
+            self.has_changes = True
+            self._forget_old()
+        return self.state.revision
+
+    def _changes(self, mutations: Iterable[Mutation], revision: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Carry out the mutations one by one; yield key, stored bytes after and before (empty for none)."""
+        for mutation in mutations:
+            if isinstance(mutation, Put):
+                before = self._transaction.get(mutation.key, b"")
+                yield mutation.key, self._put(mutation, before, revision), before
+            elif isinstance(mutation, Delete):
+                removed = self._transaction.pop(mutation.key)
+                if removed is not None:
+                    self._detach(mutation.key, removed)
+                    yield mutation.key, b"", removed
+            else:
+                yield from self._delete_range(mutation.range)
+
+    def _put(self, put: Put, before: bytes, revision: int) -> bytes:
+        create, version = revision, 0
+        if before:
+            create, _, version, lease = HEADER.unpack_from(before)
+            if lease != NO_LEASE:
+                self._detach(put.key, before)
+        after = HEADER.pack(create, revision, version + 1, put.lease) + put.value
+        self._transaction.put(put.key, after)
+        if put.lease != NO_LEASE:
+            self._transaction.put(LEASE_ID.pack(put.lease), put.key, db=self._databases.lease_keys)
+        return after
+
+    def _delete_range(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes, bytes]]:
+        if key_range.is_empty:
+            return
+        cursor = self._transaction.cursor()
+        cursor.set_range(key_range.start)
+        while True:
+            key, before = cursor.item()
+            if not key or key not in key_range:  # an empty key is where the database ends
+                return
+            cursor.delete()
+            self._detach(key, before)
+            yield key, b"", before
+
+    def _apply_raw(self, mutations: Iterable[Mutation]) -> int:
+        for mutation in mutations:
+            if isinstance(mutation, Put):
+                self._transaction.put(mutation.key, mutation.value)
+                self.has_changes = True
+            elif isinstance(mutation, Delete):
+                self.has_changes |= self._transaction.delete(mutation.key)
+            else:
+                cursor = self._transaction.cursor()
+                while cursor.set_range(mutation.range.start) and cursor.key() in mutation.range:
+                    self.has_changes |= cursor.delete()
+        return 0
+
+    def load(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write ascending pairs. Raises CommitConflictError when a key exists."""
+        last = self._transaction.cursor()
+        if last.last() and last.key() >= pairs[0][0]:
+            self.commit(Commit(tuple(KeyAbsent(key) for key, _ in pairs), tuple(Put(*pair) for pair in pairs)))
+            return
+        # Why: beyond the last key there is nothing to compare, and LMDB fills pages without searching.
+        if self.has_history:
+            revision = self.state.revision + 1
+            header = HEADER.pack(revision, revision, 1, NO_LEASE)
+            pairs = [(key, header + value) for key, value in pairs]
+            self._log(revision, ((key, after, b"") for key, after in pairs))
+            self.state.revision = revision
+            self._forget_old()
+        self._transaction.cursor().putmulti(pairs, append=True)
+        self.has_changes = True
+
+    # ---- the log ------------------------------------------------------------------------------------------------------
+
+    def _log(self, revision: int, changes: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
+        """Write the events of one revision, in parts. Return True when there were any."""
+        part, events, size = 0, list[bytes](), 0
+        for key, after, before in changes:
+            event = pack_event(key, after, before)
+            if events and size + len(event) > _LOG_PART_BYTES:
+                self._log_part(revision, part, events)
+                part, events, size = part + 1, [], 0
+            events.append(event)
+            size += len(event)
+        if events:
+            self._log_part(revision, part, events)
+        return bool(events)
+
+    def _log_part(self, revision: int, part: int, events: list[bytes]) -> None:
+        key = LOG_KEY.pack(revision, part)
+        self._transaction.put(key, b"".join(events), append=True, db=self._databases.log)
+
+    def _forget_old(self) -> None:
+        self.state.compacted = max(self.state.compacted, self.state.revision - self._history_revisions_max)
+        self.trim_log(parts_max=_TRIMMED_PARTS_MAX)
+
+    def compact(self, revision: int) -> None:
+        """Declare the history up to and including `revision` gone; `trim_log` removes it."""
+        if revision > self.state.revision:
+            raise InvalidInputError(source="revision", problem=f"the store is at revision {self.state.revision}")
+        self.state.compacted = max(self.state.compacted, revision)
+
+    def trim_log(self, *, parts_max: int) -> bool:
+        """Remove parts of compacted revisions, at most so many. Return True when some may be left."""
+        if self.state.compacted == 0:
+            return False
+        cursor = self._transaction.cursor(self._databases.log)
+        cursor.first()
+        for _ in range(parts_max):
+            key = cursor.key()
+            if not key or LOG_KEY.unpack(key)[0] > self.state.compacted:
+                return False
+            cursor.delete()
+            self.has_changes = True
+        return True
+
+    # ---- leases -------------------------------------------------------------------------------------------------------
+
+    def grant_lease(self, ttl_seconds: float) -> int:
+        """Store a new lease that lives from now. Return its id."""
+        self.state.leases_granted += 1
+        self.state.leases_living += 1
+        lease = self.state.leases_granted
+        self.put_lease(lease, LeaseRecord.starting_now(ttl_seconds, self._clock, seconds=ttl_seconds))
+        return lease
+
+    def put_lease(self, lease: int, record: LeaseRecord) -> None:
+        self._transaction.put(LEASE_ID.pack(lease), record.pack(), db=self._databases.leases)
+        self.has_changes = True
+
+    def living_lease(self, lease: int) -> LeaseRecord:
+        """Return a lease whose time is not over. Raises LeaseNotFoundError."""
+        raw = self._transaction.get(LEASE_ID.pack(lease), db=self._databases.leases) if lease > 0 else None
+        record = None if raw is None else LeaseRecord.unpack(raw)
+        if record is None or record.seconds_left(self._clock) <= 0:
+            raise LeaseNotFoundError(lease=lease)
+        return record
+
+    def keep_alive(self, lease: int) -> float:
+        """Start a lease's time again. Return the seconds that it now has."""
+        ttl_seconds = self.living_lease(lease).ttl_seconds
+        self.put_lease(lease, LeaseRecord.starting_now(ttl_seconds, self._clock, seconds=ttl_seconds))
+        return ttl_seconds
+
+    def end_lease(self, lease: int) -> None:
+        """Delete a lease's entries in one revision, and the lease. One that is gone is no error."""
+        lease_key = LEASE_ID.pack(lease)
+        if self._transaction.pop(lease_key, db=self._databases.leases) is None:
+            return
+        self.state.leases_living -= 1
+        self.has_changes = True
+        cursor = self._transaction.cursor(self._databases.lease_keys)
+        keys = list(cursor.iternext_dup()) if cursor.set_key(lease_key) else []
+        self.apply([Delete(key) for key in keys])
+
+    def expire_leases(self) -> None:
+        """End every lease whose time is over, the earliest first; carry the others over to this run of the machine."""
+        ended: list[tuple[float, int]] = []
+        for raw_id, raw in list(self._transaction.cursor(self._databases.leases)):
+            (lease,), record = LEASE_ID.unpack(raw_id), LeaseRecord.unpack(raw)
+            seconds_left = record.seconds_left(self._clock)
+            if seconds_left <= 0:
+                ended.append((seconds_left, lease))
+            elif record.epoch != self._clock.epoch():
+                moved = LeaseRecord.starting_now(record.ttl_seconds, self._clock, seconds=seconds_left)
+                self.put_lease(lease, moved)
+        for _, lease in sorted(ended):
+            self.end_lease(lease)
+
+    def _detach(self, key: bytes, stored: bytes) -> None:
+        lease: int = HEADER.unpack_from(stored)[3]
+        if lease != NO_LEASE:
+            self._transaction.delete(LEASE_ID.pack(lease), key, db=self._databases.lease_keys)
+
+
+def _first_key(mutation: Mutation) -> bytes:
+    return mutation.key if isinstance(mutation, Put | Delete) else mutation.range.start
