@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from keyplan.codec import ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
@@ -26,7 +27,7 @@ class BoundTable:
 
     spec: TableSpec
     keys: CompiledKeys
-    form: ValueForm[object]
+    form: ValueForm[Any]
     indexes: "tuple[BoundIndex, ...]" = field(default=(), init=False)
 
     @property

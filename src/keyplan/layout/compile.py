@@ -91,7 +91,7 @@ class CompiledKeys:
         if not field.element.is_ordered or not (is_last or field.element.width is not None):
             self._refuse("the field's codec does not keep order here; only starts_with can narrow it", field=field.name)
 
-    def _named(self, field: Field, encode: Callable[[Element[object]], bytes]) -> bytes:
+    def _named(self, field: Field, encode: Callable[[Element[Any]], bytes]) -> bytes:
         try:
             return encode(field.element)
         except InvalidKeyError as error:

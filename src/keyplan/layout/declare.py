@@ -12,7 +12,7 @@ from keyplan.errors import KeyplanError, LayoutError
 from keyplan.layout.access import Binding
 from keyplan.layout.bound import BoundLayout, bind_layout
 from keyplan.layout.fields import FieldType, resolve_template
-from keyplan.layout.items import Item, Parameter
+from keyplan.layout.items import RESERVED_NAMES, Item, Parameter
 from keyplan.layout.meaning import Meaning
 from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
 from keyplan.layout.template import Template
@@ -43,6 +43,7 @@ class Layout:
         cls, *, root: str | bytes | None = None, version: int | None = None, **keywords: object
     ) -> None:
         super().__init_subclass__(**keywords)
+        _refuse_reserved_names(cls)
         inherited = getattr(cls, "spec", None)
         if root is None and inherited is None:
             root = b"" if _is_binary(cls) else ""
@@ -124,6 +125,15 @@ def _items_of(cls: type) -> dict[str, Item]:
     return {
         name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items() if isinstance(value, Item)
     }
+
+
+def _refuse_reserved_names(cls: type) -> None:
+    # Why: not in __set_name__, whose errors Python 3.11 hides in a RuntimeError.
+    for name in _items_of(cls):
+        if name in RESERVED_NAMES or name.startswith("_"):
+            raise LayoutError(
+                layout=cls.__name__, item=name, problem="the name is one of keyplan's own; choose another"
+            )
 
 
 def _is_binary(cls: type) -> bool:

@@ -48,7 +48,7 @@ def describe(spec: LayoutSpec) -> dict[str, Any]:
 def canonical_description(spec: LayoutSpec) -> bytes:
     """The part of the description that decides bytes: the same for two layouts that store the same in the same way."""
     described = describe(spec)
-    for name in ("note", "waivers", "version"):
+    for name in ("layout", "note", "waivers", "version"):
         del described[name]
     for item in described["items"]:
         del item["note"]

@@ -23,7 +23,7 @@ class FieldType(NamedTuple):
     """The declared Python type of a key field, and the element in its annotation, if there is one."""
 
     python_type: type
-    element: Element[object] | None
+    element: Element[Any] | None
 
 
 def field_type_of(annotation: object) -> FieldType:
@@ -95,7 +95,7 @@ def resolve_template(
     return Template(tuple(parts), is_text)
 
 
-def _field(part: Placeholder, elements: Mapping[str, Element[object]], source: str | bytes, item: str) -> Field:
+def _field(part: Placeholder, elements: Mapping[str, Element[Any]], source: str | bytes, item: str) -> Field:
     if part.attribute is None:
         return Field(part.name, None, elements[part.name])
     whole = elements.get(part.name)
@@ -126,7 +126,7 @@ def _field(part: Placeholder, elements: Mapping[str, Element[object]], source: s
 
 def _element_of(
     part: Placeholder, declared: FieldType | None, source: str | bytes, *, is_text: bool, item: str
-) -> Element[object]:
+) -> Element[Any]:
     if part.spec:
         element = element_of_spec(part.spec)
     elif declared is not None and declared.element is not None:

@@ -56,11 +56,7 @@ class Item(ABC):
     template: str | bytes
     note: str
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        if name in RESERVED_NAMES or name.startswith("_"):
-            raise LayoutError(
-                layout=owner.__name__, item=name, problem="the name is one of keyplan's own; choose another"
-            )
+    def __set_name__(self, _owner: type, name: str) -> None:
         self.name = name
 
     @abstractmethod
@@ -111,7 +107,7 @@ class Table(Item, Generic[K, V]):
         *,
         key: object,
         value: object,
-        form: object = None,
+        form: str | ValueForm[Any] | None = None,
         lease: bool = False,
         place: str | tuple[str, ...] = (),
         note: str = "",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from keyplan.codec import ValueForm
 from keyplan.errors import UnknownNameError
@@ -54,7 +54,7 @@ class TableSpec:
     name: str
     template: Template
     key: KeyShape
-    form: ValueForm[object]
+    form: ValueForm[Any]
     has_lease: bool = False
     place: tuple[str, ...] = ()
     note: str = ""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from keyplan.codec import Element, element_of_spec
 from keyplan.codec.language import Language, Series, literal
@@ -39,7 +39,7 @@ class Field:
 
     name: str
     attribute: str | None
-    element: Element[object]
+    element: Element[Any]
 
     @property
     def is_derived(self) -> bool:
@@ -75,6 +75,10 @@ class Template:
     @cached_property
     def field_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
+
+    def width_of_fields(self) -> tuple[int | None, ...]:
+        """The width of each field, None where it varies."""
+        return tuple(field.element.width for field in self.fields)
 
     @property
     def literal_bytes(self) -> bytes:
@@ -174,7 +178,7 @@ def template_of_source(source: str, *, is_text: bool) -> Template:
     return Template(_joined(parts), is_text)
 
 
-def encoded_part(field: Field, element: Element[object], value: object) -> bytes:
+def encoded_part(field: Field, element: Element[Any], value: object) -> bytes:
     """The bytes of `field` in the key of a record whose key field of that name, of codec `element`, holds `value`."""
     if field.attribute is None:
         return field.element.encode(value)
