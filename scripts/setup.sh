@@ -72,7 +72,8 @@ install() {
     # Why: demo and test may start at once in one clone; the second waits and then finds the work done.
     exec 9>"$root/.venv.lock"
     if command -v flock >/dev/null; then flock 9; fi
-    # Trap: a clone that was moved has a .venv whose scripts name the old folder.
+    # Trap: a clone that was moved has a .venv whose scripts name the old folder; so has a copied one.
+    if [[ -f $venv/.keyplan-root && $(<"$venv/.keyplan-root") != "$root" ]]; then rm -rf "$venv"; fi
     if [[ ! -x $venv/bin/python ]] || ! is_new_enough "$venv/bin/python" ||
         ! "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; then
         python=$(find_python)
@@ -80,6 +81,7 @@ install() {
         say "setup: making .venv with $("$python" --version 2>&1) ($python)"
         rm -rf "$venv"
         "$python" -m venv "$venv" || give_up "could not make $venv"
+        printf '%s\n' "$root" >"$venv/.keyplan-root"
     fi
     if ! is_installed "$extra"; then
         say "setup: installing keyplan[$extra] into .venv (a minute the first time)"

@@ -41,8 +41,8 @@ RATCHET: Final = tomllib.loads((ROOT / "tests/tidy/ratchet.toml").read_text())
 
 
 def nothing(findings: Iterable[Finding]) -> None:
-    """Fail with one line for each finding."""
-    found = [str(finding) for finding in findings]
+    """Fail with one line for each finding; an import of five names reaches inside once."""
+    found = list(dict.fromkeys(str(finding) for finding in findings))
     if found:
         pytest.fail("\n".join(found), pytrace=False)
 
