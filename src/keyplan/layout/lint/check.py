@@ -1,0 +1,45 @@
+"""The lint of a layout: all rules, in their order."""
+
+from collections.abc import Sequence
+
+from keyplan.layout.lint.collisions import ambiguities, collisions
+from keyplan.layout.lint.directories import directories, lease_mismatches
+from keyplan.layout.lint.engine_limits import EngineLimits
+from keyplan.layout.lint.leaks import leaks
+from keyplan.layout.lint.order import disorders
+from keyplan.layout.lint.placement import fan_outs
+from keyplan.layout.lint.range_ends import lost_range_ends
+from keyplan.layout.lint.report import LintReport
+from keyplan.layout.lint.roots import nested_roots
+from keyplan.layout.lint.sizes import exceeded_limits
+from keyplan.layout.lint.subject import subjects_of
+from keyplan.layout.spec import LayoutSpec
+
+__all__ = ["lint"]
+
+
+def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineLimits | None = None) -> LintReport:
+    """Judge a layout by the rules L1 to L12; see docs/reference/lint.md.
+
+    `others` are layouts that live in the same store: collisions, leaks and roots are judged between this layout and each of
+    them, not among them. Every root is taken with its default parameters (the shortest value where there is none), except
+    that L6 and L10 consider all. Without `limits`, L10 finds nothing.
+
+    Findings are exact: none without a verified witness, except the few rules that speak of no key (L10 on commits, L12), and
+    none missing unless it is listed as undecided; `decision.py` says when that happens. Pure, and deterministic.
+    """
+    own, foreign = subjects_of(spec, others)
+    leased = frozenset(table.name for table in spec.tables.values() if table.has_lease)
+    findings = [
+        *collisions(own, foreign),
+        *ambiguities(own),
+        *directories(own, foreign),
+        *leaks(own, foreign),
+        *nested_roots(spec, others),
+        *disorders(own),
+        *fan_outs(own),
+        *lost_range_ends(own),
+        *(exceeded_limits(spec, own, limits) if limits else ()),
+        *lease_mismatches(own, leased),
+    ]
+    return LintReport.of(spec.name, findings, spec.waivers)

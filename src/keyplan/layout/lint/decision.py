@@ -1,0 +1,169 @@
+"""Questions about keys that are answered with a verified shortest key, with a proof that there is none, or not at all.
+
+In which sense an answer is exact. The automata accept at least the keys that the templates produce, so "no such key" is a
+proof. A key is answered only after `reading.holds` has taken it apart with every bound on length and every derived field.
+The first search drops bounds on length; when its word fails, the exact automata are searched. Where all codecs are regular
+and no field is derived, that word is the shortest key. Else the templates are divided, by the value of a derived field or as
+the codec says (`Element.members_where`, `Element.slices`), and each slice is searched: shortest again where slices are
+regular, else the words of a slice are tried in order of length, at most CANDIDATES_MAX of them and up to CANDIDATE_BYTES_MAX
+long. A question that is open after that, or whose product has more than a million states, is answered "undecided", which the
+lint reports rather than hides.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, product
+from typing import Final, Protocol
+
+from keyplan.codec.language import Language
+from keyplan.layout.lint.reading import holds, readings
+from keyplan.layout.lint.search import (
+    AmbiguousWords,
+    CommonWords,
+    OwnWords,
+    Product,
+    SearchTooLargeError,
+    shortest_word,
+    words,
+)
+from keyplan.layout.lint.spelling import Spelling, slices_of, spelling_of
+from keyplan.layout.template import Template
+
+__all__ = ["Answer", "ambiguous_key", "key_below", "shortest_key"]
+
+CANDIDATES_MAX: Final = 512
+"""Why: words that the automata cannot tell apart are tried once, so 512 cover every mix of a dozen places with two kinds."""
+
+CANDIDATE_BYTES_MAX: Final = 96
+"""Why: room for 40-byte binary keys and two short names; longer keys only repeat what shorter ones showed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A verified key, or None: then `is_proven` tells whether there is none or whether the question stayed open.
+
+    `cut` is where the part of the key that the question named ends (a directory, a list's prefix).
+    """
+
+    key: bytes | None
+    is_proven: bool = True
+    cut: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.key is None and not self.is_proven
+
+
+_NO_KEY: Final = Answer(None)
+_UNDECIDED: Final = Answer(None, is_proven=False)
+
+CutOf = Callable[[bytes], int | None]
+
+
+class ProductOf(Protocol):
+    """How a question joins its templates' automata."""
+
+    def __call__(self, spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
+        """The product whose words are the candidates."""
+
+
+def key_below(prefix: Template, tail: Language | None, template: Template) -> Answer:
+    """Return the shortest key of `template` that is a word of `prefix` followed by a word of `tail` (None: by nothing)."""
+
+    def common(spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
+        return CommonWords(spellings[0].automaton(tail, relaxed=relaxed), spellings[1].automaton(relaxed=relaxed))
+
+    def cut(key: bytes) -> int | None:
+        if not holds(template, key):
+            return None
+        ends = (len(key),) if tail is None else range(len(key) + 1)
+        return next(
+            (end for end in ends if (tail is None or tail.accepts(key[end:])) and holds(prefix, key[:end])), None
+        )
+
+    return _decide((prefix, template), common, cut)
+
+
+def ambiguous_key(template: Template) -> Answer:
+    """Return the shortest key that `template` reads in two ways; `readings` tells which."""
+
+    def ambiguous(spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
+        return AmbiguousWords(spellings[0].automaton(relaxed=relaxed))
+
+    def cut(key: bytes) -> int | None:
+        return len(key) if len(list(islice(readings(template, key), 2))) > 1 else None
+
+    return _decide((template,), ambiguous, cut)
+
+
+@lru_cache(maxsize=1024)
+def shortest_key(template: Template) -> bytes | None:
+    """Return the shortest key of `template`; None when it has none or none was found."""
+
+    def own(spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
+        return OwnWords(spellings[0].automaton(relaxed=relaxed))
+
+    def cut(key: bytes) -> int | None:
+        return len(key) if holds(template, key) else None
+
+    return _decide((template,), own, cut).key
+
+
+def _decide(templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf) -> Answer:
+    whole = tuple(spelling_of(template) for template in templates)
+    try:
+        answer = _answer(whole, product_of, cut_of, relaxed=True)
+        if answer is None and all(len(slices_of(template)) == 1 for template in templates):
+            answer = _answer(whole, product_of, cut_of, relaxed=False)
+        return answer or _decide_by_slices(templates, product_of, cut_of)
+    except SearchTooLargeError:
+        return _UNDECIDED
+
+
+def _answer(spellings: tuple[Spelling, ...], product_of: ProductOf, cut_of: CutOf, *, relaxed: bool) -> Answer | None:
+    """What the automata say; None when their shortest word is not a key after all."""
+    word = shortest_word(product_of(spellings, relaxed=relaxed))
+    if word is None:
+        return _NO_KEY
+    cut = cut_of(word)
+    return None if cut is None else Answer(word, cut=cut)
+
+
+def _decide_by_slices(templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf) -> Answer:
+    """The best answer of all slices, those with the shortest relaxed word first, as long as they can improve it."""
+    best, is_open = _NO_KEY, False
+    for least, spellings in sorted(_promising(templates, product_of), key=lambda found: found[0]):
+        if best.key is not None and least >= len(best.key):
+            break
+        try:
+            answer = (
+                _answer(spellings, product_of, cut_of, relaxed=True)
+                or _answer(spellings, product_of, cut_of, relaxed=False)
+                or _first_candidate(product_of(spellings, relaxed=False), cut_of, best.key)
+            )
+        except SearchTooLargeError:
+            answer = _UNDECIDED
+        is_open |= answer.is_open
+        if answer.key is not None and (best.key is None or len(answer.key) < len(best.key)):
+            best = answer
+    return _UNDECIDED if best.key is None and is_open else best
+
+
+def _promising(templates: tuple[Template, ...], product_of: ProductOf) -> Iterator[tuple[int, tuple[Spelling, ...]]]:
+    """The exact slices of which the coarse ones have a word, with its length: no word of theirs is shorter."""
+    for slices in product(*(slices_of(template) for template in templates)):
+        word = shortest_word(product_of(tuple(one.coarse for one in slices), relaxed=True))
+        if word is not None:
+            exact = tuple(one.exact for one in slices)
+            yield max(len(word), *(spelling.bytes_min for spelling in exact)), exact
+
+
+def _first_candidate(candidates: Product, cut_of: CutOf, best: bytes | None) -> Answer:
+    """The first of the product's words that is a key and shorter than `best`, within the bounds of this module."""
+    bytes_max = CANDIDATE_BYTES_MAX if best is None else min(CANDIDATE_BYTES_MAX, len(best) - 1)
+    for word in islice(words(candidates, bytes_max=bytes_max), CANDIDATES_MAX):
+        cut = cut_of(word)
+        if cut is not None:
+            return Answer(word, cut=cut)
+    return _UNDECIDED

@@ -1,0 +1,222 @@
+"""Shortest words of products of automata: the machine under every rule that answers with a witness.
+
+A product is a graph whose edges carry byte classes. Of the shortest words the first one in reading order is returned:
+lower-case letters before digits before capitals before other printable bytes before the rest, position by position.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from keyplan.codec.language import ANY_BYTE, Automaton, byte_class
+
+__all__ = ["AmbiguousWords", "CommonWords", "OwnWords", "Product", "SearchTooLargeError", "shortest_word", "words"]
+
+Edges = Sequence[tuple[int, int]]
+
+_READING_ORDER: Final = (
+    byte_class(range(ord("a"), ord("z") + 1)),
+    byte_class(range(ord("0"), ord("9") + 1)),
+    byte_class(range(ord("A"), ord("Z") + 1)),
+    byte_class(range(ord("!"), ord("~") + 1)),
+    ANY_BYTE,
+)
+
+PRODUCT_STATES_MAX: Final = 1_000_000
+"""Why: about a second and 200 MB; products of templates that people write have some thousands of states."""
+
+
+class SearchTooLargeError(Exception):
+    """The product has more states than PRODUCT_STATES_MAX. Never leaves the package: the question counts as undecided."""
+
+
+class Product(Protocol):
+    """A graph with byte classes on its edges; state 0 is the start."""
+
+    def edges(self, state: int) -> Edges:
+        """The byte class and target of every edge that leaves `state`; no class is empty."""
+
+    def is_accepting(self, state: int) -> bool:
+        """Tell whether the bytes read up to `state` are a word."""
+
+
+class OwnWords:
+    """The words of one automaton."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+
+    def edges(self, state: int) -> Edges:
+        return [(self._automaton.classes[target], target) for target in self._automaton.followers[state]]
+
+    def is_accepting(self, state: int) -> bool:
+        return state in self._automaton.accepting
+
+
+class CommonWords:
+    """The words that two automata share."""
+
+    def __init__(self, first: Automaton, second: Automaton) -> None:
+        self._first, self._second = first, second
+        self._width = len(second.classes)
+
+    def edges(self, state: int) -> Edges:
+        left, right = divmod(state, self._width)
+        found = []
+        for one in self._first.followers[left]:
+            allowed = self._first.classes[one]
+            for other in self._second.followers[right]:
+                both = allowed & self._second.classes[other]
+                if both:
+                    found.append((both, one * self._width + other))
+        return found
+
+    def is_accepting(self, state: int) -> bool:
+        left, right = divmod(state, self._width)
+        return left in self._first.accepting and right in self._second.accepting
+
+
+class AmbiguousWords:
+    """The words that one automaton reads in two ways: by two runs that stand in different parts at some byte."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._width = len(automaton.classes)
+
+    def edges(self, state: int) -> Edges:
+        pair, has_parted = divmod(state, 2)
+        left, right = divmod(pair, self._width)
+        classes, part_of = self._automaton.classes, self._automaton.part_of
+        found = []
+        for one in self._automaton.followers[left]:
+            for other in self._automaton.followers[right]:
+                both = classes[one] & classes[other]
+                if both:
+                    parted = 1 if has_parted or part_of[one] != part_of[other] else 0
+                    # Why: the two runs are interchangeable; keeping them sorted halves the states.
+                    low, high = (one, other) if one <= other else (other, one)
+                    found.append((both, (low * self._width + high) * 2 + parted))
+        return found
+
+    def is_accepting(self, state: int) -> bool:
+        pair, has_parted = divmod(state, 2)
+        left, right = divmod(pair, self._width)
+        return bool(has_parted) and left in self._automaton.accepting and right in self._automaton.accepting
+
+
+def shortest_word(product: Product) -> bytes | None:
+    """Return the shortest word of `product`, the first of these in reading order; None when it has no word.
+
+    Raises SearchTooLargeError.
+    """
+    if product.is_accepting(0):
+        return b""
+    edges: dict[int, Edges] = {}
+    levels: list[set[int]] = [{0}]
+    seen = {0}
+    while levels[-1]:
+        reached: set[int] = set()
+        for state in levels[-1]:
+            edges[state] = product.edges(state)
+            reached.update(target for _, target in edges[state] if target not in seen)
+        seen |= reached
+        if len(seen) > PRODUCT_STATES_MAX:
+            raise SearchTooLargeError
+        levels.append(reached)
+        ends = {state for state in reached if product.is_accepting(state)}
+        if ends:
+            return _first_spelling(edges, levels, ends)
+    return None
+
+
+def words(product: Product, *, bytes_max: int, bytes_min: int = 0) -> Iterator[bytes]:
+    """Yield words of `product`, `bytes_min` to `bytes_max` long, short ones first, each length in reading order.
+
+    Of words that differ only in bytes which the product never tells apart, the first one stands for all. Raises
+    SearchTooLargeError.
+    """
+    edges = _reachable(product)
+    # Invariant: finishing[n] holds the states from which a word ends after exactly n more bytes.
+    finishing = [{state for state in edges if product.is_accepting(state)}]
+    for length in range(bytes_max + 1):
+        if length:
+            ahead = finishing[-1]
+            finishing.append({state for state, out in edges.items() if any(target in ahead for _, target in out)})
+        if length >= bytes_min and 0 in finishing[length]:
+            yield from _spellings(edges, finishing, length)
+
+
+def _reachable(product: Product) -> dict[int, Edges]:
+    edges: dict[int, Edges] = {}
+    frontier = [0]
+    while frontier:
+        state = frontier.pop()
+        if state in edges:
+            continue
+        if len(edges) >= PRODUCT_STATES_MAX:
+            raise SearchTooLargeError
+        edges[state] = product.edges(state)
+        frontier.extend(target for _, target in edges[state] if target not in edges)
+    return edges
+
+
+def _first_spelling(edges: dict[int, Edges], levels: list[set[int]], ends: set[int]) -> bytes:
+    """The first word in reading order that leads from the start to one of `ends`, both at their levels."""
+    useful = [ends]
+    for level in reversed(levels[:-1]):
+        ahead = useful[-1]
+        useful.append({state for state in level if any(target in ahead for _, target in edges[state])})
+    useful.reverse()
+    word = bytearray()
+    current = {0}
+    for ahead in useful[1:]:
+        steps = [(allowed, target) for state in current for allowed, target in edges[state] if target in ahead]
+        mask = 0
+        for allowed, _ in steps:
+            mask |= allowed
+        byte = _first_byte(mask)
+        word.append(byte)
+        current = {target for allowed, target in steps if allowed >> byte & 1}
+    return bytes(word)
+
+
+def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int) -> Iterator[bytes]:
+    """The words of exactly `length` bytes in reading order, one for each class of bytes that the product tells apart."""
+    stack: list[tuple[bytes, frozenset[int]]] = [(b"", frozenset({0}))]
+    while stack:
+        word, current = stack.pop()
+        left = length - len(word)
+        if left == 0:
+            yield word
+            continue
+        steps = [
+            (allowed, target) for state in current for allowed, target in edges[state] if target in finishing[left - 1]
+        ]
+        branches = [
+            (byte, frozenset(target for allowed, target in steps if allowed >> byte & 1))
+            for byte in sorted(map(_first_byte, _told_apart([allowed for allowed, _ in steps])), key=_rank)
+        ]
+        stack.extend((word + bytes((byte,)), targets) for byte, targets in reversed(branches))
+
+
+def _told_apart(classes: Sequence[int]) -> list[int]:
+    """The coarsest partition of the union of `classes` in which each of them is a union of blocks."""
+    blocks: list[int] = []
+    for allowed in dict.fromkeys(classes):
+        rest, split = allowed, []
+        for block in blocks:
+            split += [part for part in (block & allowed, block & ~allowed) if part]
+            rest &= ~block
+        blocks = [*split, rest] if rest else split
+    return blocks
+
+
+def _first_byte(mask: int) -> int:
+    for group in _READING_ORDER:
+        found = mask & group
+        if found:
+            return (found & -found).bit_length() - 1
+    raise ValueError("an empty byte class has no first byte")
+
+
+def _rank(byte: int) -> tuple[int, int]:
+    return next(place for place, group in enumerate(_READING_ORDER) if group >> byte & 1), byte

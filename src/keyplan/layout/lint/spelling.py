@@ -1,0 +1,115 @@
+"""The automata of a template: of all it can spell, and of the slices in which what is not regular stands still."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from keyplan.codec.language import Automaton, Language, literal
+from keyplan.errors import InvalidKeyError
+from keyplan.layout.template import Field, Template
+
+__all__ = ["Slice", "Spelling", "slices_of", "spelling_of"]
+
+
+class Spelling:
+    """The languages of a template's parts, and their automata, built when first asked for.
+
+    Templates are compared by their codecs' specs, so one spelling serves all rules.
+    """
+
+    def __init__(self, languages: tuple[Language, ...]) -> None:
+        self.languages = languages
+        self._automata: dict[tuple[Language | None, bool], Automaton] = {}
+
+    @cached_property
+    def bytes_min(self) -> int:
+        return sum(language.bytes_min for language in self.languages)
+
+    def automaton(self, tail: Language | None = None, *, relaxed: bool) -> Automaton:
+        """The automaton of the parts, followed by `tail`; relaxed, bounds on length are dropped and the language grows."""
+        known = self._automata.get((tail, relaxed))
+        if known is None:
+            languages = self.languages if tail is None else (*self.languages, tail)
+            known = self._automata[tail, relaxed] = _pruned(Automaton.of(languages, relaxed=relaxed))
+        return known
+
+
+@lru_cache(maxsize=4096)
+def spelling_of(template: Template) -> Spelling:
+    """The spelling of everything that `template` can produce; derived fields take all values of their codecs."""
+    return Spelling(tuple(part.language for part in template.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of what a template can spell: `exact` where its codecs can tell, and `coarse`, larger and quick to search."""
+
+    coarse: Spelling
+    exact: Spelling
+
+
+@lru_cache(maxsize=256)
+def slices_of(template: Template) -> tuple[Slice, ...]:
+    """Divide the template by the value of its first derived field, else by its first codec that knows a division.
+
+    The whole template is the only slice when there is neither.
+    """
+    whole = spelling_of(template)
+    for place, part in enumerate(template.parts):
+        if not isinstance(part, Field):
+            continue
+        divided = _by_derived_value(template, place, part) if part.is_derived else _by_codec(template, place, part)
+        if divided:
+            return divided
+    return (Slice(whole, whole),)
+
+
+def _by_codec(template: Template, place: int, field: Field) -> tuple[Slice, ...]:
+    languages = spelling_of(template).languages
+    return tuple(
+        Slice(Spelling(_with(languages, place, coarse)), Spelling(_with(languages, place, exact)))
+        for coarse, exact in field.element.slices()
+    )
+
+
+def _by_derived_value(template: Template, place: int, derived: Field) -> tuple[Slice, ...]:
+    """Slices with the derived field constant, and its source narrowed to the members that have that attribute."""
+    languages = spelling_of(template).languages
+    attribute = derived.attribute or ""
+    sources = [
+        (index, part.element)
+        for index, part in enumerate(template.parts)
+        if isinstance(part, Field) and not part.is_derived and part.name == derived.name
+    ]
+    slices = []
+    for raw in _members(derived.language):
+        try:
+            value = derived.element.decode(raw)
+        except InvalidKeyError:
+            continue
+        exact = coarse = _with(languages, place, literal(raw))
+        for index, element in sources:
+            narrowed = element.members_where(attribute, value)
+            exact = exact if narrowed is None else _with(exact, index, narrowed)
+        slices.append(Slice(Spelling(coarse), Spelling(exact)))
+    return tuple(slices)
+
+
+def _with(languages: tuple[Language, ...], place: int, language: Language) -> tuple[Language, ...]:
+    return (*languages[:place], language, *languages[place + 1 :])
+
+
+def _members(language: Language) -> list[bytes]:
+    """All words of a language whose words are one byte long; none when it has longer ones."""
+    if language.bytes_max != 1:
+        return []
+    automaton = language.automaton(relaxed=False)
+    return [bytes((byte,)) for byte in range(256) if automaton.step((0,), byte) & automaton.accepting]
+
+
+def _pruned(automaton: Automaton) -> Automaton:
+    """The automaton without edges that lead to no word, nor to an empty class."""
+    live = automaton.live
+    if len(live) == len(automaton.classes):
+        return automaton
+    followers = tuple(tuple(s for s in next_states if s in live) for next_states in automaton.followers)
+    return Automaton(automaton.classes, followers, automaton.accepting, automaton.part_of)
