@@ -1,5 +1,6 @@
 """One LMDB environment a process and path, shared by the engines that opened it: transactions, map growth, fork, news."""
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +47,8 @@ class Environment:
         self.news = Condition()
         """Notified after each commit of this process."""
         self._queue = CommitQueue[WriteTransaction](self._carry_out)
-        self._look_at = 0.0
+        self.look_at = 0.0 if options.has_history else math.inf
+        """When the leases are looked at next, by the monotonic clock: the first may be over then."""
         self.lmdb, self.is_locked = open_files(path, options)
         try:
             if self.is_locked:
@@ -172,11 +174,11 @@ class Environment:
 
     def is_look_due(self) -> bool:
         """True when a lease may have run out since the leases were last looked at."""
-        return self.options.clock.monotonic() >= self._look_at
+        return self.options.clock.monotonic() >= self.look_at
 
     def look_again_in(self, seconds: float) -> None:
         """See to it that the leases are looked at within `seconds`."""
-        self._look_at = min(self._look_at, self.options.clock.monotonic() + seconds)
+        self.look_at = min(self.look_at, self.options.clock.monotonic() + seconds)
 
     def look_at_leases(self) -> None:
         """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
@@ -191,7 +193,7 @@ class Environment:
         if wait_seconds <= 0 and not self.options.is_readonly:
             self.write(WriteTransaction.expire_leases)
             wait_seconds = 0.0
-        self._look_at = clock.monotonic() + max(wait_seconds, 0.0)
+        self.look_at = clock.monotonic() + max(wait_seconds, 0.0)
 
     # ---- opening and closing ------------------------------------------------------------------------------------------
 

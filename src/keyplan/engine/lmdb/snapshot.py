@@ -8,12 +8,16 @@ from typing import Final
 import lmdb
 
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
-from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, fingerprint, unpack_entry
+from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, fingerprint
 from keyplan.errors import EngineUnavailableError
 
 __all__ = ["HistorySnapshot", "LmdbSnapshot", "RawSnapshot"]
 
 _HEADER_BYTES: Final = HEADER.size
+_unpack: Final = HEADER.unpack_from
+
+# Why: the hot loops of every get and list; the entry is made without the Python frame that NamedTuple's own way costs.
+_make: Final = tuple.__new__
 
 
 class LmdbSnapshot(Snapshot):
@@ -60,6 +64,9 @@ class LmdbSnapshot(Snapshot):
     def close(self) -> None:
         self._transaction.abort()
 
+    def __exit__(self, *_: object) -> None:
+        self._transaction.abort()
+
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()
         if key_range.is_empty or not cursor.set_range(key_range.start):
@@ -95,11 +102,10 @@ class HistorySnapshot(LmdbSnapshot):
             return None  # a key that is empty or too long is never stored
         except lmdb.Error as error:
             raise unusable(error) from error
-        return None if raw is None else unpack_entry(key, raw)
+        return None if raw is None else _make(Entry, (key, raw[_HEADER_BYTES:], *_unpack(raw)))
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
-        # Why: the hot loop of every list; the names are local, and the tuple is made without NamedTuple's Python frame.
-        make, unpack, size = tuple.__new__, HEADER.unpack_from, _HEADER_BYTES
+        make, unpack, size = _make, _unpack, _HEADER_BYTES
         try:
             for key, raw in pairs:
                 yield make(Entry, (key, raw[size:], *unpack(raw)))
@@ -107,7 +113,7 @@ class HistorySnapshot(LmdbSnapshot):
             raise unusable(error) from error
 
     def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
-        make, unpack = tuple.__new__, HEADER.unpack_from
+        make, unpack = _make, _unpack
         try:
             for key, raw in pairs:
                 yield make(Entry, (key, b"", *unpack(raw)))
@@ -134,7 +140,7 @@ class RawSnapshot(LmdbSnapshot):
         return None if value is None else Entry(key, value, 0, fingerprint(value), 0, 0)
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
-        make = tuple.__new__
+        make = _make
         try:
             for key, value in pairs:
                 yield make(Entry, (key, value, 0, fingerprint(value), 0, 0))
