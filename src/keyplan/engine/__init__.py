@@ -28,6 +28,15 @@ from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.registry import ENTRY_POINT_GROUP, known_schemes, open_engine
 from keyplan.engine.url import EngineUrl
+from keyplan.engine.wrap import (
+    Call,
+    DelayedEngine,
+    PrefixedEngine,
+    ReadOnlyEngine,
+    RecordingEngine,
+    WrappedEngine,
+    WrappedSnapshot,
+)
 
 __all__ = [
     "ALL_KEYS",
@@ -35,9 +44,11 @@ __all__ = [
     "MEMORY_PROFILE",
     "NO_LEASE",
     "SYSTEM_CLOCK",
+    "Call",
     "Capability",
     "Clock",
     "Commit",
+    "DelayedEngine",
     "Delete",
     "DeleteRange",
     "Engine",
@@ -53,12 +64,17 @@ __all__ = [
     "Lease",
     "MemoryEngine",
     "Mutation",
+    "PrefixedEngine",
     "Profile",
     "Put",
     "RangeEmpty",
     "RangeUnchanged",
+    "ReadOnlyEngine",
+    "RecordingEngine",
     "Snapshot",
     "Watch",
+    "WrappedEngine",
+    "WrappedSnapshot",
     "known_schemes",
     "open_engine",
 ]

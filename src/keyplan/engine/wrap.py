@@ -1,0 +1,417 @@
+"""Engines around an engine: under a prefix, recorded, delayed, for reading only. Each adds one thing and passes the rest on.
+
+Closing one closes the engine inside, unless it was told to leave it open.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from keyplan.engine.admission import admit_commit, admit_pair, refuse_writing
+from keyplan.engine.interface import (
+    NO_LEASE,
+    Commit,
+    Delete,
+    Engine,
+    Entry,
+    Event,
+    FailedGuard,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Lease,
+    Mutation,
+    Put,
+    RangeEmpty,
+    RangeUnchanged,
+    Snapshot,
+    Watch,
+)
+from keyplan.engine.profile import Profile
+from keyplan.errors import CommitConflictError, KeyplanError
+
+__all__ = [
+    "Call",
+    "DelayedEngine",
+    "PrefixedEngine",
+    "ReadOnlyEngine",
+    "RecordingEngine",
+    "WrappedEngine",
+    "WrappedSnapshot",
+]
+
+Result = TypeVar("Result")
+
+
+class WrappedEngine(Engine):
+    """An engine that passes every call on to `inner`; what a subclass does not override is unchanged."""
+
+    def __init__(self, inner: Engine, *, closes_inner: bool = True) -> None:
+        self.inner = inner
+        self._closes_inner = closes_inner
+
+    @property
+    def profile(self) -> Profile:
+        return self.inner.profile
+
+    def snapshot(self) -> Snapshot:
+        return self.inner.snapshot()
+
+    def commit(self, commit: Commit) -> int:
+        return self.inner.commit(commit)
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        return self.inner.watch(key_range, after=after)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        return self.inner.lease(ttl_seconds, resume=resume)
+
+    def compact(self, revision: int) -> None:
+        self.inner.compact(revision)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        return self.inner.load(entries)
+
+    def close(self) -> None:
+        if self._closes_inner:
+            self.inner.close()
+
+
+class WrappedSnapshot(Snapshot):
+    """A snapshot that passes every call on to `inner`."""
+
+    def __init__(self, inner: Snapshot) -> None:
+        self.inner = inner
+
+    @property
+    def revision(self) -> int:
+        return self.inner.revision
+
+    def get(self, key: bytes) -> Entry | None:
+        return self.inner.get(key)
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        return self.inner.scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only)
+
+    def count(self, key_range: KeyRange) -> int:
+        return self.inner.count(key_range)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+# ---- under a prefix -----------------------------------------------------------------------------------------------------
+
+
+class PrefixedEngine(WrappedEngine):
+    """The share of `inner` whose keys begin with `prefix`, as an engine of its own: keys are given and returned without it.
+
+    Nothing outside the prefix can be read or written. Revisions, leases and compaction are those of the whole store.
+    """
+
+    def __init__(self, inner: Engine, prefix: bytes, *, closes_inner: bool = True) -> None:
+        super().__init__(inner, closes_inner=closes_inner)
+        self._prefix = _Prefix(prefix)
+        key_bytes_max = inner.profile.key_bytes_max
+        self._profile = replace(
+            inner.profile,
+            key_bytes_max=None if key_bytes_max is None else max(key_bytes_max - len(prefix), 0),
+            empty_key=inner.profile.empty_key or bool(prefix),
+        )
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def snapshot(self) -> Snapshot:
+        return _PrefixedSnapshot(self.inner.snapshot(), self._prefix)
+
+    def commit(self, commit: Commit) -> int:
+        admit_commit(self._profile, commit)
+        guards = tuple(map(self._prefix.add_to_guard, commit.guards))
+        mutations = tuple(map(self._prefix.add_to_mutation, commit.mutations))
+        try:
+            return self.inner.commit(Commit(guards, mutations))
+        except CommitConflictError as error:
+            own = dict(zip(guards, commit.guards, strict=True))
+            failed = tuple(self._own_failure(failure, own) for failure in _failures(error))
+            raise CommitConflictError(failed=failed) from error
+
+    def _own_failure(self, failure: FailedGuard, own: dict[Guard, Guard]) -> FailedGuard:
+        key = None if failure.key is None else self._prefix.strip(failure.key)
+        return FailedGuard(own[failure.guard], key, failure.actual_revision)
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        return _PrefixedWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        return self.inner.load(self._with_prefix(entries))
+
+    def _with_prefix(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in entries:
+            admit_pair(self._profile, key, value)
+            yield self._prefix.add(key), value
+
+
+def _failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
+    failed = error.facts["failed"]
+    assert isinstance(failed, tuple)
+    return failed
+
+
+class _Prefix:
+    """Adds the prefix to everything that names keys, and takes it away again."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._size = len(raw)
+        self._end = KeyRange.of_prefix(raw).end
+
+    def add(self, key: bytes) -> bytes:
+        return self._raw + key
+
+    def strip(self, key: bytes) -> bytes:
+        return key[self._size :]
+
+    def strip_entry(self, entry: Entry) -> Entry:
+        return entry._replace(key=entry.key[self._size :])
+
+    def strip_event(self, event: Event) -> Event:
+        return replace(
+            event,
+            key=self.strip(event.key),
+            entry=None if event.entry is None else self.strip_entry(event.entry),
+            previous=None if event.previous is None else self.strip_entry(event.previous),
+        )
+
+    def add_to_range(self, key_range: KeyRange) -> KeyRange:
+        return KeyRange(self._raw + key_range.start, self._end if key_range.end is None else self._raw + key_range.end)
+
+    def add_to_mutation(self, mutation: Mutation) -> Mutation:
+        if isinstance(mutation, Put | Delete):
+            return replace(mutation, key=self.add(mutation.key))
+        return replace(mutation, range=self.add_to_range(mutation.range))
+
+    def add_to_guard(self, guard: Guard) -> Guard:
+        match guard:
+            case KeyAbsent() | KeyUnchanged():
+                return replace(guard, key=self.add(guard.key))
+            case RangeEmpty():
+                return RangeEmpty(self.add_to_range(guard.range))
+            case RangeUnchanged():
+                keys = tuple(map(self.add, guard.keys))
+                return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
+
+
+class _PrefixedSnapshot(WrappedSnapshot):
+    def __init__(self, inner: Snapshot, prefix: _Prefix) -> None:
+        super().__init__(inner)
+        self._prefix = prefix
+
+    def get(self, key: bytes) -> Entry | None:
+        entry = self.inner.get(self._prefix.add(key))
+        return None if entry is None else self._prefix.strip_entry(entry)
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        inner_range = self._prefix.add_to_range(key_range)
+        found = self.inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only)
+        return map(self._prefix.strip_entry, found)
+
+    def count(self, key_range: KeyRange) -> int:
+        return self.inner.count(self._prefix.add_to_range(key_range))
+
+
+class _PrefixedWatch:
+    def __init__(self, inner: Watch, prefix: _Prefix) -> None:
+        self._inner = inner
+        self._prefix = prefix
+
+    def poll(self, timeout_seconds: float) -> Sequence[Event]:
+        return [self._prefix.strip_event(event) for event in self._inner.poll(timeout_seconds)]
+
+    @property
+    def revision(self) -> int:
+        return self._inner.revision
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+# ---- for reading only ---------------------------------------------------------------------------------------------------
+
+
+class ReadOnlyEngine(WrappedEngine):
+    """Reads and watches pass; whatever would write raises UnsupportedByEngineError."""
+
+    def commit(self, commit: Commit) -> int:  # noqa: ARG002 - refused unread
+        raise refuse_writing(self.profile)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:  # noqa: ARG002 - refused unread
+        raise refuse_writing(self.profile)
+
+    def compact(self, revision: int) -> None:  # noqa: ARG002 - refused unread
+        raise refuse_writing(self.profile)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:  # noqa: ARG002 - refused unread
+        raise refuse_writing(self.profile)
+
+
+# ---- delayed ------------------------------------------------------------------------------------------------------------
+
+
+class DelayedEngine(WrappedEngine):
+    """Calls `wait` with the method's name before each call: to sleep as a network would, or to let another thread pass."""
+
+    def __init__(self, inner: Engine, wait: Callable[[str], None], *, closes_inner: bool = True) -> None:
+        super().__init__(inner, closes_inner=closes_inner)
+        self._wait = wait
+
+    def snapshot(self) -> Snapshot:
+        self._wait("snapshot")
+        return _DelayedSnapshot(self.inner.snapshot(), self._wait)
+
+    def commit(self, commit: Commit) -> int:
+        self._wait("commit")
+        return self.inner.commit(commit)
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        self._wait("watch")
+        return self.inner.watch(key_range, after=after)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        self._wait("lease")
+        return self.inner.lease(ttl_seconds, resume=resume)
+
+    def compact(self, revision: int) -> None:
+        self._wait("compact")
+        self.inner.compact(revision)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        self._wait("load")
+        return self.inner.load(entries)
+
+
+class _DelayedSnapshot(WrappedSnapshot):
+    def __init__(self, inner: Snapshot, wait: Callable[[str], None]) -> None:
+        super().__init__(inner)
+        self._wait = wait
+
+    def get(self, key: bytes) -> Entry | None:
+        self._wait("get")
+        return self.inner.get(key)
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        self._wait("scan")
+        return self.inner.scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only)
+
+    def count(self, key_range: KeyRange) -> int:
+        self._wait("count")
+        return self.inner.count(key_range)
+
+
+# ---- recorded -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call and its answer: the value returned (for a scan, what was read of it), or the error raised."""
+
+    method: str
+    arguments: tuple[object, ...]
+    result: object = None
+    error: KeyplanError | None = None
+
+
+def _itself(result: object) -> object:
+    return result
+
+
+def _nothing(_: object) -> object:
+    return None
+
+
+def _revision(snapshot: Snapshot) -> object:
+    return snapshot.revision
+
+
+def _lease_id(lease: Lease) -> object:
+    return lease.id
+
+
+class RecordingEngine(WrappedEngine):
+    """Writes the conversation down in `calls`: reads, commits, leases granted, compactions, watches opened."""
+
+    def __init__(self, inner: Engine, *, closes_inner: bool = True) -> None:
+        super().__init__(inner, closes_inner=closes_inner)
+        self.calls: list[Call] = []
+
+    def snapshot(self) -> Snapshot:
+        return _RecordingSnapshot(self._recorded("snapshot", (), self.inner.snapshot, shown=_revision), self)
+
+    def commit(self, commit: Commit) -> int:
+        return self._recorded("commit", (commit,), lambda: self.inner.commit(commit))
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        return self._recorded(
+            "watch", (key_range, after), lambda: self.inner.watch(key_range, after=after), shown=_nothing
+        )
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        arguments = (ttl_seconds, resume)
+        return self._recorded("lease", arguments, lambda: self.inner.lease(ttl_seconds, resume=resume), shown=_lease_id)
+
+    def compact(self, revision: int) -> None:
+        self._recorded("compact", (revision,), lambda: self.inner.compact(revision))
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        pairs = tuple(entries)
+        return self._recorded("load", (pairs,), lambda: self.inner.load(pairs))
+
+    def _recorded(
+        self,
+        method: str,
+        arguments: tuple[object, ...],
+        call: Callable[[], Result],
+        *,
+        shown: Callable[[Result], object] = _itself,
+    ) -> Result:
+        try:
+            result = call()
+        except KeyplanError as error:
+            self.calls.append(Call(method, arguments, error=error))
+            raise
+        self.calls.append(Call(method, arguments, shown(result)))
+        return result
+
+
+class _RecordingSnapshot(WrappedSnapshot):
+    def __init__(self, inner: Snapshot, engine: RecordingEngine) -> None:
+        super().__init__(inner)
+        self._calls = engine.calls
+
+    def get(self, key: bytes) -> Entry | None:
+        entry = self.inner.get(key)
+        self._calls.append(Call("get", (key,), entry))
+        return entry
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        read: list[Entry] = []
+        # Why: noted at once and filled as it is read, so that a scan that is given up early is in its place, too.
+        self._calls.append(Call("scan", (key_range, limit, reverse, keys_only), read))
+        for entry in self.inner.scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only):
+            read.append(entry)
+            yield entry
+
+    def count(self, key_range: KeyRange) -> int:
+        count = self.inner.count(key_range)
+        self._calls.append(Call("count", (key_range,), count))
+        return count
