@@ -54,7 +54,16 @@ def _read_mypy(output: str) -> Iterator[Said]:
 def pyright_says(folder: Path) -> list[Said]:
     """The errors and revealed types of pyright in strict mode."""
     ran = subprocess.run(
-        [sys.executable, "-m", "pyright", "--outputjson", "--project", _project(folder)],
+        [
+            sys.executable,
+            "-m",
+            "pyright",
+            "--outputjson",
+            "--pythonpath",
+            sys.executable,
+            "--project",
+            _project(folder),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
