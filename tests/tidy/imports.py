@@ -48,8 +48,11 @@ def reaches_inside(sources: tuple[Source, ...]) -> Iterator[Finding]:
                 )
 
 
-def orphans(sources: tuple[Source, ...], entry_points: Set[str]) -> Iterator[Finding]:
-    """Modules that no other module imports, that are no entry point and that no text names (a registry's "package.module")."""
+def orphans(sources: tuple[Source, ...], entry_points: Set[str], tests: tuple[Source, ...] = ()) -> Iterator[Finding]:
+    """Modules that no other module imports, that are no entry point and that no text names (a registry's "package.module").
+
+    Tests are the users of keyplan.testing; elsewhere a module that only its test imports has no use.
+    """
     reached = set(entry_points)
     for source in sources:
         for found in imports(source):
@@ -59,6 +62,9 @@ def orphans(sources: tuple[Source, ...], entry_points: Set[str]) -> Iterator[Fin
             for node in ast.walk(source.tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("keyplan.")
         )
+    for source in tests:
+        for found in imports(source):
+            reached.update(target for target in found.targets if target.startswith("keyplan.testing"))
     for source in sources:
         if source.path.endswith(("/__init__.py", "/__main__.py")) or source.module in reached:
             continue

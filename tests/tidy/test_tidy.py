@@ -73,11 +73,22 @@ def test_no_import_reaches_into_another_package() -> None:
     nothing(imports.reaches_inside(python_files("src")))
 
 
-def test_every_module_is_imported_by_somebody() -> None:
+def declared_entry_points() -> list[str]:
+    """The `module:name` of each command and plug-in that an installation registers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["scripts"], *project.get("entry-points", {}).values()]
-    entry_points = {target.partition(":")[0] for group in groups for target in group.values()}
-    nothing(imports.orphans(python_files("src"), entry_points))
+    return [target for group in groups for target in group.values()]
+
+
+@pytest.mark.parametrize("target", declared_entry_points())
+def test_every_entry_point_can_be_loaded(target: str) -> None:
+    module, _, name = target.partition(":")
+    assert hasattr(importlib.import_module(module), name)
+
+
+def test_every_module_is_imported_by_somebody() -> None:
+    entry_points = {target.partition(":")[0] for target in declared_entry_points()}
+    nothing(imports.orphans(python_files("src"), entry_points, python_files("tests")))
 
 
 def test_packages_offer_only_what_their_modules_list() -> None:

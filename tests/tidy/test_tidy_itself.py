@@ -114,6 +114,12 @@ def test_a_module_is_not_lonely_when_an_entry_point_or_a_registry_names_it() -> 
     assert not list(imports.orphans((main, engine, registry), {"keyplan.cli.main"}))
 
 
+def test_a_test_is_a_user_of_the_test_kit_only() -> None:
+    kit, plan = Source("src/keyplan/testing/faults.py", ""), source("")
+    test = Source("tests/a.py", "import keyplan.testing.faults\nimport keyplan.store.plan\n")
+    assert [finding.path for finding in imports.orphans((kit, plan), set(), (test,))] == [plan.path]
+
+
 def test_importing_oneself_does_not_count() -> None:
     vain = Source("src/keyplan/codec/vain.py", "import keyplan.codec.vain\n")
     assert len(list(imports.orphans((vain,), set()))) == 1
