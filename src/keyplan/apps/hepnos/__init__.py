@@ -1,0 +1,43 @@
+"""HEPnOS, a store for high-energy physics: the key layouts of its document, and those of its C++ program."""
+
+from keyplan.apps.hepnos.layout import (
+    CPP_LAYOUTS,
+    INVALID_NUMBER,
+    LAYOUTS,
+    DataSetKey,
+    EventKey,
+    HEPnOSCppDataSets,
+    HEPnOSCppEvents,
+    HEPnOSCppProducts,
+    HEPnOSCppRuns,
+    HEPnOSCppSubRuns,
+    HEPnOSDataSets,
+    HEPnOSEvents,
+    HEPnOSProducts,
+    HEPnOSRuns,
+    HEPnOSSubRuns,
+    ProductKey,
+    RunKey,
+    SubRunKey,
+)
+
+__all__ = [
+    "CPP_LAYOUTS",
+    "INVALID_NUMBER",
+    "LAYOUTS",
+    "DataSetKey",
+    "EventKey",
+    "HEPnOSCppDataSets",
+    "HEPnOSCppEvents",
+    "HEPnOSCppProducts",
+    "HEPnOSCppRuns",
+    "HEPnOSCppSubRuns",
+    "HEPnOSDataSets",
+    "HEPnOSEvents",
+    "HEPnOSProducts",
+    "HEPnOSRuns",
+    "HEPnOSSubRuns",
+    "ProductKey",
+    "RunKey",
+    "SubRunKey",
+]
