@@ -1,0 +1,176 @@
+"""The keys of a Patroni broker: what Patroni, the registrar, the router and the broker write into one store.
+
+The document's four top-level directories, and `/_broker` for what the broker derives. Rulings (1.6, ...) are in README.md.
+Records are in records.py.
+"""
+
+from typing import Annotated, Final, NamedTuple
+
+from keyplan.apps.patroni.records import (
+    Failover,
+    FailoverForm,
+    InstanceState,
+    Member,
+    OpenJson,
+    Status,
+    Sync,
+)
+from keyplan.codec import Decimal, Text
+from keyplan.layout import Counter, Index, Layout, Table, Unique
+
+__all__ = [
+    "DEFAULT_IMAGE",
+    "Broker",
+    "MemberKey",
+    "NodeKey",
+    "RegistrationKey",
+]
+
+DEFAULT_IMAGE: Final = "postgresql-patroni"
+"""The image whose containers are PostgreSQL clusters, unless the operator says otherwise."""
+
+
+class MemberKey(NamedTuple):
+    """A Patroni process: the name of its cluster and its own."""
+
+    cluster: str
+    member: str
+
+
+class RegistrationKey(NamedTuple):
+    """A port inside a container. Neither the host nor the container's name holds a colon, so that the key reads one way."""
+
+    image: Annotated[str, Text(exclude=":/", reserved="_broker routing service serviceinstances")]
+    host: Annotated[str, Text(exclude=":/")]
+    container: Annotated[str, Text(exclude=":/")]
+    port: Annotated[int, Decimal(least=1, most=65535)]
+
+
+class NodeKey(NamedTuple):
+    """A node of a service instance."""
+
+    instance: str
+    node: str
+
+
+def _address_of_member(_key: MemberKey, member: Member) -> str | None:
+    return member.address
+
+
+class Broker(Layout, root="/"):
+    """The store of a Patroni broker: clusters, registered containers, routed ports, service instances."""
+
+    members = Table(
+        "service/{cluster}/members/{member}",
+        key=MemberKey,
+        value=Member,
+        form=OpenJson(Member),
+        lease=True,
+        note='"Each of these keys are created by one patroni process"; 1.3: a TTL of 30 s',
+    )
+    leaders = Table(
+        "service/{cluster}/leader",
+        key=str,
+        value=str,
+        lease=True,
+        note="1.3, not in the document: the name of the member that leads; on that member's lease",
+    )
+    initializations = Table(
+        "service/{cluster}/initialize",
+        key=str,
+        value=str,
+        note="1.3, not in the document: empty while bootstrap runs, then the system identifier",
+    )
+    configurations = Table(
+        "service/{cluster}/config", key=str, value=dict, note="4.2, not in the document: dynamic configuration"
+    )
+    statuses = Table(
+        "service/{cluster}/status",
+        key=str,
+        value=Status,
+        form=OpenJson(Status),
+        note="4.2, not in the document: WAL position of the leader, slots",
+    )
+    histories = Table(
+        "service/{cluster}/history", key=str, value=list, note="4.2, not in the document: one list for each promotion"
+    )
+    failovers = Table(
+        "service/{cluster}/failover",
+        key=str,
+        value=Failover,
+        form=FailoverForm(),
+        note="4.2, not in the document: a failover that was asked for",
+    )
+    syncs = Table(
+        "service/{cluster}/sync",
+        key=str,
+        value=Sync,
+        form=OpenJson(Sync),
+        note="4.2, not in the document: who replicates synchronously",
+    )
+    failsafes = Table(
+        "service/{cluster}/failsafe", key=str, value=dict, note="4.2, not in the document: api_url of each member"
+    )
+    optimes = Table(
+        "service/{cluster}/optime/leader",
+        key=str,
+        value=int,
+        note="4.2, not in the document: WAL position as Patroni of 2015 writes it",
+    )
+    registrations = Table(
+        "{image}/{host}:{container}:{port}",
+        key=RegistrationKey,
+        value=str,
+        note='"The key path is /<docker-image>/<hostname>:<internal-id>:<internal-port>"; the value is host-ip:port',
+    )
+    allocations = Table(
+        "routing/allocation/{instance}",
+        key=str,
+        value=int,
+        form="decimal(least=1,most=65535)",
+        note='"The allocated port for each service instance is at /routing/allocation/:instanceid"; 1.6 (13)',
+    )
+    next_port = Counter(
+        "routing/nextport",
+        start=33000,
+        note='"the next available public port to be assigned"; 1.5: the first is 33000',
+    )
+    nodes = Table(
+        "serviceinstances/{instance}/nodes/{node}/backend",
+        key=NodeKey,
+        value=str,
+        note='"/serviceinstances/f1/nodes/.../backend"; 1.6 (1): the singular heading is a slip',
+    )
+    instances = Table(
+        "serviceinstances/{instance}/state",
+        key=str,
+        value=InstanceState,
+        note="1.5, not in the document: the broker's own record, never below Patroni's /service",
+    )
+    instance_by_port = Unique(
+        "_broker/ports/{port:decimal(least=1,most=65535)}",
+        of=allocations,
+        key=int,
+        bind={"port": ""},
+        note="1.6 (6): no port is given twice",
+    )
+    members_by_address = Index(
+        "_broker/addresses/{address}/{cluster}/{member}",
+        of=members,
+        key=str,
+        on=_address_of_member,
+        version=1,
+        note="1.6 (5): the host:port in conn_url, which finds the cluster of a registration",
+    )
+    node_by_name = Unique(
+        "_broker/nodes/{node}",
+        of=nodes,
+        key=str,
+        note="1.6 (5): the instance of a node, which finds the cluster of container cf-<node>",
+    )
+    node_intents = Table(
+        "_broker/intents/{instance}/{node}",
+        key=NodeKey,
+        value=str,
+        note="1.6 (11): the backend that is asked for a node, written first, so that no container is orphaned",
+    )

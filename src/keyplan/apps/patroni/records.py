@@ -1,0 +1,218 @@
+"""The records of the Patroni broker's store: what Patroni, the registrar, the router and the broker write, typed.
+
+Patroni's JSON grows with its versions. Records here keep the fields that they do not know (`unknown`), so that reading and
+writing one back loses nothing.
+"""
+
+import re
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct, field
+
+from keyplan.codec import ValueForm
+from keyplan.errors import CorruptionError, InvalidRecordError
+
+__all__ = [
+    "Credentials",
+    "Failover",
+    "FailoverForm",
+    "InstanceState",
+    "Member",
+    "NodeState",
+    "OpenJson",
+    "OpenRecord",
+    "OperationInfo",
+    "Status",
+    "Sync",
+    "address_of",
+]
+
+
+class OpenRecord(Struct, kw_only=True, omit_defaults=True):
+    """A record that others write too: fields that are not declared are kept in `unknown`. Null counts as absent."""
+
+    unknown: dict[str, Any] = field(default_factory=dict)
+
+
+R = TypeVar("R", bound=OpenRecord)
+
+
+class OpenJson(ValueForm[R]):
+    """A JSON object as a record of the class given, with the fields that the class does not declare in `unknown`."""
+
+    code = "json"
+
+    def __init__(self, record_type: type[R]) -> None:
+        self._type = record_type
+        self._known = frozenset(each.encode_name for each in msgspec.structs.fields(record_type)) - {"unknown"}
+
+    @property
+    def value_type(self) -> type[R]:
+        return self._type
+
+    def encode(self, value: R) -> bytes:
+        if not isinstance(value, self._type):
+            self.refuse(f"the record is no {self._type.__name__}", type_found=type(value).__name__)
+        if not self._known.isdisjoint(value.unknown):
+            self.refuse(
+                "an unknown field has the name of a declared one", fields=sorted(self._known & set(value.unknown))
+            )
+        try:
+            fields = msgspec.to_builtins(value)
+            fields |= fields.pop("unknown", {})
+            raw = msgspec.json.encode(fields)
+            # Why: serializing does not look at declared types; a field of the wrong type would be found at the next read.
+            self.decode(raw)
+        except (CorruptionError, TypeError, ValueError) as error:
+            raise InvalidRecordError(form=self.code, problem="a field is not of its declared type") from error
+        return raw
+
+    def decode(self, raw: bytes) -> R:
+        try:
+            fields = msgspec.json.decode(raw, type=dict[str, Any])
+            # Why: Patroni writes null for what it has nothing to say about.
+            known = {name: part for name, part in fields.items() if name in self._known and part is not None}
+            record = msgspec.convert(known, self._type)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptionError(problem=f"the value is no JSON of a {self._type.__name__}") from error
+        record.unknown = {name: part for name, part in fields.items() if name not in self._known}
+        return record
+
+    def describe(self) -> dict[str, Any]:
+        return {"form": self.code, "type": self._type.__name__, "schema": msgspec.json.schema(self._type)}
+
+
+class Member(OpenRecord, kw_only=True, omit_defaults=True):
+    """What one Patroni process says about itself. `conn_url` of old versions holds a password: printing hides it."""
+
+    role: str = ""
+    state: str = ""
+    conn_url: str | None = None
+    api_url: str | None = None
+    conn_address: str | None = None
+    version: str | None = None
+    xlog_location: int | None = None
+    timeline: int | None = None
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether the member takes writes: old versions say master, new ones primary."""
+        return self.role in {"master", "primary"}
+
+    @property
+    def address(self) -> str | None:
+        """The `host:port` of the member's PostgreSQL; None when `conn_url` is absent or cannot be read."""
+        return address_of(self.conn_url)
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "conn_url"}
+        return f"Member({', '.join(f'{name}={part!r}' for name, part in shown.items())}, address={self.address!r})"
+
+
+_HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]")
+_POSTGRESQL_PORT: Final = 5432
+
+
+def address_of(url: str | None) -> str | None:
+    """The `host:port` that a connection URL names, without credentials; the port is PostgreSQL's own when none is given.
+
+    None for anything that is no such URL: members are written by other programs, and an index never refuses a record of theirs.
+    """
+    if url is None:
+        return None
+    try:
+        place = urlsplit(url)
+        port = place.port or _POSTGRESQL_PORT
+    except ValueError:
+        return None
+    host = place.netloc.rpartition("@")[2].removesuffix(f":{port}")
+    return f"{host}:{port}" if _HOST.fullmatch(host) else None
+
+
+class Status(OpenRecord, kw_only=True, omit_defaults=True):
+    """The leader's WAL position, and the replication slots that must be kept."""
+
+    optime: int | None = None
+    slots: dict[str, int] | None = None
+    retain_slots: list[str] | None = None
+
+
+class Sync(OpenRecord, kw_only=True, omit_defaults=True):
+    """Which members replicate synchronously."""
+
+    leader: str | None = None
+    quorum: int | None = None
+    sync_standby: str | None = None
+
+
+class Failover(OpenRecord, kw_only=True, omit_defaults=True):
+    """A failover that somebody asked for; without fields: none."""
+
+    leader: str | None = None
+    member: str | None = None
+    scheduled_at: str | None = None
+
+
+class FailoverForm(OpenJson[Failover]):
+    """A Failover as JSON; the form of old versions, `leader:member`, is read but not written."""
+
+    def __init__(self) -> None:
+        super().__init__(Failover)
+
+    def decode(self, raw: bytes) -> Failover:
+        if raw[:1] == b"{":
+            return super().decode(raw)
+        try:
+            leader, colon, member = raw.decode().partition(":")
+        except UnicodeDecodeError as error:
+            raise CorruptionError(problem="the failover is not text") from error
+        if raw and not colon:
+            raise CorruptionError(problem="the failover is neither JSON nor leader:member")
+        return Failover(leader=leader or None, member=member or None)
+
+
+class Credentials(Struct, kw_only=True):
+    """A database user of an instance. Printing hides the password."""
+
+    username: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Credentials(username={self.username!r})"
+
+
+class NodeState(Struct, kw_only=True):
+    """A node as the broker's record of its instance lists it."""
+
+    node_id: str = ""
+    cell_guid: str = ""
+    state: str = ""
+    role: str = ""
+
+
+class OperationInfo(Struct, kw_only=True):
+    """How far the last operation on an instance has come."""
+
+    status: str = ""
+    steps: int = 0
+    completed_steps: int = 0
+    last_message: str = ""
+
+
+class InstanceState(Struct, kw_only=True):
+    """What the broker knows of a service instance beside its nodes: plan, owner, users, operation."""
+
+    instance_id: str = ""
+    service_id: str = ""
+    plan_id: str = ""
+    organization_guid: str = ""
+    space_guid: str = ""
+    service_instance_name: str = ""
+    allocated_port: int | None = None
+    admin_credentials: Credentials = field(default_factory=Credentials)
+    superuser_credentials: Credentials = field(default_factory=Credentials)
+    app_credentials: Credentials = field(default_factory=Credentials)
+    info: OperationInfo = field(default_factory=OperationInfo)
+    nodes: list[NodeState] = field(default_factory=list)

@@ -1,0 +1,51 @@
+"""runm-metadata, the metadata service of runmachine: names, types, definitions, tags and properties. Start in layout.py."""
+
+from keyplan.apps.runm.layout import (
+    DEFAULT_REGISTRY_PREFIX,
+    Endpoint,
+    ObjectName,
+    ObjectProperty,
+    ObjectSubType,
+    ObjectTag,
+    PartitionObjectName,
+    PartitionSubType,
+    PartitionType,
+    Runm,
+    RunmRegistry,
+    root_of,
+)
+from keyplan.apps.runm.records import (
+    Object,
+    ObjectDefinition,
+    ObjectType,
+    ObjectTypeScope,
+    Partition,
+    Property,
+    PropertyPermission,
+    PropertyPermissions,
+    ProviderType,
+)
+
+__all__ = [
+    "DEFAULT_REGISTRY_PREFIX",
+    "Endpoint",
+    "Object",
+    "ObjectDefinition",
+    "ObjectName",
+    "ObjectProperty",
+    "ObjectSubType",
+    "ObjectTag",
+    "ObjectType",
+    "ObjectTypeScope",
+    "Partition",
+    "PartitionObjectName",
+    "PartitionSubType",
+    "PartitionType",
+    "Property",
+    "PropertyPermission",
+    "PropertyPermissions",
+    "ProviderType",
+    "Runm",
+    "RunmRegistry",
+    "root_of",
+]

@@ -1,0 +1,228 @@
+"""The keys of runm-metadata: the layout of the document, K1 to K15, and the service registry beside it, K16.
+
+`S..`, `C..`, `D..` in the notes are the rulings that README.md lists. Records are in records.py.
+"""
+
+from typing import Annotated, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from keyplan.apps.runm.records import Object, ObjectDefinition, ObjectType, Partition, ProviderType
+from keyplan.codec import Decimal, Percent, Text
+from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike
+
+__all__ = [
+    "DEFAULT_REGISTRY_PREFIX",
+    "Endpoint",
+    "ObjectName",
+    "ObjectProperty",
+    "ObjectSubType",
+    "ObjectTag",
+    "PartitionObjectName",
+    "PartitionSubType",
+    "PartitionType",
+    "Runm",
+    "RunmRegistry",
+    "root_of",
+]
+
+# Why: the other words of S8 (by-name, by-project, by-type, by-uuid) hold a hyphen, which no code may.
+TYPE_CODE: Final = Text(allow="a-z0-9_.", dots=False, reserved="default object")
+
+TypeCode: TypeAlias = Annotated[str, TYPE_CODE]
+Escaped: TypeAlias = Annotated[str, Percent()]
+
+
+class ObjectSubType(NamedTuple):
+    """A sub-type of an object type: ("runm.provider", "runm.compute")."""
+
+    object_type: TypeCode
+    sub_type: TypeCode
+
+
+class PartitionType(NamedTuple):
+    """An object type within a partition."""
+
+    partition: UUID
+    object_type: TypeCode
+
+
+class PartitionSubType(NamedTuple):
+    """A sub-type of an object type within a partition."""
+
+    partition: UUID
+    object_type: TypeCode
+    sub_type: TypeCode
+
+
+class PartitionObjectName(NamedTuple):
+    """The name of an object whose type has the scope PARTITION."""
+
+    partition: UUID
+    object_type: TypeCode
+    name: Escaped
+
+
+class ObjectName(NamedTuple):
+    """The name of an object whose type has the scope PROJECT."""
+
+    partition: UUID
+    object_type: TypeCode
+    project: Escaped
+    name: Escaped
+
+
+class ObjectProperty(NamedTuple):
+    """A property that objects of a type in a partition can have."""
+
+    partition: UUID
+    object_type: TypeCode
+    key: Escaped
+    value: Escaped
+
+
+class ObjectTag(NamedTuple):
+    """A tag that objects in a partition can have."""
+
+    partition: UUID
+    tag: Escaped
+
+
+class Runm(Layout, root="{prefix}runm/metadata/"):
+    """The metadata of a runmachine deployment: partitions, types, definitions and named, tagged objects.
+
+    The root's parameter is what `root_of` makes of the service's setting; any other text is taken as it is, which opens a
+    store that the original service wrote under "/".
+    """
+
+    prefix = Parameter("", Text(exclude="", empty=True))
+
+    object_types = Table(
+        f"types/object/{{code:{TYPE_CODE.spec}}}",
+        key=str,
+        value=ObjectType,
+        note='K1 "types/object/ runm.image -> serialized ObjectType message"; S8: no type is called object',
+    )
+    sub_types = Table(
+        "types/{object_type}/{sub_type}",
+        key=ObjectSubType,
+        value=ProviderType,
+        note='K2 "types/runm.provider/ runm.compute_node -> serialized ProviderType message"; S6',
+    )
+    definitions = Table(
+        "definitions/by-uuid/{uuid}",
+        key=UUID,
+        value=ObjectDefinition,
+        note='K3 "a set of valued keys where the keys are UUIDs"',
+    )
+    type_definitions = Table(
+        f"definitions/by-type/{{object_type:{TYPE_CODE.spec}}}/default",
+        key=str,
+        value=UUID,
+        note='K4 "These are the default object definitions"; the value is the definition\'s UUID; S4',
+    )
+    sub_type_definitions = Table(
+        "definitions/by-type/{object_type}/by-type/{sub_type}",
+        key=ObjectSubType,
+        value=UUID,
+        note="K5, not in the document; S7: a global definition of a sub-type",
+    )
+    partitions = Table(
+        "partitions/by-uuid/{uuid}",
+        key=UUID,
+        value=Partition,
+        note='K7 "a valued key that will have as its value a serialized Partition protobuffer object"',
+    )
+    partitions_by_name = Unique(
+        "partitions/by-name/{name:percent}",
+        of=partitions,
+        key=str,
+        note='K6 "the human-readable name of the partition and the value being the UUID"; S14',
+    )
+    partition_type_definitions = Table(
+        "partitions/{partition}/definitions/by-type/{object_type}/default",
+        key=PartitionType,
+        value=UUID,
+        note='K9 "when an administrator has overridden a definition for that object type in the partition"; C10',
+    )
+    partition_sub_type_definitions = Table(
+        "partitions/{partition}/definitions/by-type/{object_type}/by-type/{sub_type}",
+        key=PartitionSubType,
+        value=UUID,
+        note='K10 "if an object type has a sub-type"; S5: the sample value of 33 characters is a slip',
+    )
+    objects = Table(
+        "objects/by-uuid/{uuid}",
+        key=UUID,
+        value=Object,
+        note='K8 "the UUID of the object as the key and a serialized ... Object"; S10: records are global',
+    )
+    objects_by_name = Unique(
+        "partitions/{partition}/objects/by-type/{object_type}/by-name/{name}",
+        of=objects,
+        key=PartitionObjectName,
+        when={"project": ""},
+        note='K11 "these objects are not specific to a project"; C14',
+    )
+    objects_by_project_and_name = Unique(
+        "partitions/{partition}/objects/by-type/{object_type}/by-project/{project}/by-name/{name}",
+        of=objects,
+        key=ObjectName,
+        when={"project": Unlike("")},
+        note='K12 "a particular name and optionally belong to a specific project"; C12, S20',
+    )
+    objects_by_property = Index(
+        "partitions/{partition}/properties/by-type/{object_type}/{key}/{value}/{uuid}",
+        of=objects,
+        key=ObjectProperty,
+        each={"key": "properties[].key", "value": "properties[].value"},
+        note='K13 "The lowest-level keys are UUIDs for the objects that match that particular property"; S15',
+    )
+    objects_by_tag = Index(
+        "partitions/{partition}/tags/{tag}/{uuid}",
+        of=objects,
+        key=ObjectTag,
+        each={"tag": "tags"},
+        note='K14 "The lowest-level keys within each tag key namespace are the object\'s UUID"; S15',
+    )
+    bootstrap_token = Table(
+        "bootstrap",
+        key=Only,
+        value=bytes,
+        note="K15, not in the document; D3: there only while a bootstrap token is configured",
+    )
+
+
+def root_of(prefix: str) -> str:
+    """Return the parameter `prefix` of Runm for a value of RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX.
+
+    Slashes at the end do not count, and nothing is left of the default "/": the root is then runm/metadata/ as the document
+    says. A slash at the start of a longer value stays.
+    """
+    kept = prefix.rstrip("/")
+    return f"{kept}/" if kept else ""
+
+
+DEFAULT_REGISTRY_PREFIX: Final = "gsr/"
+"""The value of GSR_KEY_PREFIX when it is not set."""
+
+
+class Endpoint(NamedTuple):
+    """One address at which a service answers. A host may be an IPv6 address: the port is what follows the last colon."""
+
+    service: Annotated[str, Text()]
+    host: Annotated[str, Text()]
+    port: Annotated[int, Decimal(least=1, most=65535)]
+
+
+class RunmRegistry(Layout, root="{prefix}services/"):
+    """Where the services of a deployment find each other: absolute keys, outside the root of the metadata."""
+
+    prefix = Parameter(DEFAULT_REGISTRY_PREFIX, Text(exclude="", empty=True))
+
+    endpoints = Table(
+        "{service}/{host}:{port}",
+        key=Endpoint,
+        value=None,
+        lease=True,
+        note="K16, not in the document: gsr/services/runmachine-metadata/{host:port}, empty, on a lease of 60 s",
+    )
