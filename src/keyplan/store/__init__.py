@@ -1,1 +1,32 @@
-"""A layout on an engine: typed records, indexes, transactions."""
+"""Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
+
+from keyplan.store.explanation import Explanation
+from keyplan.store.plan import (
+    Change,
+    Plan,
+    Pointer,
+    Version,
+    keys_to_observe,
+    plan_changes,
+    pointers_of,
+)
+from keyplan.store.retry import Backoff
+from keyplan.store.snapshot import PinnedState
+from keyplan.store.store import Store, open_store
+from keyplan.store.transaction import Transaction
+
+__all__ = [
+    "Backoff",
+    "Change",
+    "Explanation",
+    "PinnedState",
+    "Plan",
+    "Pointer",
+    "Store",
+    "Transaction",
+    "Version",
+    "keys_to_observe",
+    "open_store",
+    "plan_changes",
+    "pointers_of",
+]

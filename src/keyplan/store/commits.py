@@ -1,0 +1,75 @@
+"""The writes of a store: each is one commit, retried when it lost a race that the caller did not ask about."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from keyplan.engine import Commit, Engine
+from keyplan.errors import CommitConflictError, EngineLimitError
+from keyplan.layout import BoundCounter, BoundTable
+from keyplan.store.conflicts import telling_limit
+from keyplan.store.plan import Change, Version, plan_changes, pointers_of
+from keyplan.store.retry import Backoff
+from keyplan.store.session import Session
+from keyplan.store.transaction import Transaction
+
+__all__ = ["CommitWriter"]
+
+R = TypeVar("R")
+
+
+class CommitWriter:
+    """Writes through a transaction of one operation; an insert goes out at once, without reading."""
+
+    def __init__(self, engine: Engine, backoff: Backoff) -> None:
+        self._engine = engine
+        self._backoff = backoff
+
+    def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
+        raw_key = table.keys.encode(key)
+        new = Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
+        change = Change(table, key, raw_key, None, new)
+        plan = plan_changes((change,), {})
+        commit = Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()))
+        try:
+            return self._engine.commit(commit)
+        except EngineLimitError as error:
+            raise telling_limit(error, commit, self._engine.profile, {raw_key: change}) from error
+        except CommitConflictError:
+            # Why: the guards say that something is there, not what; a transaction looks, and names the record in the way. Or
+            # it finds that an entry left behind is the record's own, and goes through.
+            return self._write(lambda session: session.insert(table, key, record, lease=lease))
+
+    def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
+        return self._write(
+            lambda session: session.put(table, key, record, expected_revision=expected_revision, lease=lease)
+        )
+
+    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
+        return self._write(lambda session: session.update(table, key, record, expected_revision=expected_revision))
+
+    def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
+        return self._write(lambda session: session.modify(table, key, change))
+
+    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
+        return self._write(
+            lambda session: session.delete(table, key, expected_revision=expected_revision, missing_ok=missing_ok)
+        )
+
+    def rename(self, table: BoundTable, key: object, new_key: object) -> int:
+        return self._write(lambda session: session.rename(table, key, new_key))
+
+    def move_counter(self, counter: BoundCounter, choose: Callable[[int], int]) -> tuple[int, int]:
+        return self._committed(lambda session: session.move_counter(counter, choose))[0]
+
+    def _write(self, write: Callable[[Session], object]) -> int:
+        return self._committed(write)[1]
+
+    def _committed(self, write: Callable[[Session], R]) -> tuple[R, int]:
+        """Return what `write` returned and the revision of its commit."""
+
+        def attempt() -> tuple[R, int]:
+            with Transaction(self._engine) as transaction:
+                answer = write(transaction.session)
+                return answer, transaction.commit_or_conflict()
+
+        return self._backoff.until_committed(attempt)

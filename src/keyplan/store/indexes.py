@@ -1,0 +1,102 @@
+"""The operations on one index, unique or not: an entry leads to a primary key, and that to a record, in one state.
+
+The promises stand in keyplan.layout's UniqueView and IndexView. An entry whose record is not there (left by a writer that
+does not know the layout) is passed over; `keyplan check` reports it.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from keyplan.engine import Entry, KeyRange
+from keyplan.errors import NotFoundError
+from keyplan.layout import BoundIndex, IndexView, UniqueView
+from keyplan.store.decoding import decode_record
+from keyplan.store.reader import Reader
+from keyplan.store.tables import check_limit
+
+__all__ = ["IndexEntries", "UniqueEntries"]
+
+_BATCH_RECORDS_MAX: Final = 128
+"""Records that an index list reads at once. Why: over a network each batch is a round trip; 128 is what etcd takes in one."""
+
+
+class IndexEntries(IndexView[object, object]):
+    """An index on a reader. There is nothing to write: the entries follow the records."""
+
+    def __init__(self, index: BoundIndex, reader: Reader) -> None:
+        self._index = index
+        self._reader = reader
+
+    def list(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[object, object]]:
+        check_limit(limit)
+        return self._records(self._range(prefix, starts_with), limit, reverse=reverse)
+
+    def keys(
+        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[object]:
+        check_limit(limit)
+        found = self._primary_keys(self._reader, self._range(prefix, starts_with), reverse=reverse)
+        return islice(found, limit)
+
+    def count(self, *prefix: object, starts_with: object = None) -> int:
+        return sum(1 for _ in self.keys(*prefix, starts_with=starts_with))
+
+    def _range(self, prefix: tuple[object, ...], starts_with: object) -> KeyRange:
+        return KeyRange(*self._index.keys.range(prefix, starts_with=starts_with))
+
+    def _records(self, key_range: KeyRange, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
+        table = self._index.table
+        encode = table.keys.encode
+        remaining = limit
+        with self._reader.pinned() as state:
+            found = self._primary_keys(state, key_range, reverse=reverse)
+            # Why: a limited list must not read entries beyond it: in a transaction they would become its premises.
+            while batch := list(islice(found, _batch_size(remaining))):
+                raw_keys = [encode(key) for key in batch]
+                for key, entry in zip(batch, state.get_many(raw_keys), strict=True):
+                    if entry is not None:
+                        yield key, decode_record(table, entry.key, entry.value)
+                        if remaining is not None:
+                            remaining -= 1
+
+    def _primary_keys(self, reader: Reader, key_range: KeyRange, *, reverse: bool) -> Iterator[object]:
+        """What the entries in the range point at. Keys that other templates have there are not shown."""
+        is_unique = self._index.spec.is_unique
+        decode = self._index.keys.decode
+        for entry in reader.scan(key_range, reverse=reverse, keys_only=not is_unique):
+            if decode(entry.key) is not None:
+                yield self._pointed_at(entry)
+
+    def _pointed_at(self, entry: Entry) -> object:
+        return self._index.primary_key(entry.key, entry.value)
+
+
+def _batch_size(remaining: int | None) -> int:
+    return _BATCH_RECORDS_MAX if remaining is None else min(remaining, _BATCH_RECORDS_MAX)
+
+
+class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
+    """A unique index on a reader."""
+
+    def one(self, key: object) -> object | None:
+        entry = self._entry(key)
+        return None if entry is None else decode_record(self._index.table, entry.key, entry.value)
+
+    def require(self, key: object) -> object:
+        entry = self._entry(key)
+        if entry is None:
+            raise NotFoundError(table=self._index.table.name, index=self._index.name, key=key)
+        return decode_record(self._index.table, entry.key, entry.value)
+
+    def key_of(self, key: object) -> object | None:
+        pointer = self._reader.get(self._index.keys.encode(key))
+        return None if pointer is None else self._pointed_at(pointer)
+
+    def _entry(self, key: object) -> Entry | None:
+        raw_key = self._index.keys.encode(key)
+        with self._reader.pinned() as state:
+            pointer = state.get(raw_key)
+            return None if pointer is None else state.get(self._index.table.keys.encode(self._pointed_at(pointer)))

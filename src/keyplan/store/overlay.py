@@ -1,0 +1,77 @@
+"""A transaction's uncommitted writes, laid over what is stored: by raw key, merged into scans in key order."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from keyplan.engine import NO_LEASE, Entry, KeyRange
+from keyplan.store.plan import Change, given_up
+
+__all__ = ["Overlay"]
+
+
+class Overlay:
+    """Entries that the transaction will have written, and keys that it will have removed.
+
+    A written entry has revisions and version 0: they are not known before the commit.
+    """
+
+    def __init__(self, written: Iterable[tuple[bytes, Entry]] = (), removed: Iterable[bytes] = ()) -> None:
+        self._written = dict(written)
+        self._removed = set(removed)
+
+    def copy(self) -> "Overlay":
+        """Return an overlay that later changes to this one do not touch."""
+        return Overlay(self._written.items(), self._removed)
+
+    def __contains__(self, raw_key: bytes) -> bool:
+        return raw_key in self._written or raw_key in self._removed
+
+    def get(self, raw_key: bytes) -> Entry | None:
+        """Return the entry written at a key that is in the overlay; None when it was removed."""
+        return self._written.get(raw_key)
+
+    def put(self, raw_key: bytes, raw_value: bytes, lease: int = NO_LEASE) -> None:
+        """Lay an entry over the key."""
+        self._written[raw_key] = Entry(raw_key, raw_value, 0, 0, 0, lease)
+
+    def replace(self, earlier: Change | None, change: Change, observed: Mapping[bytes, Entry | None]) -> None:
+        """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `change`."""
+        if earlier is not None and earlier.new is not None:
+            for raw_key, pointer in earlier.new.pointers.items():
+                written = self._written.get(raw_key)
+                # Why: another record of the transaction may hold a unique entry by now.
+                if written is not None and written.value == pointer.raw_value:
+                    del self._written[raw_key]
+        new = change.new
+        self._removed.update(given_up(change, observed))
+        if new is None:
+            self._written.pop(change.raw_key, None)
+            self._removed.add(change.raw_key)
+            return
+        self.put(change.raw_key, new.raw_value, new.lease)
+        for raw_key, pointer in new.pointers.items():
+            self.put(raw_key, pointer.raw_value, new.lease)
+
+    def merged(self, stored: Iterable[Entry], key_range: KeyRange, *, reverse: bool) -> Iterator[Entry]:
+        """Yield `stored` with the writes of this moment in their places. Later writes are not seen by it."""
+        own = sorted((key for key in self._written.keys() | self._removed if key in key_range), reverse=not reverse)
+        if not own:
+            return iter(stored)
+        return _merge(iter(stored), [(key, self._written.get(key)) for key in own], reverse=reverse)
+
+
+def _merge(stored: Iterator[Entry], own: list[tuple[bytes, Entry | None]], *, reverse: bool) -> Iterator[Entry]:
+    """Merge two sorted sequences; `own` is in the opposite order, so that its next item is its last."""
+    for entry in stored:
+        while own and (own[-1][0] > entry.key if reverse else own[-1][0] < entry.key):
+            written = own.pop()[1]
+            if written is not None:
+                yield written
+        if own and own[-1][0] == entry.key:
+            written = own.pop()[1]
+            if written is not None:
+                yield written
+        else:
+            yield entry
+    for _, written in reversed(own):
+        if written is not None:
+            yield written

@@ -1,0 +1,190 @@
+"""The heart: from what records were and shall be to one commit. Pure: no store, no clock, the same answer every time.
+
+Insert, update, delete and rename are one function, `plan_changes`: a record appears (`old` None), changes, disappears (`new`
+None), or disappears at one key and appears at another. A transaction's writes are planned together, so that a unique entry
+may pass from one of its records to another.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from keyplan.engine import Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
+from keyplan.errors import UniqueViolationError
+from keyplan.layout import BoundCounter, BoundIndex, BoundTable
+
+__all__ = [
+    "Change",
+    "Count",
+    "Plan",
+    "Pointer",
+    "Version",
+    "given_up",
+    "keys_to_observe",
+    "plan_changes",
+    "plan_counts",
+    "pointers_of",
+    "unique_violation",
+]
+
+
+class Pointer(NamedTuple):
+    """An index entry that a record should have: its index and its raw value."""
+
+    source: BoundIndex
+    raw_value: bytes
+
+
+class Version(NamedTuple):
+    """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
+
+    `revision` is that of the stored entry; 0 when the version is not committed yet.
+    """
+
+    raw_value: bytes
+    lease: int
+    pointers: Mapping[bytes, Pointer]
+    revision: int
+
+
+class Change(NamedTuple):
+    """What becomes of one primary key: from `old`, as the transaction found it, to `new`; None is absence.
+
+    `is_guarded` False: `old` was not read and does not matter (only for tables without indexes). `is_insert` and
+    `expected_revision` keep what the caller assumed, so that a conflict can be told in those words.
+    """
+
+    table: BoundTable
+    key: object
+    raw_key: bytes
+    old: Version | None
+    new: Version | None
+    is_guarded: bool = True
+    is_insert: bool = False
+    expected_revision: int | None = None
+
+
+class Count(NamedTuple):
+    """What becomes of one counter: the stored entry as found, and the next number it shall hand out."""
+
+    counter: BoundCounter
+    old: Entry | None
+    number: int
+
+
+class Plan(NamedTuple):
+    """What must be true and what to write, by raw key: no key twice."""
+
+    guards: Mapping[bytes, Guard]
+    mutations: Mapping[bytes, Mutation]
+
+
+def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
+    """Return the index entries that the record should have, by raw key. Raises InvalidKeyError, InvalidRecordError."""
+    return {
+        raw_key: Pointer(index, raw_value)
+        for index in table.indexes
+        for raw_key, raw_value in index.entries(key, record)
+    }
+
+
+def keys_to_observe(change: Change) -> list[bytes]:
+    """Return the index keys whose stored entries `plan_changes` needs to see for this change.
+
+    These are all unique entries, old and new, because another record may hold them; and the entries that stay, because one
+    that is missing is put back.
+    """
+    old = _pointers(change.old)
+    new = _pointers(change.new)
+    keys = [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique or raw_key in old]
+    keys += [raw_key for raw_key, pointer in old.items() if pointer.source.spec.is_unique and raw_key not in new]
+    return keys
+
+
+def plan_changes(changes: Iterable[Change], observed: Mapping[bytes, Entry | None]) -> Plan:
+    """Return the one commit that makes all `changes`.
+
+    `observed` holds the stored entries at `keys_to_observe` of every change; a key that is not in it counts as absent, and
+    its absence is guarded where that matters. Guards: each primary key is as it was found; each unique entry that is newly
+    taken is absent, or still that of a record that gives it up in the same plan.
+
+    An entry that should stay is written only when it is missing, points elsewhere or hangs on another lease; so a rewrite of
+    an unchanged record restores what was lost. Raises UniqueViolationError when a record outside the plan holds an entry.
+    """
+    changes = tuple(changes)
+    guards: dict[bytes, Guard] = {}
+    puts: dict[bytes, Mutation] = {}
+    deletes: dict[bytes, Mutation] = {}
+    for change in changes:
+        raw_key, old, new = change.raw_key, change.old, change.new
+        if change.is_guarded:
+            guards[raw_key] = KeyAbsent(raw_key) if old is None else KeyUnchanged(raw_key, old.revision)
+        if new is not None:
+            puts[raw_key] = Put(raw_key, new.raw_value, new.lease)
+        elif old is not None or not change.is_guarded:
+            deletes[raw_key] = Delete(raw_key)
+        for gone in given_up(change, observed):
+            deletes[gone] = Delete(gone)
+    for change in changes:
+        if change.new is not None:
+            for put, guard in _entries_to_put(change, change.new, observed, deletes):
+                taken = puts.get(put.key)
+                if isinstance(taken, Put) and taken.value != put.value:
+                    raise unique_violation(change.new.pointers[put.key].source, put.key, taken.value)
+                puts[put.key] = put
+                if guard is not None:
+                    guards[put.key] = guard
+    return Plan(guards, {**{key: put for key, put in deletes.items() if key not in puts}, **puts})
+
+
+def given_up(change: Change, observed: Mapping[bytes, Entry | None]) -> Iterator[bytes]:
+    """Yield the index keys that the record gives up. An entry that points at another record is not its to remove."""
+    new = _pointers(change.new)
+    for raw_key, pointer in _pointers(change.old).items():
+        if raw_key not in new:
+            entry = observed.get(raw_key)
+            if not pointer.source.spec.is_unique or (entry is not None and entry.value == pointer.raw_value):
+                yield raw_key
+
+
+def _entries_to_put(
+    change: Change, new: Version, observed: Mapping[bytes, Entry | None], deletes: Mapping[bytes, Mutation]
+) -> Iterator[tuple[Put, Guard | None]]:
+    old = _pointers(change.old)
+    for raw_key, pointer in new.pointers.items():
+        guard: Guard | None = None
+        is_unique = pointer.source.spec.is_unique
+        if is_unique or raw_key in old:
+            entry = observed.get(raw_key)
+            if entry is not None and entry.value == pointer.raw_value:
+                if entry.lease == new.lease:
+                    continue
+            elif is_unique:
+                if entry is None:
+                    guard = KeyAbsent(raw_key)
+                elif raw_key in deletes:
+                    guard = KeyUnchanged(raw_key, entry.mod_revision)
+                else:
+                    raise unique_violation(pointer.source, raw_key, entry.value)
+        yield Put(raw_key, pointer.raw_value, new.lease), guard
+
+
+def plan_counts(counts: Iterable[Count]) -> Plan:
+    """Return the guards and mutations that move counters. Guarded, so that no number is handed out twice."""
+    guards: dict[bytes, Guard] = {}
+    mutations: dict[bytes, Mutation] = {}
+    for counter, old, number in counts:
+        raw_key = counter.raw_key
+        guards[raw_key] = KeyAbsent(raw_key) if old is None else KeyUnchanged(raw_key, old.mod_revision)
+        mutations[raw_key] = Put(raw_key, counter.encode(number))
+    return Plan(guards, mutations)
+
+
+def unique_violation(index: BoundIndex, raw_key: bytes, raw_value: bytes) -> UniqueViolationError:
+    """Return the error that names the index, its key and the primary key that the stored entry points at."""
+    return UniqueViolationError(
+        index=index.name, key=index.keys.decode(raw_key), holder=index.primary_key(raw_key, raw_value)
+    )
+
+
+def _pointers(version: Version | None) -> Mapping[bytes, Pointer]:
+    return version.pointers if version is not None else {}

@@ -1,0 +1,86 @@
+"""Where views read: the latest state of a store, one snapshot, or a transaction. Raw keys and entries; no meaning here."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
+
+from keyplan.engine import Engine, Entry, KeyRange, Snapshot
+
+__all__ = ["LatestReader", "Reader", "SnapshotReader"]
+
+
+class Reader(Protocol):
+    """Reads of entries by raw key. Each call sees one state."""
+
+    @property
+    def revision(self) -> int:
+        """The revision that is read."""
+        ...
+
+    def get(self, raw_key: bytes, /) -> Entry | None:
+        """Return the entry at the key, or None."""
+        ...
+
+    def get_many(self, raw_keys: Sequence[bytes], /) -> list[Entry | None]:
+        """Return the entry or None for each key, in the order asked."""
+        ...
+
+    def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
+        """Yield the entries in the range; the state read is that of the first `next`, until exhausted or closed."""
+        ...
+
+    def pinned(self) -> "AbstractContextManager[Reader]":
+        """Return a reader all whose calls see one and the same state, for the length of a block."""
+        ...
+
+
+class SnapshotReader:
+    """Reads one snapshot, which the caller closes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.get = snapshot.get
+        self.get_many = snapshot.get_many
+
+    @property
+    def revision(self) -> int:
+        return self._snapshot.revision
+
+    def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
+        return self._snapshot.scan(key_range, reverse=reverse, keys_only=keys_only)
+
+    def pinned(self) -> AbstractContextManager[Reader]:
+        return nullcontext(self)
+
+
+class LatestReader:
+    """Reads the latest committed state, anew in each call."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._open = engine.snapshot
+
+    @property
+    def revision(self) -> int:
+        with self._open() as snapshot:
+            return snapshot.revision
+
+    def get(self, raw_key: bytes) -> Entry | None:
+        # Why: try and finally cost less than a with block, and this is the path of every single read.
+        snapshot = self._open()
+        try:
+            return snapshot.get(raw_key)
+        finally:
+            snapshot.close()
+
+    def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
+        with self._open() as snapshot:
+            return snapshot.get_many(raw_keys)
+
+    def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
+        with self._open() as snapshot:
+            yield from snapshot.scan(key_range, reverse=reverse, keys_only=keys_only)
+
+    @contextmanager
+    def pinned(self) -> Generator[Reader, None, None]:
+        with self._open() as snapshot:
+            yield SnapshotReader(snapshot)

@@ -1,0 +1,249 @@
+"""The inside of a transaction: it collects reads and writes, reads its own writes, and gives the commit that they make.
+
+Nothing is sent here; see transaction.py. Keys and records are checked and encoded when they are written, so that what the
+caller does with a record afterwards does not matter.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from keyplan.engine import Capability, Commit, Engine, Entry, Guard, KeyRange
+from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
+from keyplan.layout import BoundCounter, BoundTable
+from keyplan.store.decoding import decode_record
+from keyplan.store.overlay import Overlay
+from keyplan.store.plan import (
+    Change,
+    Count,
+    Pointer,
+    Version,
+    keys_to_observe,
+    plan_changes,
+    plan_counts,
+    pointers_of,
+    unique_violation,
+)
+from keyplan.store.reader import Reader
+from keyplan.store.reads import Reads, transaction_ended
+
+__all__ = ["Session"]
+
+
+class Session:
+    """The reads and writes of one transaction. Not for use by two threads at once."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.reads = Reads(engine, has_revisions=engine.profile.claims(Capability.REVISIONS))
+        self._changes: dict[bytes, Change] = {}
+        self._counts: dict[bytes, Count] = {}
+        self._overlay = Overlay()
+        self._is_ended = False
+
+    # ---- reading: the Reader interface -------------------------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        return self.reads.revision
+
+    def get(self, raw_key: bytes) -> Entry | None:
+        self._check_open()
+        if raw_key in self._overlay:
+            return self._overlay.get(raw_key)
+        self.reads.premises.add(raw_key)
+        return self.reads.fetch(raw_key)
+
+    def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
+        self._check_open()
+        stored = [raw_key for raw_key in raw_keys if raw_key not in self._overlay]
+        self.reads.premises.update(stored)
+        self.reads.fetch_many(stored)
+        return [self.get(raw_key) for raw_key in raw_keys]
+
+    def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
+        self._check_open()
+        stored = self.reads.scan(key_range, reverse=reverse, keys_only=keys_only)
+        yield from self._overlay.merged(stored, key_range, reverse=reverse)
+
+    def pinned(self) -> AbstractContextManager[Reader]:
+        return nullcontext(self)
+
+    # ---- writing: the Writer interface; 0 stands for the revision that is not known yet ---------------------------------
+
+    def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
+        raw_key = table.keys.encode(key)
+        new = self._version(table, key, record, lease)
+        change = self._change(table, key, raw_key)
+        self._require_absent(change)
+        self._apply(change._replace(new=new, is_insert=change.old is None))
+        return 0
+
+    def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
+        raw_key = table.keys.encode(key)
+        new = self._version(table, key, record, lease)
+        change = self._change(table, key, raw_key, is_blind=expected_revision is None and not table.indexes)
+        self._apply(self._expecting(change, expected_revision)._replace(new=new))
+        return 0
+
+    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
+        raw_key = table.keys.encode(key)
+        change = self._change(table, key, raw_key)
+        current = self._present(change)
+        change = self._expecting(change, expected_revision)
+        self._apply(change._replace(new=self._version(table, key, record, current.lease)))
+        return 0
+
+    def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
+        raw_key = table.keys.encode(key)
+        current = self._present(self._change(table, key, raw_key))
+        record = change(decode_record(table, raw_key, current.raw_value))
+        return self.update(table, key, record, expected_revision=None)
+
+    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
+        raw_key = table.keys.encode(key)
+        is_blind = expected_revision is None and missing_ok and not table.indexes
+        change = self._change(table, key, raw_key, is_blind=is_blind)
+        is_absent = change.new is None and (change.is_guarded or raw_key in self._changes)
+        change = self._expecting(change, expected_revision)
+        if is_absent and expected_revision is not None:
+            self.get(raw_key)  # Why: that it is absent was expected, so it is a premise of the commit.
+        elif is_absent and not missing_ok:
+            self._present(change)
+        elif not is_absent:
+            self._apply(change._replace(new=None))
+        return 0
+
+    def rename(self, table: BoundTable, key: object, new_key: object) -> int:
+        raw_key, new_raw_key = table.keys.encode(key), table.keys.encode(new_key)
+        leaving = self._change(table, key, raw_key)
+        record = self._present(leaving)
+        if new_raw_key == raw_key:
+            return 0
+        coming = self._change(table, new_key, new_raw_key)
+        self._require_absent(coming)
+        decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
+        moved = Version(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
+        with self.savepoint():
+            self._apply(leaving._replace(new=None))
+            self._apply(coming._replace(new=moved, is_insert=coming.old is None))
+        return 0
+
+    def move_counter(self, counter: BoundCounter, choose: Callable[[int], int]) -> tuple[int, int]:
+        raw_key = counter.raw_key
+        entry = self.get(raw_key)
+        before = counter.start if entry is None else counter.decode(entry.value)
+        after = choose(before)
+        if after != before:
+            self._counts[raw_key] = Count(counter, self.reads.fetch(raw_key), after)
+            self._overlay.put(raw_key, counter.encode(after))
+        return before, after
+
+    # ---- the commit ----------------------------------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> dict[bytes, Change]:
+        """What was written so far, by raw primary key."""
+        return self._changes
+
+    def commit(self) -> Commit:
+        """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
+        records = plan_changes(self._changes.values(), self.reads.observed)
+        counters = plan_counts(self._counts.values())
+        guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))
+        guards.update(dict.fromkeys(self.reads.guards()))
+        return Commit(tuple(guards), (*records.mutations.values(), *counters.mutations.values()))
+
+    def end(self) -> None:
+        """Refuse everything from now on and give the snapshot back."""
+        self._is_ended = True
+        self.reads.close()
+
+    @contextmanager
+    def savepoint(self) -> Generator[None, None, None]:
+        """Undo the writes of the block when it fails. What it has read remains a premise."""
+        changes, counts, overlay = dict(self._changes), dict(self._counts), self._overlay.copy()
+        try:
+            yield
+        except BaseException:
+            self._changes, self._counts, self._overlay = changes, counts, overlay
+            raise
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_ended:
+            raise transaction_ended()
+
+    def _change(self, table: BoundTable, key: object, raw_key: bytes, *, is_blind: bool = False) -> Change:
+        """Return what the transaction did to the record so far; for the first time, from the stored record unless blind."""
+        self._check_open()
+        change = self._changes.get(raw_key)
+        if change is None:
+            if is_blind:
+                return Change(table, key, raw_key, None, None, is_guarded=False)
+            stored = self._stored(table, key, raw_key)
+            return Change(table, key, raw_key, stored, stored)
+        return change
+
+    def _stored(self, table: BoundTable, key: object, raw_key: bytes) -> Version | None:
+        entry = self.reads.fetch(raw_key)
+        if entry is None:
+            return None
+        pointers = pointers_of(table, key, decode_record(table, raw_key, entry.value)) if table.indexes else {}
+        return Version(entry.value, entry.lease, pointers, entry.mod_revision)
+
+    def _version(self, table: BoundTable, key: object, record: object, lease: int) -> Version:
+        return Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
+
+    def _apply(self, change: Change) -> None:
+        """Take a write in, after making sure that no other record holds a unique entry of it."""
+        observe = keys_to_observe(change)
+        if observe:
+            self.reads.fetch_many(observe)
+        earlier = self._changes.get(change.raw_key)
+        if change.new is not None:
+            for raw_key, pointer in change.new.pointers.items():
+                if pointer.source.spec.is_unique:
+                    self._require_free(pointer, raw_key)
+        self._overlay.replace(earlier, change, self.reads.observed)
+        self._changes[change.raw_key] = change
+
+    # Why: the four errors below tell something about the store; who catches one and goes on rests on it, so that what was
+    # seen becomes a premise of the commit.
+
+    def _require_absent(self, change: Change) -> None:
+        if change.new is not None:
+            self.get(change.raw_key)
+            raise AlreadyExistsError(table=change.table.name, key=change.key, revision=change.new.revision)
+
+    def _present(self, change: Change) -> Version:
+        if change.new is None:
+            self.get(change.raw_key)
+            raise NotFoundError(table=change.table.name, key=change.key)
+        return change.new
+
+    def _require_free(self, pointer: Pointer, raw_key: bytes) -> None:
+        entry = self._overlay.get(raw_key) if raw_key in self._overlay else self.reads.fetch(raw_key)
+        if entry is not None and entry.value != pointer.raw_value:
+            self.get(raw_key)
+            raise unique_violation(pointer.source, raw_key, entry.value)
+
+    def _expecting(self, change: Change, expected_revision: int | None) -> Change:
+        """Return the change with the caller's expectation, which is about the state that the transaction found."""
+        if expected_revision is None:
+            return change
+        if not change.is_guarded:
+            old = self._stored(change.table, change.key, change.raw_key)
+            change = change._replace(old=old, is_guarded=True)
+        actual = change.old.revision if change.old is not None and change.new is not None else 0
+        is_own = change.old is None and change.new is not None
+        if actual != expected_revision or is_own:
+            self.get(change.raw_key)
+            facts = {"problem": "the transaction itself wrote the record"} if is_own else {}
+            raise StaleRecordError(
+                table=change.table.name,
+                key=change.key,
+                expected_revision=expected_revision,
+                actual_revision=actual,
+                **facts,
+            )
+        return change._replace(expected_revision=expected_revision)

@@ -1,0 +1,62 @@
+"""One state of a store to read from: what a layout is bound to inside `with chamber.snapshot()`."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+from keyplan.layout import (
+    Binding,
+    BoundCounter,
+    BoundIndex,
+    BoundTable,
+    CounterView,
+    IndexView,
+    TableView,
+    UniqueView,
+)
+from keyplan.store.counters import CounterNumber
+from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.reader import Reader
+from keyplan.store.tables import TableRecords
+from keyplan.store.writer import NoWriter
+
+__all__ = ["PinnedState"]
+
+R = TypeVar("R")
+
+
+class PinnedState(Binding):
+    """All reads of every layout bound to it see the same state; writes raise UnsupportedByEngineError."""
+
+    def __init__(self, reader: Reader, engine_name: str) -> None:
+        self._reader = reader
+        self._no_writer = NoWriter(engine_name)
+
+    @property
+    def revision(self) -> int:
+        """The revision that is read."""
+        return self._reader.revision
+
+    def table_view(self, table: BoundTable) -> TableView[object, object]:
+        return TableRecords(table, self._reader, self._no_writer)
+
+    def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
+        return UniqueEntries(index, self._reader)
+
+    def index_view(self, index: BoundIndex) -> IndexView[object, object]:
+        return IndexEntries(index, self._reader)
+
+    def counter_view(self, counter: BoundCounter) -> CounterView:
+        return CounterNumber(counter, self._reader, self._no_writer)
+
+    def begin(self) -> AbstractContextManager[Binding]:
+        """Raise UnsupportedByEngineError: a transaction would not see this state, but the latest."""
+        self._no_writer.refuse()
+
+    def attempt(self, work: Callable[[Binding], R]) -> R:
+        """Raise UnsupportedByEngineError, as `begin` does."""
+        self._no_writer.refuse()
+
+    def pinned(self) -> AbstractContextManager[Binding]:
+        """Give this state: it is pinned already."""
+        return nullcontext(self)

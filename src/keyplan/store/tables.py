@@ -1,0 +1,194 @@
+"""The operations on one table, the same for a store, a snapshot and a transaction: they differ in reader and writer.
+
+The promises stand in keyplan.layout's TableView.
+"""
+
+import builtins
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from keyplan.engine import NO_LEASE, Entry, KeyRange
+from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
+from keyplan.layout import BoundTable, Page, TableView, Versioned
+from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
+from keyplan.store.decoding import corrupted, decode_record
+from keyplan.store.pages import PageToken
+from keyplan.store.reader import Reader
+from keyplan.store.writer import Writer
+
+__all__ = ["TableRecords", "check_limit"]
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise InvalidInputError for a limit that is no number of records."""
+    if limit is not None and limit < 0:
+        raise InvalidInputError(source="limit", problem=f"a list cannot have {limit} records")
+
+
+class TableRecords(TableView[object, object]):
+    """A table on a reader and a writer."""
+
+    def __init__(self, table: BoundTable, reader: Reader, writer: Writer) -> None:
+        self._table = table
+        self._reader = reader
+        self._writer = writer
+        # Why: kept here, since every single read asks for them.
+        self._encode = table.keys.encode
+        self._decode = table.form.decode
+        self._read = reader.get
+
+    # ---- single records ------------------------------------------------------------------------------------------------
+
+    def get(self, key: object) -> object | None:
+        raw_key = self._encode(key)
+        entry = self._read(raw_key)
+        if entry is None:
+            return None
+        try:
+            record: object = self._decode(entry.value)
+        except CorruptionError as error:
+            raise corrupted(self._table, raw_key, error) from error
+        return record
+
+    def require(self, key: object) -> object:
+        entry = self._read(self._encode(key))
+        if entry is None:
+            raise self._not_found(key)
+        return self._record(entry)
+
+    def exists(self, key: object) -> bool:
+        return self._read(self._encode(key)) is not None
+
+    def versioned(self, key: object) -> Versioned[object, object] | None:
+        entry = self._read(self._encode(key))
+        return None if entry is None else self._with_history(key, entry)
+
+    def get_many(self, keys: Iterable[object]) -> builtins.list[object | None]:
+        entries = self._reader.get_many([self._encode(key) for key in keys])
+        return [None if entry is None else self._record(entry) for entry in entries]
+
+    def require_many(self, keys: Iterable[object]) -> builtins.list[object]:
+        keys = tuple(keys)
+        entries = self._reader.get_many([self._encode(key) for key in keys])
+        for key, entry in zip(keys, entries, strict=True):
+            if entry is None:
+                raise self._not_found(key)
+        return [self._record(entry) for entry in entries if entry is not None]
+
+    # ---- writes --------------------------------------------------------------------------------------------------------
+
+    def insert(self, key: object, record: object, *, lease: int = NO_LEASE) -> int:
+        return self._writer.insert(self._table, key, record, lease=lease)
+
+    def put(self, key: object, record: object, *, expected_revision: int | None = None, lease: int = NO_LEASE) -> int:
+        return self._writer.put(self._table, key, record, expected_revision=expected_revision, lease=lease)
+
+    def update(self, key: object, record: object, *, expected_revision: int | None = None) -> int:
+        return self._writer.update(self._table, key, record, expected_revision=expected_revision)
+
+    def modify(self, key: object, change: Callable[[object], object]) -> int:
+        return self._writer.modify(self._table, key, change)
+
+    def delete(self, key: object, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
+        return self._writer.delete(self._table, key, expected_revision=expected_revision, missing_ok=missing_ok)
+
+    def rename(self, key: object, new_key: object) -> int:
+        return self._writer.rename(self._table, key, new_key)
+
+    # ---- lists ---------------------------------------------------------------------------------------------------------
+
+    def list(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[tuple[object, object]]:
+        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
+        return ((key, self._record(entry)) for key, entry in found)
+
+    def keys(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[object]:
+        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, key_range, limit=limit, reverse=reverse, keys_only=True)
+        return (key for key, _ in found)
+
+    def entries(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[object, object]]:
+        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
+        return (self._with_history(key, entry) for key, entry in found)
+
+    def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
+        # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
+        return sum(1 for _ in self.keys(*prefix, starts_with=starts_with, at_least=at_least, below=below))
+
+    def page(
+        self, *prefix: object, starts_with: object = None, limit: int = PAGE_RECORDS_DEFAULT, token: str = ""
+    ) -> Page[object, object]:
+        if not 1 <= limit <= PAGE_RECORDS_MAX:
+            raise InvalidInputError(source="limit", problem=f"a page has 1 to {PAGE_RECORDS_MAX} records, not {limit}")
+        whole = self._range(prefix, starts_with=starts_with, at_least=None, below=None)
+        rest = PageToken.read(token, self._table, whole).rest_of(whole) if token else whole
+        with self._reader.pinned() as state:
+            found = list(islice(self._found(state, rest, limit=limit + 1, reverse=False), limit + 1))
+            revision = state.revision
+        records = [(key, self._record(entry)) for key, entry in found[:limit]]
+        last = found[limit - 1][1].key if len(found) > limit else None
+        return Page(records, "" if last is None else PageToken.after(last, self._table, whole, revision).text, revision)
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _range(self, prefix: tuple[object, ...], *, starts_with: object, at_least: object, below: object) -> KeyRange:
+        return KeyRange(*self._table.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below))
+
+    def _found(
+        self, reader: Reader, key_range: KeyRange, *, limit: int | None, reverse: bool, keys_only: bool = False
+    ) -> Iterator[tuple[object, Entry]]:
+        """The keys of this table in the range; what other templates have there is not shown."""
+        check_limit(limit)
+        return self._decoded(reader, key_range, limit, reverse=reverse, keys_only=keys_only)
+
+    def _decoded(
+        self, reader: Reader, key_range: KeyRange, limit: int | None, *, reverse: bool, keys_only: bool
+    ) -> Iterator[tuple[object, Entry]]:
+        if key_range.is_empty or limit == 0:
+            return
+        decode = self._table.keys.decode
+        remaining = limit
+        for entry in reader.scan(key_range, reverse=reverse, keys_only=keys_only):
+            key = decode(entry.key)
+            if key is not None:
+                yield key, entry
+                if remaining is not None:
+                    remaining -= 1
+                    if remaining == 0:
+                        return
+
+    def _record(self, entry: Entry) -> object:
+        return decode_record(self._table, entry.key, entry.value)
+
+    def _with_history(self, key: object, entry: Entry) -> Versioned[object, object]:
+        return Versioned(
+            key, self._record(entry), entry.create_revision, entry.mod_revision, entry.version, entry.lease
+        )
+
+    def _not_found(self, key: object) -> NotFoundError:
+        return NotFoundError(table=self._table.name, key=key)

@@ -1,0 +1,161 @@
+"""A transaction: reads of one state, writes that are committed together at its end, or not at all."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self, TypeVar
+
+from keyplan.engine import Commit, Engine
+from keyplan.errors import CommitConflictError, EngineLimitError
+from keyplan.layout import (
+    Binding,
+    BoundCounter,
+    BoundIndex,
+    BoundLayout,
+    BoundTable,
+    CounterView,
+    IndexView,
+    TableView,
+    UniqueView,
+)
+from keyplan.store.conflicts import telling_conflict, telling_limit
+from keyplan.store.counters import CounterNumber
+from keyplan.store.explanation import Explanation
+from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.reads import transaction_ended
+from keyplan.store.session import Session
+from keyplan.store.snapshot import PinnedState
+from keyplan.store.tables import TableRecords
+
+__all__ = ["Transaction"]
+
+R = TypeVar("R")
+
+
+class Transaction(Binding):
+    """Collects reads and writes of any number of layouts bound to it: `CloudChamber(tx)`.
+
+    All reads come from one state, taken at the first of them, overlaid with the transaction's own writes; a list shows the
+    writes made before it began. Commits when its `with` block ends, and writes nothing when the block fails.
+
+    The commit holds only if nothing that the transaction has read or assumed was changed by others: each record read is
+    unchanged, each range listed (as far as it was consumed) has the same records. A transaction that wrote nothing has
+    nothing to commit, and cannot fail there. Not for use by two threads at once.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._session = Session(engine)
+        self._revision = 0
+        self._is_ended = False
+        self._layouts: dict[BoundLayout, None] = {}
+
+    @property
+    def revision(self) -> int:
+        """The revision of the commit; 0 before it. Of a transaction that wrote nothing: the revision that it has read."""
+        return self._revision
+
+    @property
+    def session(self) -> Session:
+        """What was collected so far: for keyplan's own use."""
+        return self._session
+
+    # ---- what a layout asks of its binding -----------------------------------------------------------------------------
+
+    def table_view(self, table: BoundTable) -> TableView[object, object]:
+        self._layouts[table.layout] = None
+        return TableRecords(table, self._session, self._session)
+
+    def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
+        self._layouts[index.table.layout] = None
+        return UniqueEntries(index, self._session)
+
+    def index_view(self, index: BoundIndex) -> IndexView[object, object]:
+        self._layouts[index.table.layout] = None
+        return IndexEntries(index, self._session)
+
+    def counter_view(self, counter: BoundCounter) -> CounterView:
+        self._layouts[counter.layout] = None
+        return CounterNumber(counter, self._session, self._session)
+
+    @contextmanager
+    def begin(self) -> Generator[Binding, None, None]:
+        """Join this transaction: the block's writes are committed with it, or undone when the block fails."""
+        self._check_open()
+        with self._session.savepoint():
+            yield self
+
+    @contextmanager
+    def pinned(self) -> Generator[Binding, None, None]:
+        """Give the transaction's own view without the right to write."""
+        self._check_open()
+        yield PinnedState(self._session, self._engine.profile.name)
+
+    def attempt(self, work: Callable[[Binding], R]) -> R:
+        """Run `work` once, as a part of this transaction. Who began the transaction decides about another try."""
+        with self.begin() as binding:
+            return work(binding)
+
+    # ---- the end -------------------------------------------------------------------------------------------------------
+
+    def commit(self) -> int:
+        """Commit now, and end the transaction. Return the revision.
+
+        Raises AlreadyExistsError, StaleRecordError or UniqueViolationError when something expected in so many words does not
+        hold any more, else CommitConflictError when something read was changed; EngineLimitError, CommitOutcomeUnknownError,
+        LeaseNotFoundError. Whatever is raised, but for CommitOutcomeUnknownError, nothing was written.
+        """
+        try:
+            return self.commit_or_conflict()
+        except CommitConflictError as conflict:
+            told = telling_conflict(
+                conflict, self._session.changes, self._session.reads.premises, self._engine.snapshot
+            )
+            if told is conflict:
+                raise
+            raise told from conflict
+
+    def commit_or_conflict(self) -> int:
+        """Commit as `commit` does, but raise every conflict as CommitConflictError, for a caller that tries again."""
+        commit = self.collected()
+        if commit.mutations:
+            self.close()
+            try:
+                self._revision = self._engine.commit(commit)
+            except EngineLimitError as error:
+                raise telling_limit(error, commit, self._engine.profile, self._session.changes) from error
+        else:
+            self._revision = self._session.revision
+            self.close()
+        return self._revision
+
+    def collected(self) -> Commit:
+        """Return the commit that the transaction would make now."""
+        self._check_open()
+        return self._session.commit()
+
+    def explained(self) -> Explanation:
+        """Return the commit that the transaction would make now, in a form for people."""
+        return Explanation(self.collected(), tuple(self._layouts))
+
+    def close(self) -> None:
+        """End the transaction without writing anything; after a commit, do nothing."""
+        self._is_ended = True
+        self._session.end()
+
+    def _check_open(self) -> None:
+        if self._is_ended:
+            raise transaction_ended()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._is_ended:
+                self.commit()
+        finally:
+            self.close()
