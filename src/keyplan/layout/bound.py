@@ -23,12 +23,13 @@ __all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "bind_layo
 
 @dataclass(frozen=True, eq=False)
 class BoundTable:
-    """A table with absolute keys. `indexes` are those that point at it, in the order declared."""
+    """A table with absolute keys. `indexes` are those that point at it, in the order declared; `layout` is what it is part of."""
 
     spec: TableSpec
     keys: CompiledKeys
     form: ValueForm[Any]
-    indexes: "tuple[BoundIndex, ...]" = field(default=(), init=False)
+    indexes: "tuple[BoundIndex, ...]" = field(default=(), init=False, repr=False)
+    layout: "BoundLayout" = field(init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -70,6 +71,7 @@ class BoundCounter:
     spec: CounterSpec
     raw_key: bytes
     is_text: bool
+    layout: "BoundLayout" = field(init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -148,7 +150,10 @@ def bind_layout(spec: LayoutSpec, parameters: Mapping[str, object] | None = None
         name: index.keys for name, index in indexes.items()
     }
     items: dict[str, ItemSpec] = {item.name: item for item in spec.items}
-    return BoundLayout(spec, root, tables, indexes, counters, MeaningFinder(spec.name, root, items, compiled, counters))
+    layout = BoundLayout(spec, root, tables, indexes, counters, MeaningFinder(spec.name, root, items, compiled, counters))
+    for part in (*tables.values(), *counters.values()):
+        object.__setattr__(part, "layout", layout)  # Why: as above.
+    return layout
 
 
 def _root_bytes(spec: LayoutSpec, parameters: Mapping[str, object]) -> bytes:
