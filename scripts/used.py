@@ -1,5 +1,6 @@
 """Prints which Python, engines, servers and input files a test run uses, so that nothing is left out silently."""
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -16,6 +17,15 @@ def version_of(distribution: str) -> str:
         return "missing"
 
 
+def lmdb_version() -> str:
+    """The LMDB release that py-lmdb carries; its own version says nothing about it."""
+    try:
+        lmdb = importlib.import_module("lmdb")
+    except ImportError:
+        return "missing"
+    return ".".join(str(number) for number in lmdb.version())
+
+
 def shared_data() -> Path | None:
     """The folder with real input files: KEYPLAN_SHARED, else `shared` beside the repository; None when neither is there."""
     folder = Path(os.environ.get("KEYPLAN_SHARED") or ROOT.parent / "shared")
@@ -27,7 +37,7 @@ def lines() -> list[str]:
     found = shared_data()
     return [
         f"python   {platform.python_version()} on {platform.system()} {platform.machine()}, msgspec {version_of('msgspec')}",
-        f"engines  memory; lmdb (py-lmdb {version_of('lmdb')})",
+        f"engines  memory; lmdb (LMDB {lmdb_version()}, py-lmdb {version_of('lmdb')})",
         "servers  none are needed by these tests",
         "inputs   real input files are found" if found else "inputs   no shared input files: their tests are skipped",
     ]
