@@ -82,6 +82,8 @@ def test_printing_credentials_shows_no_password() -> None:
         ("postgres://u:p@ss@h:1/postgres", "h:1"),
         ("postgres://[::1/postgres", None),
         ("postgres://h:99999/postgres", None),
+        (f"postgres://{'h' * 249}:65535/postgres", f"{'h' * 249}:65535"),
+        (f"postgres://{'h' * 250}:1/postgres", None),
         ("postgres://h h:1/postgres", None),
         ("postgres://h:/postgres", None),
         ("not a url", None),

@@ -111,7 +111,8 @@ class Member(OpenRecord, kw_only=True, omit_defaults=True):
         return f"Member({', '.join(f'{name}={part!r}' for name, part in shown.items())}, address={self.address!r})"
 
 
-_HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\]")
+_HOST: Final = re.compile(r"[0-9A-Za-z._-]{1,249}|\[[0-9A-Fa-f:.]{2,45}\]")
+"""Why 249: with colon and port an address fits into the 255 bytes of a name in a key."""
 _POSTGRESQL_PORT: Final = 5432
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from keyplan.apps.runm.records import Object, ObjectDefinition, ObjectType, Partition, ProviderType
 from keyplan.codec import Decimal, Percent, Text
-from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike
+from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
 
 __all__ = [
     "DEFAULT_REGISTRY_PREFIX",
@@ -25,11 +25,17 @@ __all__ = [
     "root_of",
 ]
 
-# Why: the other words of S8 (by-name, by-project, by-type, by-uuid) hold a hyphen, which no code may.
-TYPE_CODE: Final = Text(allow="a-z0-9_.", dots=False, reserved="default object")
+# Why: the other words of S8 (by-name, by-project, by-type, by-uuid) hold a hyphen, which no code may. 64 bytes for a code and
+# for the prefix leave room for a name of 255 within the 511 bytes of a key that S26 asks for.
+TYPE_CODE: Final = Text(allow="a-z0-9_.", dots=False, reserved="default object", bytes_max=64)
+PREFIX: Final = Text(exclude="", empty=True, bytes_max=64)
 
 TypeCode: TypeAlias = Annotated[str, TYPE_CODE]
 Escaped: TypeAlias = Annotated[str, Percent()]
+
+_NESTED: Final = (
+    "the document's setting takes any prefix; one that ends in the root itself is a second deployment in the first"
+)
 
 
 class ObjectSubType(NamedTuple):
@@ -94,7 +100,23 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
     store that the original service wrote under "/".
     """
 
-    prefix = Parameter("", Text(exclude="", empty=True))
+    waivers = (
+        Waiver("L6", "Runm", _NESTED),
+        *(
+            Waiver("L7", field, "S14: the escapes keep prefixes, which searches need, and sort where % does")
+            for field in (
+                "partitions_by_name.name",
+                "objects_by_name.name",
+                "objects_by_project_and_name.project",
+                "objects_by_project_and_name.name",
+                "objects_by_property.key",
+                "objects_by_property.value",
+                "objects_by_tag.tag",
+            )
+        ),
+    )
+
+    prefix = Parameter("", PREFIX)
 
     object_types = Table(
         f"types/object/{{code:{TYPE_CODE.spec}}}",
@@ -217,7 +239,14 @@ class Endpoint(NamedTuple):
 class RunmRegistry(Layout, root="{prefix}services/"):
     """Where the services of a deployment find each other: absolute keys, outside the root of the metadata."""
 
-    prefix = Parameter(DEFAULT_REGISTRY_PREFIX, Text(exclude="", empty=True))
+    waivers = (
+        Waiver("L6", "RunmRegistry", _NESTED),
+        Waiver(
+            "L7", "endpoints.port", "K16: the registry's own spelling; nobody lists endpoints in the order of ports"
+        ),
+    )
+
+    prefix = Parameter(DEFAULT_REGISTRY_PREFIX, PREFIX)
 
     endpoints = Table(
         "{service}/{host}:{port}",
