@@ -34,8 +34,8 @@ class FastText(NamedTuple):
     `check` is a Python expression over `{v}`, the value; `parse` one over `{raw}`, the bytes of a member of the language.
     `format` is what stands between the braces of an f-string once `{v}` is replaced by the value's name, e.g. "{v}", "{v}.hex"
     or "{v}:04d". When `check` holds, it spells the same characters that `encode` would; otherwise generated code calls the
-    codec, which encodes or names the mistake. Literal braces are
-    doubled. `names` are the globals that the expressions use; keys must be unique to their object.
+    codec, which encodes or names the mistake. Literal braces are doubled. `names` are the globals that the expressions use;
+    keys must be unique to their object.
     """
 
     check: str
@@ -152,6 +152,10 @@ class Element(ABC, Generic[T]):
     def refuse(self, value: object, problem: str, **facts: object) -> NoReturn:
         """Raise InvalidKeyError for `value`; `facts` name the limits involved."""
         raise InvalidKeyError(element=self.spec, value=value, problem=problem, **facts)
+
+    def refuse_as(self, error: InvalidKeyError) -> NoReturn:
+        """Raise an inner codec's `error` under this codec's name."""
+        raise InvalidKeyError(**{**error.facts, "element": self.spec}) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Element) and other.spec == self.spec

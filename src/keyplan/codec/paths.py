@@ -15,6 +15,7 @@ from keyplan.codec.language import ANY_BYTE, Bytes, Choice, Language, Refined, R
 from keyplan.codec.limited import limit_parameters, limited, optional_limit, utf8_bytes, utf8_text, within_limit
 from keyplan.codec.parameters import whole_parameter
 from keyplan.codec.utf8 import ASCII, character
+from keyplan.errors import InvalidKeyError
 
 __all__ = ["Directory", "LevelPath", "SlashPath"]
 
@@ -133,11 +134,17 @@ class LevelPath(Element[str]):
         return Refined(Series((Bytes(ANY_BYTE), self._path.language)), _is_level_right)
 
     def encode(self, value: str) -> bytes:
-        raw = self._path.encode(value)
+        try:
+            raw = self._path.encode(value)
+        except InvalidKeyError as error:
+            self.refuse_as(error)
         return bytes([raw.count(b"/")]) + raw
 
     def decode(self, raw: bytes) -> str:
-        value = self._path.decode(raw[1:])
+        try:
+            value = self._path.decode(raw[1:])
+        except InvalidKeyError as error:
+            self.refuse_as(error)
         if not _is_level_right(raw):
             self.refuse(raw, "the level does not count the slashes", level_expected=_level(value), level_found=raw[0])
         return value

@@ -58,10 +58,11 @@ class Text(Element[str]):
                 template=self.code, problem="a reserved name is too long", bytes_max=RESERVED_NAME_BYTES_MAX
             )
         self._refused = frozenset(self._reserved) | (frozenset() if dots else {".", ".."})
+        self.is_ascii_only = bool(self._allow)
         # Why: characters above ASCII stand in the class as they are; only lone surrogates are not UTF-8.
-        more = "" if self._allow else "\u0080-\ud7ff\ue000-\U0010ffff"
-        listed = "".join(re.escape(chr(byte)) for byte in range(0x80) if self._ascii >> byte & 1)
-        self._characters = re.compile(f"[{listed}{more}]{'*' if empty else '+'}")
+        more = "" if self.is_ascii_only else "\u0080-\ud7ff\ue000-\U0010ffff"
+        self.ascii_characters = "".join(chr(byte) for byte in range(0x80) if self._ascii >> byte & 1)
+        self._characters = re.compile(f"[{re.escape(self.ascii_characters)}{more}]{'*' if empty else '+'}")
 
     @property
     def value_type(self) -> type:

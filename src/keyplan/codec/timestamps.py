@@ -34,6 +34,8 @@ class TimestampText(Element[int]):
     """
 
     code = "timestamp"
+    least: Final = _LEAST
+    most: Final = _MOST
 
     @property
     def value_type(self) -> type:
@@ -44,7 +46,7 @@ class TimestampText(Element[int]):
         return Series((_days(), literal(b"T"), _clock(), literal(b"."), _digits(9), literal(b"Z")))
 
     def encode(self, value: int) -> bytes:
-        seconds, nanos = divmod(checked_integer(self, value, least=_LEAST, most=_MOST), _SECOND)
+        seconds, nanos = divmod(checked_integer(self, value, least=self.least, most=self.most), _SECOND)
         days, second = divmod(seconds, _DAY_SECONDS)
         day = date.fromordinal(_EPOCH_DAY + days).isoformat()
         clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
@@ -73,7 +75,8 @@ class TimestampNanos(Element[int]):
 
     def __init__(self, *, signed: bool = False) -> None:
         self._is_signed = signed
-        self._least = -(2**63) if signed else 0
+        self.least = -(2**63) if signed else 0
+        self.most = self.least + 2**64 - 1
 
     @property
     def value_type(self) -> type:
@@ -84,13 +87,13 @@ class TimestampNanos(Element[int]):
         return Repeat(Bytes(ANY_BYTE), 8, 8)
 
     def encode(self, value: int) -> bytes:
-        number = checked_integer(self, value, least=self._least, most=self._least + 2**64 - 1)
-        return (number - self._least).to_bytes(8, "big")
+        number = checked_integer(self, value, least=self.least, most=self.most)
+        return (number - self.least).to_bytes(8, "big")
 
     def decode(self, raw: bytes) -> int:
         if len(raw) != 8:
             self.refuse(raw, "wrong number of bytes", bytes_expected=8, bytes_found=len(raw))
-        return int.from_bytes(raw, "big") + self._least
+        return int.from_bytes(raw, "big") + self.least
 
     def parameters(self) -> dict[str, Parameter]:
         return {"signed": True} if self._is_signed else {}

@@ -128,7 +128,7 @@ class EmptyForm(ValueForm[None]):
             self.refuse("this table stores no value", type_found=type(value).__name__)
         return b""
 
-    def decode(self, raw: bytes) -> None:  # noqa: ARG002  # Why: the contract has it; what stands there is ignored.
+    def decode(self, raw: bytes) -> None:
         return None
 
 

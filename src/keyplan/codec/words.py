@@ -13,7 +13,7 @@ from keyplan.codec.limited import utf8_bytes, utf8_text
 from keyplan.codec.parameters import ascii_parameter, whole_parameter
 from keyplan.codec.ranges import one_of
 from keyplan.codec.text import Text
-from keyplan.errors import TemplateError
+from keyplan.errors import InvalidKeyError, TemplateError
 from keyplan.limits import TEXT_ELEMENT_BYTES_MAX
 
 __all__ = ["Enclosed", "Word"]
@@ -92,13 +92,13 @@ class Enclosed(Element[str]):
         dots: bool = True,
         empty: bool = False,
     ) -> None:
-        self._before = ascii_parameter(self.code, "before", before)
-        self._after = ascii_parameter(self.code, "after", after)
+        self.before = ascii_parameter(self.code, "before", before)
+        self.after = ascii_parameter(self.code, "after", after)
         self._exclude = "".join(sorted(set(ascii_parameter(self.code, "exclude", exclude))))
         self._limit = whole_parameter(self.code, "bytes_max", bytes_max, least=1)
         self._has_dots = dots
-        self._is_empty_allowed = empty
-        self._name = Text(exclude=exclude, bytes_max=bytes_max, dots=dots)
+        self.is_empty_allowed = empty
+        self.name = Text(exclude=exclude, bytes_max=bytes_max, dots=dots)
         if not before and not after:
             raise TemplateError(template=self.code, problem="nothing encloses the name; text does that")
 
@@ -108,8 +108,8 @@ class Enclosed(Element[str]):
 
     @property
     def language(self) -> Language:
-        whole = Series((literal(self._before.encode()), self._name.language, literal(self._after.encode())))
-        return Choice((Series(()), whole)) if self._is_empty_allowed else whole
+        whole = Series((literal(self.before.encode()), self.name.language, literal(self.after.encode())))
+        return Choice((Series(()), whole)) if self.is_empty_allowed else whole
 
     def encode(self, value: str) -> bytes:
         raw = utf8_bytes(self, value)
@@ -123,26 +123,29 @@ class Enclosed(Element[str]):
 
     def parameters(self) -> dict[str, Parameter]:
         declared: dict[str, Parameter] = {}
-        if self._before:
-            declared["before"] = self._before
-        if self._after:
-            declared["after"] = self._after
+        if self.before:
+            declared["before"] = self.before
+        if self.after:
+            declared["after"] = self.after
         if self._exclude != "/":
             declared["exclude"] = self._exclude
         if self._limit != TEXT_ELEMENT_BYTES_MAX:
             declared["bytes_max"] = self._limit
         if not self._has_dots:
             declared["dots"] = False
-        if self._is_empty_allowed:
+        if self.is_empty_allowed:
             declared["empty"] = True
         return declared
 
     def _check(self, value: str) -> None:
-        if not value and self._is_empty_allowed:
+        if not value and self.is_empty_allowed:
             return
-        start, end = len(self._before), len(value) - len(self._after)
-        if end < start or not (value.startswith(self._before) and value.endswith(self._after)):
+        start, end = len(self.before), len(value) - len(self.after)
+        if end < start or not (value.startswith(self.before) and value.endswith(self.after)):
             self.refuse(
-                value, "the name does not stand between the fixed characters", before=self._before, after=self._after
+                value, "the name does not stand between the fixed characters", before=self.before, after=self.after
             )
-        self._name.encode(value[start:end])
+        try:
+            self.name.encode(value[start:end])
+        except InvalidKeyError as error:
+            self.refuse_as(error)

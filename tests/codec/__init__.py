@@ -1,0 +1,1 @@
+"""Codecs: their bytes, their languages, their order; and the forms of values."""
