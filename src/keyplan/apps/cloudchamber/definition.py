@@ -94,8 +94,8 @@ class Definition:
 def read_definition(path: Path) -> Definition:
     """Read an inventory definition file, whole, before anything is done with it.
 
-    Raises InvalidInputError, naming the file, the line and the place, for anything that is not as the format has it: bad YAML, an
-    unknown or doubled key, a value of the wrong type, a name that stands twice. `validated` judges the values themselves.
+    Raises InvalidInputError, naming the file, the line and the place, for anything that is not as the format has it: bad YAML,
+    an unknown or doubled key, a value of the wrong type, a name that stands twice. `validated` judges the values themselves.
     """
     return _definition(FileReader(str(path)), load_yaml_file(path))
 

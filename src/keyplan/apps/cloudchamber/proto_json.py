@@ -20,7 +20,7 @@ import msgspec
 from keyplan.codec import ValueForm
 from keyplan.errors import CorruptionError, LayoutError
 
-__all__ = ["Message", "ProtoJson"]
+__all__ = ["Message", "ProtoJson", "with_unknown_fields_of"]
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
@@ -36,6 +36,28 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """
 
     unknown_fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def with_unknown_fields_of(old: Message, new: M) -> M:
+    """Return `new` with the unknown fields that `old` has, at every depth that both have: what a newer program added stays."""
+    kept: dict[str, Any] = {}
+    for name in new.__struct_fields__:
+        before: Any = getattr(old, name, None)
+        after: Any = getattr(new, name)
+        if name == "unknown_fields":
+            merged = {**(before or {}), **after}
+        elif isinstance(after, Message) and type(before) is type(after):
+            merged = with_unknown_fields_of(before, after)
+        elif isinstance(after, dict) and isinstance(before, dict):
+            merged = {
+                key: with_unknown_fields_of(before[key], item) if type(before.get(key)) is type(item) else item
+                for key, item in after.items()
+            }
+        else:
+            continue
+        if merged != after:
+            kept[name] = merged
+    return msgspec.structs.replace(new, **kept) if kept else new
 
 
 class ProtoJson(ValueForm[M], Generic[M]):
