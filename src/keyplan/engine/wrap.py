@@ -248,16 +248,16 @@ class _PrefixedWatch:
 class ReadOnlyEngine(WrappedEngine):
     """Reads and watches pass; whatever would write raises UnsupportedByEngineError."""
 
-    def commit(self, commit: Commit) -> int:  # noqa: ARG002 - refused unread
+    def commit(self, commit: Commit) -> int:
         raise refuse_writing(self.profile)
 
-    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:  # noqa: ARG002 - refused unread
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
         raise refuse_writing(self.profile)
 
-    def compact(self, revision: int) -> None:  # noqa: ARG002 - refused unread
+    def compact(self, revision: int) -> None:
         raise refuse_writing(self.profile)
 
-    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:  # noqa: ARG002 - refused unread
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         raise refuse_writing(self.profile)
 
 

@@ -1,0 +1,1 @@
+"""Engines: each by the conformance suite, and what is particular to it."""
