@@ -53,13 +53,14 @@ def incomplete_lists(source: Source) -> Iterator[Finding]:
 
 
 def _offered(source: Source) -> Iterator[tuple[str, int]]:
-    """What a package's `__init__` imports from keyplan: its table of contents."""
+    """What a package's `__init__` imports from keyplan and does not use itself: its table of contents."""
     if not source.path.endswith("/__init__.py"):
         return
+    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
     for node in source.tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "keyplan":
             names = ((alias.asname or alias.name, node.lineno) for alias in node.names)
-            yield from ((name, line) for name, line in names if not name.startswith("_"))
+            yield from ((name, line) for name, line in names if not name.startswith("_") and name not in used)
 
 
 def unlisted_offers(sources: tuple[Source, ...]) -> Iterator[Finding]:

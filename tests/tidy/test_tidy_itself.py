@@ -291,6 +291,7 @@ OFFER = "from keyplan.codec.text import Text\n"
         ("src/keyplan/codec/__init__.py", OFFER, [1]),
         ("src/keyplan/codec/__init__.py", OFFER + "__all__ = []", [1]),
         ("src/keyplan/codec/__init__.py", OFFER + "__all__ = ['Text']", []),
+        ("src/keyplan/codec/__init__.py", OFFER + "__all__ = ['Own']\nclass Own(Text): ...", []),
         ("src/keyplan/codec/__init__.py", '"""Nothing yet."""', []),
     ],
 )
