@@ -28,22 +28,22 @@ class _Varint(Element[int]):
 
     def __init__(self, *, least: int = 0, bytes_max: int | None = None) -> None:
         longest = self._BYTES_MAX
-        self._least = whole_parameter(self.code, "least", least, least=0, most=1)
+        self.least = whole_parameter(self.code, "least", least, least=0, most=1)
         self._longest = (
             longest if bytes_max is None else whole_parameter(self.code, "bytes_max", bytes_max, least=1, most=longest)
         )
-        self._most = min(_MOST, (1 << 7 * self._longest) - 1) if self._longest < longest else _MOST
+        self.most = min(_MOST, (1 << 7 * self._longest) - 1) if self._longest < longest else _MOST
 
     @property
     def value_type(self) -> type:
         return int
 
     def parameters(self) -> dict[str, Parameter]:
-        declared: dict[str, Parameter] = {"least": self._least} if self._least else {}
+        declared: dict[str, Parameter] = {"least": self.least} if self.least else {}
         return declared | ({"bytes_max": self._longest} if self._longest < self._BYTES_MAX else {})
 
     def _checked(self, value: object) -> int:
-        return checked_integer(self, value, least=self._least, most=self._most)
+        return checked_integer(self, value, least=self.least, most=self.most)
 
 
 @register_element
@@ -60,7 +60,7 @@ class Uvarint(_Varint):
     def language(self) -> Language:
         more, last = Bytes(byte_class(range(0x80, 0x100))), Bytes(byte_class(range(0x01, 0x80)))
         extra = self._BYTES_MAX - 1
-        options: list[Language] = [Bytes(byte_class(range(self._least, 0x80)))]
+        options: list[Language] = [Bytes(byte_class(range(self.least, 0x80)))]
         if self._longest > 1:
             options.append(Series((Repeat(more, 1, min(self._longest - 1, extra - 1)), last)))
         if self._longest > extra:
@@ -80,8 +80,8 @@ class Uvarint(_Varint):
         if not 1 <= len(raw) <= self._longest:
             self.refuse(raw, "wrong number of bytes", bytes_max=self._longest, bytes_found=len(raw))
         value = sum((byte & 0x7F) << 7 * index for index, byte in enumerate(raw))
-        if not self._least <= value <= self._most:
-            self.refuse(raw, "the number is out of range", least=self._least, most=self._most)
+        if not self.least <= value <= self.most:
+            self.refuse(raw, "the number is out of range", least=self.least, most=self.most)
         if self.encode(value) != raw:
             self.refuse(raw, "not the shortest spelling of one number")
         return value
@@ -97,8 +97,8 @@ class PrefixVarint(_Varint):
 
     @property
     def language(self) -> Language:
-        firsts = [self._least, *(1 << 7 * extra for extra in range(1, self._longest))]
-        lasts = [*(first - 1 for first in firsts[1:]), self._most]
+        firsts = [self.least, *(1 << 7 * extra for extra in range(1, self._longest))]
+        lasts = [*(first - 1 for first in firsts[1:]), self.most]
         return one_of(
             [strings_between(self.encode(first), self.encode(last)) for first, last in zip(firsts, lasts, strict=True)]
         )
@@ -114,7 +114,7 @@ class PrefixVarint(_Varint):
         if not 0 <= extra < self._longest:
             self.refuse(raw, "wrong number of bytes", bytes_max=self._longest, bytes_found=len(raw))
         value = int.from_bytes(raw, "big") - (_ones(extra) << 8 * extra)
-        if not self._least <= value <= self._most or self.encode(value) != raw:
+        if not self.least <= value <= self.most or self.encode(value) != raw:
             self.refuse(raw, "not the shortest spelling of one number")
         return value
 
