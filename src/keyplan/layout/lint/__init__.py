@@ -2,7 +2,7 @@
 
 from keyplan.layout.lint.check import lint
 from keyplan.layout.lint.engine_limits import EngineLimits
-from keyplan.layout.lint.finding import RULES, Finding, Rule, Severity, printed_key
+from keyplan.layout.lint.finding import RULES, Finding, Rule, Severity
 from keyplan.layout.lint.prefixes import lint_prefix
 from keyplan.layout.lint.report import LintReport
 
@@ -15,5 +15,4 @@ __all__ = [
     "Severity",
     "lint",
     "lint_prefix",
-    "printed_key",
 ]

@@ -30,11 +30,12 @@ def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineL
     """
     own, foreign = subjects_of(spec, others)
     leased = frozenset(table.name for table in spec.tables.values() if table.has_lease)
+    collided = list(collisions(own, foreign))
     findings = [
-        *collisions(own, foreign),
+        *collided,
         *ambiguities(own),
         *directories(own, foreign),
-        *leaks(own, foreign),
+        *leaks(own, foreign, {finding.items for finding in collided}),
         *nested_roots(spec, others),
         *disorders(own),
         *fan_outs(own),

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, islice, product
 
 from keyplan.layout.lint.decision import ambiguous_key, key_below
-from keyplan.layout.lint.finding import Finding, Severity, printed_key
+from keyplan.layout.lint.finding import Finding, Severity
 from keyplan.layout.lint.reading import readings
 from keyplan.layout.lint.subject import Subject
+from keyplan.layout.meaning import shown_key
 
 __all__ = ["ambiguities", "collisions"]
 
@@ -35,4 +36,4 @@ def ambiguities(own: Sequence[Subject]) -> Iterator[Finding]:
 
 
 def _shown(reading: dict[str, bytes]) -> str:
-    return " ".join(f"{name}={printed_key(raw)}" for name, raw in reading.items())
+    return " ".join(f"{name}={shown_key(raw) or repr('')}" for name, raw in reading.items())

@@ -10,7 +10,7 @@ long. A question that is open after that, or whose product has more than a milli
 lint reports rather than hides.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, product
@@ -27,7 +27,7 @@ from keyplan.layout.lint.search import (
     shortest_word,
     words,
 )
-from keyplan.layout.lint.spelling import Spelling, slices_of, spelling_of
+from keyplan.layout.lint.spelling import Slice, Spelling, slices_of, spelling_of
 from keyplan.layout.template import Template
 
 __all__ = ["Answer", "ambiguous_key", "key_below", "shortest_key"]
@@ -66,6 +66,7 @@ class ProductOf(Protocol):
 
     def __call__(self, spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
         """The product whose words are the candidates."""
+        ...
 
 
 def key_below(prefix: Template, tail: Language | None, template: Template) -> Answer:
@@ -131,16 +132,21 @@ def _answer(spellings: tuple[Spelling, ...], product_of: ProductOf, cut_of: CutO
 
 
 def _decide_by_slices(templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf) -> Answer:
-    """The best answer of all slices, those with the shortest relaxed word first, as long as they can improve it."""
+    """The best answer of all slices, those with the shortest members first, as long as they can improve it."""
     best, is_open = _NO_KEY, False
-    for least, spellings in sorted(_promising(templates, product_of), key=lambda found: found[0]):
-        if best.key is not None and least >= len(best.key):
+    divided = product(*(slices_of(template) for template in templates))
+    for slices in sorted(divided, key=_bytes_min):
+        if best.key is not None and _bytes_min(slices) >= len(best.key):
             break
+        coarse = shortest_word(product_of(tuple(one.coarse for one in slices), relaxed=True))
+        if coarse is None or (best.key is not None and len(coarse) >= len(best.key)):
+            continue
+        exact = tuple(one.exact for one in slices)
         try:
             answer = (
-                _answer(spellings, product_of, cut_of, relaxed=True)
-                or _answer(spellings, product_of, cut_of, relaxed=False)
-                or _first_candidate(product_of(spellings, relaxed=False), cut_of, best.key)
+                _answer(exact, product_of, cut_of, relaxed=True)
+                or _answer(exact, product_of, cut_of, relaxed=False)
+                or _first_candidate(product_of(exact, relaxed=False), cut_of, best.key)
             )
         except SearchTooLargeError:
             answer = _UNDECIDED
@@ -150,13 +156,9 @@ def _decide_by_slices(templates: tuple[Template, ...], product_of: ProductOf, cu
     return _UNDECIDED if best.key is None and is_open else best
 
 
-def _promising(templates: tuple[Template, ...], product_of: ProductOf) -> Iterator[tuple[int, tuple[Spelling, ...]]]:
-    """The exact slices of which the coarse ones have a word, with its length: no word of theirs is shorter."""
-    for slices in product(*(slices_of(template) for template in templates)):
-        word = shortest_word(product_of(tuple(one.coarse for one in slices), relaxed=True))
-        if word is not None:
-            exact = tuple(one.exact for one in slices)
-            yield max(len(word), *(spelling.bytes_min for spelling in exact)), exact
+def _bytes_min(slices: tuple[Slice, ...]) -> int:
+    """A length that no word of the slices' product is below; a prefix slice counts without its tail."""
+    return max(one.exact.bytes_min for one in slices)
 
 
 def _first_candidate(candidates: Product, cut_of: CutOf, best: bytes | None) -> Answer:

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-__all__ = ["RULES", "Finding", "Rule", "Severity", "printed_key"]
+from keyplan.layout.meaning import shown_key
+
+__all__ = ["RULES", "Finding", "Rule", "Severity"]
 
 
 PRINTED_BYTES_MAX: Final = 120
@@ -91,25 +93,5 @@ class Finding:
 
 def _abridged(key: bytes) -> str:
     if len(key) <= PRINTED_BYTES_MAX:
-        return printed_key(key)
-    return f"{printed_key(key[:PRINTED_BYTES_MAX])}... {len(key)} bytes"
-
-
-def printed_key(key: bytes) -> str:
-    r"""Return a key for people: as text when it is printable UTF-8, else with \xNN for each byte that does not print.
-
-    A backslash is doubled and the empty key is two quotes, so that no two keys print alike.
-    """
-    if not key:
-        return "''"
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if not text.isprintable() or not text:
-        text = key.decode("latin-1")
-        return "".join(
-            "\\\\" if character == "\\" else character if " " <= character <= "~" else f"\\x{ord(character):02x}"
-            for character in text
-        )
-    return text.replace("\\", "\\\\")
+        return shown_key(key) or "''"
+    return f"{shown_key(key[:PRINTED_BYTES_MAX])}... {len(key)} bytes"

@@ -4,14 +4,15 @@ keyplan's own lists decode every key and stay exact; a raw reader (`etcdctl get 
 the others only to drop them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, byte_class
 from keyplan.layout.lint.decision import key_below, shortest_key
-from keyplan.layout.lint.finding import Finding, Severity, printed_key
+from keyplan.layout.lint.finding import Finding, Severity
 from keyplan.layout.lint.reading import holds, readings, spelled
 from keyplan.layout.lint.subject import Subject, ends_in_literal
+from keyplan.layout.meaning import shown_key
 from keyplan.layout.template import Field, Literal, Template
 
 __all__ = ["ANYTHING", "NOT_BELOW", "WORD_BYTES", "leaks"]
@@ -27,11 +28,18 @@ WORD_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 """A literal that ends in one of these ends inside a word, so that longer words begin with it."""
 
 
-def leaks(own: Sequence[Subject], foreign: Sequence[Subject]) -> Iterator[Finding]:
-    """Findings of L4 about the lists of `own`: with other items, with sibling values, and without the last separator."""
+def leaks(
+    own: Sequence[Subject], foreign: Sequence[Subject], collided: Collection[tuple[str, ...]]
+) -> Iterator[Finding]:
+    """Findings of L4 about the lists of `own`: with other items, with sibling values, and without the last separator.
+
+    The witness is the shortest key that is returned unwanted, `second` the prefix that returns it. `collided` are the pairs
+    of L1: that they share a prefix goes without saying.
+    """
     for subject in own:
         for other in (*own, *foreign):
-            if other is not subject:
+            names = (subject.name, other.name)
+            if other is not subject and names not in collided and names[::-1] not in collided:
                 severity = Severity.NOTE if other in own else Severity.WARNING
                 yield from _leak(subject, other, severity)
         yield from _sibling_leak(subject)
@@ -62,7 +70,7 @@ def _leak(subject: Subject, other: Subject, severity: Severity) -> Iterator[Find
         answer = key_below(trimmed, NOT_BELOW, other.template)
         if answer.key is not None:
             prefix = answer.key[: answer.cut]
-            message = f"without its last separator, {printed_key(prefix)}, the prefix also returns keys of {other.name}"
+            message = f"without its last separator, {shown_key(prefix)}, the prefix also returns keys of {other.name}"
             yield Finding("L4", items, message, answer.key, prefix, Severity.NOTE)
             return
 
@@ -82,7 +90,7 @@ def _sibling_leak(subject: Subject) -> Iterator[Finding]:
             known = shortest_key(prefix)
             if known is not None:
                 message = "a list's prefix ends inside a word, so that longer words share it"
-                yield Finding("L4", (subject.name,), message, known, known + b"a")
+                yield Finding("L4", (subject.name,), message, known + b"a", known)
         else:
             continue
         return
@@ -101,7 +109,7 @@ def _longer_value(subject: Subject, prefix: Template, last: Field) -> Iterator[F
         message = (
             f"a list's prefix ends in {last.name} without a separator, so that longer values of {last.name} share it"
         )
-        yield Finding("L4", (subject.name,), message, listed, longer)
+        yield Finding("L4", (subject.name,), message, longer, listed)
 
 
 def _trimmed(prefix: Template) -> Template | None:

@@ -4,11 +4,12 @@ Judged element by element; whether a variable-length element sorts in front of a
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations
 
 from keyplan.codec import Element
 from keyplan.layout.lint.finding import Finding
 from keyplan.layout.lint.samples import key_with, members, numbers
+from keyplan.layout.lint.search import reading_rank
 from keyplan.layout.lint.subject import Subject
 from keyplan.layout.spec import IndexSpec, Origin
 
@@ -57,12 +58,15 @@ def _inverted_numbers(element: Element[object]) -> Inversion | None:
 
 
 def _inverted_members(element: Element[object]) -> Inversion | None:
+    """The most readable pair of short values that sort the wrong way; None when values have no order of their own."""
     listed = sorted(dict(members(element)).items(), key=lambda found: found[1])
-    for (value, raw), (next_value, next_raw) in pairwise(listed):
-        try:
-            is_inverted = bool(next_value < value)  # type: ignore[operator]  # Why: values without order raise TypeError.
-        except TypeError:
-            return None
-        if is_inverted:
-            return (value, raw), (next_value, next_raw)
-    return None
+    try:
+        inverted = [pair for pair in combinations(listed, 2) if pair[1][0] < pair[0][0]]  # type: ignore[operator]  # Why: caught.
+    except TypeError:
+        return None
+    return min(inverted, key=_effort, default=None)
+
+
+def _effort(pair: Inversion) -> tuple[bool, int, list[tuple[int, int]]]:
+    raw = pair[0][1] + pair[1][1]
+    return not all(str(value).isprintable() for value, _ in pair), len(raw), [reading_rank(byte) for byte in raw]

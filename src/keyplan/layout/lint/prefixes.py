@@ -81,7 +81,7 @@ def _open_world(prefix: Template) -> Iterator[Finding]:
     known = shortest_key(prefix)
     if known is not None:
         message = "the prefix does not end at a separator, so that keys of others that begin alike are returned"
-        yield Finding("L4", (prefix.source,), message, known, known + b"a")
+        yield Finding("L4", (prefix.source,), message, known + b"a", known)
 
 
 def _ends_whole(prefix: Template) -> bool:

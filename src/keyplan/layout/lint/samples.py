@@ -19,6 +19,9 @@ MEMBERS_MAX: Final = 64
 MEMBER_BYTES_SPAN: Final = 16
 """Why: how much longer than the shortest member a sample may be; values of fixed width need none of it."""
 
+SLICES_MAX: Final = 3
+"""Why: what slices differ in shows between the first two; a third is for good measure."""
+
 _NUMBERS: Final = (*range(-20, 301), 999, 1000, 65535, 65536)
 
 
@@ -33,9 +36,7 @@ def numbers(element: Element[object]) -> Iterator[tuple[int, bytes]]:
 
 def members(element: Element[object]) -> Iterator[tuple[object, bytes]]:
     """Yield values and their bytes: the shortest members, one printable character each, and last bytes changed."""
-    least = element.bytes_min
-    automaton = element.language.automaton(relaxed=True)
-    spellings = list(islice(words(OwnWords(automaton), bytes_max=least + MEMBER_BYTES_SPAN), MEMBERS_MAX))
+    spellings = list(islice(_spellings(element), MEMBERS_MAX))
     changed = [spellings[0][:-1] + bytes((byte,)) for byte in range(256)] if spellings and spellings[0] else []
     for raw in dict.fromkeys([*spellings, *changed]):
         try:
@@ -49,6 +50,15 @@ def members(element: Element[object]) -> Iterator[tuple[object, bytes]]:
                 yield chr(code), element.encode(chr(code))
             except InvalidKeyError:
                 continue
+
+
+def _spellings(element: Element[object]) -> Iterator[bytes]:
+    """Short words of the language, or a few of each of its first slices when it has such."""
+    bytes_max = element.bytes_min + MEMBER_BYTES_SPAN
+    for _, language in element.slices()[:SLICES_MAX]:
+        automaton = language.automaton(relaxed=True)
+        yield from islice(words(OwnWords(automaton), bytes_max=bytes_max), SLICES_MAX)
+    yield from words(OwnWords(element.language.automaton(relaxed=True)), bytes_max=bytes_max)
 
 
 def member_of_length(element: Element[object], length: int) -> bytes | None:

@@ -9,7 +9,16 @@ from typing import Final, Protocol
 
 from keyplan.codec.language import ANY_BYTE, Automaton, byte_class
 
-__all__ = ["AmbiguousWords", "CommonWords", "OwnWords", "Product", "SearchTooLargeError", "shortest_word", "words"]
+__all__ = [
+    "AmbiguousWords",
+    "CommonWords",
+    "OwnWords",
+    "Product",
+    "SearchTooLargeError",
+    "reading_rank",
+    "shortest_word",
+    "words",
+]
 
 Edges = Sequence[tuple[int, int]]
 
@@ -34,9 +43,11 @@ class Product(Protocol):
 
     def edges(self, state: int) -> Edges:
         """The byte class and target of every edge that leaves `state`; no class is empty."""
+        ...
 
     def is_accepting(self, state: int) -> bool:
         """Tell whether the bytes read up to `state` are a word."""
+        ...
 
 
 class OwnWords:
@@ -193,7 +204,7 @@ def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int) 
         ]
         branches = [
             (byte, frozenset(target for allowed, target in steps if allowed >> byte & 1))
-            for byte in sorted(map(_first_byte, _told_apart([allowed for allowed, _ in steps])), key=_rank)
+            for byte in sorted(map(_first_byte, _told_apart([allowed for allowed, _ in steps])), key=reading_rank)
         ]
         stack.extend((word + bytes((byte,)), targets) for byte, targets in reversed(branches))
 
@@ -218,5 +229,6 @@ def _first_byte(mask: int) -> int:
     raise ValueError("an empty byte class has no first byte")
 
 
-def _rank(byte: int) -> tuple[int, int]:
+def reading_rank(byte: int) -> tuple[int, int]:
+    """Where a byte stands in reading order."""
     return next(place for place, group in enumerate(_READING_ORDER) if group >> byte & 1), byte

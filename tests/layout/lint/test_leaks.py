@@ -1,0 +1,63 @@
+"""L4: what a raw read of a list's prefix returns besides the list."""
+
+from keyplan.layout.lint import Severity, lint
+from tests.layout.lint.builders import binary_tables, counter, layout, table, tables, text
+
+
+def test_lists_below_prefixes_of_their_own_do_not_leak() -> None:
+    assert lint(tables("racks/{rack:text}", "users/{user:text}", "blades/{rack:text}/{blade:text}")).of_rule("L4") == ()
+
+
+def test_tables_that_share_a_directory_are_read_with_each_other() -> None:
+    first, second = lint(tables("rack/{rack:text}/tor", "rack/{rack:text}/blades/{blade:text}")).of_rule("L4")
+    assert (first.items, first.witness, first.second) == (("t0", "t1"), b"rack/a/blades/a", b"rack/")
+    assert (second.items, second.witness, second.second) == (("t1", "t0"), b"rack/a/tor", b"rack/")
+    assert {first.severity, second.severity} == {Severity.NOTE}
+
+
+def test_the_longest_prefix_that_leaks_is_reported() -> None:
+    spec = tables("{site:text}/{rack:text}/{blade:text}", "{site:text}/{rack:text}/{blade:text}/log")
+    finding = next(finding for finding in lint(spec).of_rule("L4") if finding.items == ("t0", "t1"))
+    assert finding.message == "a raw list of t0 by its first 2 fields also returns keys of t1, read and dropped"
+    assert (finding.witness, finding.second) == (b"a/a/a/log", b"a/a/")
+
+
+def test_a_counter_among_records_is_read_with_them() -> None:
+    spec = layout(table("ports", text("routing/{name:text}")), counter("next", text("routing/next/port")))
+    (finding,) = lint(spec).of_rule("L4")
+    assert (finding.items, finding.witness) == (("ports", "next"), b"routing/next/port")
+
+
+def test_the_prefix_without_its_separator_finds_the_plural() -> None:
+    (finding,) = lint(tables("rack/{rack:text}", "racks/{rack:text}")).of_rule("L4")
+    assert (finding.items, finding.witness, finding.second) == (("t0", "t1"), b"racks/a", b"rack")
+    assert finding.severity is Severity.NOTE
+
+
+def test_keys_of_another_layout_in_a_list_are_a_warning() -> None:
+    own = layout(table("users", text("{user:text}")), root=text("site/"))
+    other = layout(table("users", text("{user:text}/mail")), name="Mail", root=text("site/"))
+    finding = next(one for one in lint(own, others=[other]).of_rule("L4"))
+    assert (finding.items, finding.witness) == (("users", "Mail.users"), b"site/a/mail")
+    assert finding.severity is Severity.WARNING
+
+
+def test_a_prefix_that_ends_inside_a_word_is_shared_by_longer_words() -> None:
+    (finding,) = lint(tables("rack{rack:text}")).of_rule("L4")
+    assert (finding.items, finding.witness, finding.second) == (("t0",), b"racka", b"rack")
+
+
+def test_a_value_without_a_separator_is_shared_by_longer_values() -> None:
+    (finding,) = lint(binary_tables("{rack:text(allow='a-z0-9')}{blade:u64}")).of_rule("L4")
+    assert finding.witness == b"aaaaaaaaaa"
+    assert finding.second == b"a"
+
+
+def test_a_value_that_delimits_itself_is_not_shared() -> None:
+    assert lint(binary_tables("{rack:escaped_text}{blade:u64}")).of_rule("L4") == ()
+    assert lint(binary_tables("{rack:raw_uuid}{blade:u64}")).of_rule("L4") == ()
+
+
+def test_templates_that_collide_are_not_reported_as_leaks_too() -> None:
+    report = lint(tables("names/{name:text}", "names/port"))
+    assert [finding.rule for finding in report.findings] == ["L1"]
