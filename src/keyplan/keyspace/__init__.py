@@ -1,0 +1,53 @@
+"""Registered prefixes: who owns what. So far the registry's keys and records; see README.md."""
+
+from keyplan.keyspace.layout import (
+    NAME_BYTES_MAX,
+    PREFIX_BYTES_MAX,
+    DataKey,
+    HistoryKey,
+    KeySpaceRegistry,
+    OrderedDataKey,
+    OrderedKeySpaces,
+    SessionKey,
+    UvarintKeySpaces,
+)
+from keyplan.keyspace.records import (
+    AuditEntry,
+    Configuration,
+    Deletion,
+    Fence,
+    FenceForm,
+    Header,
+    KeySpaceRange,
+    KeySpaceRecord,
+    Mark,
+    MarkKind,
+    PrefixHolder,
+    Session,
+    State,
+)
+
+__all__ = [
+    "NAME_BYTES_MAX",
+    "PREFIX_BYTES_MAX",
+    "AuditEntry",
+    "Configuration",
+    "DataKey",
+    "Deletion",
+    "Fence",
+    "FenceForm",
+    "Header",
+    "HistoryKey",
+    "KeySpaceRange",
+    "KeySpaceRecord",
+    "KeySpaceRegistry",
+    "Mark",
+    "MarkKind",
+    "OrderedDataKey",
+    "OrderedKeySpaces",
+    "PrefixHolder",
+    "Session",
+    "SessionKey",
+    "State",
+    "UvarintKeySpaces",
+]

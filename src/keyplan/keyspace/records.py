@@ -1,0 +1,176 @@
+"""What the registry of key spaces stores. Where it stands: layout.py; what may be done with it is not here.
+
+Times are RFC 3339 in UTC; bytes (prefixes, keys) are lower-case hexadecimal text, as the API shows them.
+"""
+
+from enum import StrEnum, auto
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from keyplan.codec import U64, ValueForm
+from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
+
+__all__ = [
+    "AuditEntry",
+    "Configuration",
+    "Deletion",
+    "Fence",
+    "FenceForm",
+    "Header",
+    "KeySpaceRange",
+    "KeySpaceRecord",
+    "Mark",
+    "MarkKind",
+    "PrefixHolder",
+    "Session",
+    "State",
+]
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What was decided when the registry was made, for ever: how numbers become prefixes, and for which kind of store."""
+
+    format_version: int
+    cluster: str
+    prefix_codec: str
+    profile: str
+    created_at: str
+
+
+class State(StrEnum):
+    """Where a key space is in its life. Opens and writes are for ENABLED ones only."""
+
+    ENABLED = "ENABLED"
+    DISABLED = "DISABLED"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+    RESTORING = "RESTORING"
+
+
+class KeySpaceRange(msgspec.Struct, frozen=True):
+    """The keys of a key space: from `start` up to, not including, `end`."""
+
+    start: str
+    end: str
+
+
+class KeySpaceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A key space, as the API shows it too. `generation` counts the key spaces that have had this name."""
+
+    id: str
+    name: str
+    application: str
+    description: str = ""
+    prefix: str
+    prefix_number: int | None
+    range: KeySpaceRange
+    state: State
+    generation: int
+    created_at: str
+    deleted_at: str | None = None
+    delete_completed_at: str | None = None
+
+
+class PrefixHolder(msgspec.Struct, frozen=True):
+    """Whose a prefix is."""
+
+    name: str
+    generation: int
+
+
+class Fence(msgspec.Struct, frozen=True):
+    """What every data commit of a handle compares: changes when a key space is made, disabled or deleted, not otherwise."""
+
+    generation: int
+    state: State
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One act on the registry. `previous` is the SHA-256 of the entry before, so that none can be taken out unseen."""
+
+    at: str
+    actor: str
+    act: str
+    name: str
+    detail: dict[str, Any] = {}
+    previous: str
+
+
+class MarkKind(StrEnum):
+    """Why the allocator passes a prefix over."""
+
+    COOLING_DOWN = auto()
+    QUARANTINED = auto()
+    LEGACY_CONTAINER = auto()
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefix that is nobody's and yet not free: until a time, or for ever. `first_key` is what was found below it."""
+
+    kind: MarkKind
+    until: str | None = None
+    first_key: str | None = None
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that has the key space open."""
+
+    application: str
+    generation: int
+    opened_at: str
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the deletion of a key space's data is: everything before `cursor` is gone."""
+
+    cursor: str
+    deleted_keys: int = 0
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The registry's switches. The API is off until the prefixes in use are registered; `reservations` are never given out."""
+
+    keyspace_api_enabled: bool = False
+    self_registration_enabled: bool = True
+    reservations: list[str] = []
+
+
+# Why: numbers are for ever, they stand in stored fences.
+_STATE_BYTES: Final = {
+    State.ENABLED: b"\x01",
+    State.DISABLED: b"\x02",
+    State.DELETING: b"\x03",
+    State.DELETED: b"\x04",
+    State.RESTORING: b"\x05",
+}
+_STATES: Final = {raw: state for state, raw in _STATE_BYTES.items()}
+_GENERATION: Final = U64()
+
+
+class FenceForm(ValueForm[Fence]):
+    """A fence in nine bytes: the generation as u64, then one byte for the state."""
+
+    code: ClassVar[str] = "keyspace-fence"
+
+    @property
+    def value_type(self) -> type[Fence]:
+        return Fence
+
+    def encode(self, value: Fence) -> bytes:
+        fence: object = value
+        state = _STATE_BYTES.get(fence.state) if isinstance(fence, Fence) else None
+        if state is None:
+            self.refuse("not a fence with one of the states", type_found=type(value).__name__)
+        try:
+            return _GENERATION.encode(value.generation) + state
+        except InvalidKeyError as error:
+            raise InvalidRecordError(form=self.code, problem="the generation is no unsigned 64-bit number") from error
+
+    def decode(self, raw: bytes) -> Fence:
+        state = _STATES.get(raw[8:])
+        if state is None:
+            raise CorruptionError(
+                problem="a fence is a generation of 8 bytes and the byte of a state", bytes_found=len(raw)
+            )
+        return Fence(_GENERATION.decode(raw[:8]), state)
