@@ -1,0 +1,72 @@
+"""Layouts that the tests of this folder share, and the check that every index says what its records say."""
+
+from typing import Annotated, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from keyplan.codec import U64
+from keyplan.engine import ALL_KEYS
+from keyplan.layout import BoundLayout, Counter, Index, Kind, Layout, Table, Unique
+from keyplan.store import Store
+
+
+class Rack(msgspec.Struct, frozen=True):
+    room: str
+    height: int = 42
+
+
+class Blade(msgspec.Struct, frozen=True):
+    serial: str | None = None
+    tags: list[str] = []
+    watts: int = 0
+
+
+class BladeKey(NamedTuple):
+    rack: str
+    slot: str
+
+
+class Site(Layout, root="/site/"):
+    """Racks without indexes, blades with a unique and a fan-out index, and what else a table can be."""
+
+    racks = Table("racks/{rack}", key=str, value=Rack)
+    blades = Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
+    by_serial = Unique("by-serial/{serial}", of=blades, key=str)
+    by_tag = Index("by-tag/{tag}/{rack}/{slot}", of=blades, key=str, each={"tag": "tags"})
+    flags = Table("flags/{flag}", key=str, value=None)
+    ports = Counter("next-port", start=33000)
+
+
+class EventKey(NamedTuple):
+    dataset: UUID
+    number: Annotated[int, U64()]
+
+
+class Events(Layout, root=b"E"):
+    """Binary keys: fixed widths, raw UUIDs, numbers in order."""
+
+    events = Table(b"{dataset}{number}", key=EventKey, value=bytes)
+    serial = Counter(b"!serial", start=7)
+
+
+def index_faults(store: Store, layout: BoundLayout) -> list[str]:
+    """What is wrong with the indexes: entries that are missing, wrong or too many, judged from the records alone."""
+    expected: dict[bytes, tuple[bytes, int]] = {}
+    found: dict[bytes, tuple[bytes, int]] = {}
+    with store.engine.snapshot() as snapshot:
+        for entry in snapshot.scan(ALL_KEYS):
+            meaning = layout.meaning(entry.key)
+            if meaning.kind is Kind.INDEX_ENTRY:
+                found[entry.key] = (entry.value, entry.lease)
+            elif meaning.kind is Kind.RECORD:
+                table = layout.table(str(meaning.item))
+                for index in table.indexes:
+                    record = table.form.decode(entry.value)
+                    for raw_key, raw_value in index.entries(meaning.key, record):
+                        expected[raw_key] = (raw_value, entry.lease)
+    return [
+        f"{raw_key!r}: {found.get(raw_key)} instead of {expected.get(raw_key)}"
+        for raw_key in sorted(found.keys() | expected.keys())
+        if found.get(raw_key) != expected.get(raw_key)
+    ]
