@@ -44,20 +44,20 @@ def with_unknown_fields_of(old: Message, new: M) -> M:
     for name in new.__struct_fields__:
         before: Any = getattr(old, name, None)
         after: Any = getattr(new, name)
+        merged: Any = after
         if name == "unknown_fields":
             merged = {**(before or {}), **after}
-        elif isinstance(after, Message) and type(before) is type(after):
-            merged = with_unknown_fields_of(before, after)
+        elif isinstance(after, Message):
+            merged = _kept_within(before, after)
         elif isinstance(after, dict) and isinstance(before, dict):
-            merged = {
-                key: with_unknown_fields_of(before[key], item) if type(before.get(key)) is type(item) else item
-                for key, item in after.items()
-            }
-        else:
-            continue
+            merged = {key: _kept_within(before.get(key), item) for key, item in after.items()}
         if merged != after:
             kept[name] = merged
     return msgspec.structs.replace(new, **kept) if kept else new
+
+
+def _kept_within(before: object, after: Message) -> Message:
+    return with_unknown_fields_of(before, after) if isinstance(before, Message) else after
 
 
 class ProtoJson(ValueForm[M], Generic[M]):

@@ -1,0 +1,124 @@
+"""The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconcile.py does."""
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keyplan.apps.cloudchamber.definition import Definition, read_definition
+from keyplan.apps.cloudchamber.import_plan import ImportPlan
+from keyplan.apps.cloudchamber.import_report import (
+    counted,
+    definition_line,
+    plan_data,
+    plan_lines,
+    plan_summary,
+)
+from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory_records
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
+from keyplan.apps.cloudchamber.validation import validated
+from keyplan.errors import InvalidInputError
+from keyplan.store import open_store
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+_COLOURS = {"+": typer.colors.GREEN, "~": typer.colors.YELLOW, "-": typer.colors.RED}
+
+
+@app.callback()
+def _group() -> None:
+    """CloudChamber's inventory: racks, PDUs, TORs and blades, under the keys of its document."""
+
+
+@app.command("import")
+def import_inventory(
+    file: Annotated[Path, typer.Argument(help="The inventory definition, a YAML file.", show_default=False)],
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store", "-s", envvar="KEYPLAN_STORE", metavar="URL", help="The store, as in lmdb:./chamber.kv."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
+    extra_devices: Annotated[
+        ExtraDevices,
+        typer.Option(help="What becomes of a rack's second PDU or TOR, which the document has no key for."),
+    ] = ExtraDevices.REFUSE,
+    rack_ids: Annotated[
+        RackIds, typer.Option(help="How racks are named in keys; the long form for several regions or zones.")
+    ] = RackIds.NAME,
+    namespace: Annotated[
+        str, typer.Option(metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make the inventory in the store what FILE says: create, update and delete racks and their parts.
+
+    What is as it should be is not written, so that a second import of one file changes nothing. Users and workloads are never
+    touched.
+    """
+    definition = validated(read_definition(file))
+    desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
+    if not store:
+        raise InvalidInputError(source="--store", problem="name a store: --store URL, or KEYPLAN_STORE")
+    with open_store(store) as opened:
+        chamber = CloudChamber(opened, namespace=f"{namespace.strip('/')}/" if namespace else "")
+        if dry_run:
+            outcome = ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
+        else:
+            with _progress() as report:
+                outcome = reconcile(chamber, desired, report=report)
+    if as_json:
+        _print_json(outcome, is_dry_run=dry_run)
+    else:
+        _print_text(definition, outcome, is_dry_run=dry_run)
+
+
+def _print_json(outcome: ImportOutcome, *, is_dry_run: bool) -> None:
+    plan = plan_data(outcome.plan)
+    typer.echo(
+        json.dumps(
+            {**plan, "dry_run": is_dry_run, "commits": outcome.commits, "revision": outcome.revision},
+            ensure_ascii=False,
+        )
+    )
+
+
+def _print_text(definition: Definition, outcome: ImportOutcome, *, is_dry_run: bool) -> None:
+    plan = outcome.plan
+    typer.secho(definition.name or "Inventory", bold=True)
+    typer.echo(f"{definition.source}: {definition_line(definition)}")
+    for line in plan_lines(plan):
+        typer.secho(f"  {line}", fg=_COLOURS.get(line[0]))
+    typer.echo(_result(plan, outcome, is_dry_run=is_dry_run))
+
+
+def _result(plan: ImportPlan, outcome: ImportOutcome, *, is_dry_run: bool) -> str:
+    at = f"revision {outcome.revision:,}" if outcome.revision else "its first state"
+    if plan.is_empty:
+        return (
+            f"Nothing to do: the store has all {counted(plan.unchanged, 'record')} as the file says, and stays at {at}."
+        )
+    if is_dry_run:
+        return f"{plan_summary(plan, is_done=False)}. This was a dry run: nothing was written."
+    commits = "in one commit" if outcome.commits == 1 else f"in {counted(outcome.commits, 'commit')}"
+    return f"{plan_summary(plan, is_done=True)}, {commits}. The store is at {at}."
+
+
+@contextmanager
+def _progress() -> Generator[Callable[[int, int], None], None, None]:
+    """A bar on standard error while an import takes several commits; none when that is not a terminal."""
+    # Why: rich costs more than the import of a usual file, and only a terminal sees it.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("import", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
