@@ -13,7 +13,8 @@ from keyplan.testing.strategies import element_members, element_values
 from tests.codec.registry import automaton, automaton_accepts, element, specs
 
 every_spec = pytest.mark.parametrize("spec", specs())
-few = settings(max_examples=20)
+# Why: fifty codecs and ten promises; the profile for long runs multiplies all of them.
+few = settings(max_examples=settings().max_examples // 8)
 
 WRONG_TYPES: list[object] = [None, True, False, 1.5, "1", b"1", 1, -1, 2**600, (), [], object(), float("nan"), "\ud800"]
 

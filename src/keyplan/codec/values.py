@@ -98,17 +98,25 @@ def value_form_of(
         raise UnknownNameError(kind="value form", name=name, known=[*_FORMS, *_known_codecs(error)]) from error
 
 
-def value_form_of_description(description: Mapping[str, Any], *, is_text: bool) -> "ValueForm[Any]":
+def value_form_of_description(description: Mapping[str, Any]) -> "ValueForm[Any]":
     """Return a form that reads what the described one wrote, without the application's classes.
 
     JSON and msgpack are read as dicts and lists, protobuf and forms unknown here as raw bytes. It describes itself as given.
     """
-    name = description["form"]
-    if name == ElementForm.code:
-        return ElementForm(element_of_spec(description["element"]))
-    generic: dict[str, Any] = {"empty": None, "utf8": str, "json": Any, "msgpack": Any}
-    known = name if name in generic else "raw"
-    return _DescribedForm(value_form_of(generic.get(name, bytes), form=known, is_text=is_text), dict(description))
+    match description["form"]:
+        case "element":
+            return ElementForm(element_of_spec(description["element"]))
+        case "empty":
+            form: ValueForm[Any] = EmptyForm()
+        case "utf8":
+            form = TextForm()
+        case "json":
+            form = JsonForm(Any, is_sorted=False)
+        case "msgpack":
+            form = MsgpackForm(Any, is_sorted=False)
+        case _:
+            form = RawForm()
+    return _DescribedForm(form, dict(description))
 
 
 class EmptyForm(ValueForm[None]):
@@ -220,10 +228,12 @@ class _SerializedForm(ValueForm[V]):
         value_type: Any,
         encoder: type[msgspec.json.Encoder | msgspec.msgpack.Encoder],
         decoder: Callable[[Any], msgspec.json.Decoder[V] | msgspec.msgpack.Decoder[V]],
+        *,
+        is_sorted: bool,
     ) -> None:
         self._value_type = value_type
-        self._encode_sorted = encoder(order="deterministic").encode
         self._encode_as_is = encoder().encode
+        self._encode_sorted = encoder(order="deterministic").encode if is_sorted else self._encode_as_is
         try:
             self._decode = decoder(value_type).decode
         except (TypeError, ValueError) as error:
@@ -276,12 +286,13 @@ class JsonForm(_SerializedForm[V]):
 
     Text keys of dicts and sets are written in order, so that equal values have equal bytes; fields keep their declared order.
     A dict or list that JSON would change (a tuple, NaN) is refused; a class's fields convert as their types say.
+    With `is_sorted=False` dicts keep the order that they have: a class's fields, read without the class, are written as read.
     """
 
     code = "json"
 
-    def __init__(self, value_type: Any) -> None:
-        super().__init__(value_type, msgspec.json.Encoder, msgspec.json.Decoder)
+    def __init__(self, value_type: Any, *, is_sorted: bool = True) -> None:
+        super().__init__(value_type, msgspec.json.Encoder, msgspec.json.Decoder, is_sorted=is_sorted)
 
     def _check_survival(self, value: V, read_back: V) -> None:
         if self._class is None and read_back != value:
@@ -289,12 +300,12 @@ class JsonForm(_SerializedForm[V]):
 
 
 class MsgpackForm(_SerializedForm[V]):
-    """msgpack by msgspec: smaller and faster to write than JSON, and not readable by eye."""
+    """msgpack by msgspec: smaller and faster to write than JSON, and not readable by eye. Dicts are sorted as in JSON."""
 
     code = "msgpack"
 
-    def __init__(self, value_type: Any) -> None:
-        super().__init__(value_type, msgspec.msgpack.Encoder, msgspec.msgpack.Decoder)
+    def __init__(self, value_type: Any, *, is_sorted: bool = True) -> None:
+        super().__init__(value_type, msgspec.msgpack.Encoder, msgspec.msgpack.Decoder, is_sorted=is_sorted)
 
 
 class PydanticForm(ValueForm[Any]):

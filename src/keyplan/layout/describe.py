@@ -129,7 +129,7 @@ def _item_of(described: Mapping[str, Any], *, is_text: bool) -> ItemSpec:
         return CounterSpec(name, template, int(described["start"]), note)
     shape = _key_shape(described["key"], template.field_names)
     if kind == "table":
-        form = value_form_of_description(described["value"], is_text=is_text)
+        form = value_form_of_description(described["value"])
         return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note)
     if kind not in ("unique", "index"):
         raise InvalidInputError(
