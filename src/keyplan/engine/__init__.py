@@ -26,7 +26,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
 from keyplan.engine.profile import Capability, Profile
-from keyplan.engine.registry import ENTRY_POINT_GROUP, known_schemes, open_engine
+from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_engine
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.wrap import (
     Call,
@@ -75,6 +75,7 @@ __all__ = [
     "Watch",
     "WrappedEngine",
     "WrappedSnapshot",
+    "default_profile",
     "known_schemes",
     "open_engine",
 ]

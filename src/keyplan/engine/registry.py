@@ -7,9 +7,10 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from keyplan.engine.interface import Engine
+from keyplan.engine.profile import Profile
 from keyplan.engine.url import EngineUrl
 
-__all__ = ["ENTRY_POINT_GROUP", "known_schemes", "open_engine"]
+__all__ = ["ENTRY_POINT_GROUP", "default_profile", "known_schemes", "open_engine"]
 
 ENTRY_POINT_GROUP: Final = "keyplan.engines"
 """Third-party engines: an entry point in this group is named for its scheme and is called with an EngineUrl."""
@@ -19,13 +20,14 @@ ENTRY_POINT_GROUP: Final = "keyplan.engines"
 class _Builtin:
     module: str
     function: str
+    profile: str
     driver: str | None
 
 
 # Why: dotted names rather than imports, so that `import keyplan` loads no driver.
 _BUILTIN: Final = {
-    "memory": _Builtin("keyplan.engine.memory", "open_memory", None),
-    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "lmdb"),
+    "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", None),
+    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb"),
 }
 
 
@@ -43,6 +45,19 @@ def open_engine(url: str) -> Engine:
 def known_schemes() -> list[str]:
     """Return the schemes that can be opened here: the built-in ones and those of installed packages, sorted."""
     return sorted({*_BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def default_profile(scheme: str) -> Profile:
+    """Return the profile that a built-in engine has without options, without opening one.
+
+    Raises EngineOpenError for a scheme that is not built in, or whose driver is not installed.
+    """
+    url = EngineUrl.parse(f"{scheme}:")
+    builtin = _BUILTIN.get(scheme)
+    if builtin is None:
+        raise url.refuse(f"there is no built-in engine {scheme!r}; they are {', '.join(sorted(_BUILTIN))}")
+    profile: Profile = getattr(_module(url, builtin), builtin.profile)
+    return profile
 
 
 def _opener(url: EngineUrl) -> Callable[[EngineUrl], Engine]:

@@ -4,10 +4,12 @@ from keyplan.layout.access import Binding, CounterView, IndexView, Page, TableVi
 from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
-from keyplan.layout.declare import Layout
+from keyplan.layout.declare import Layout, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
+from keyplan.layout.lint import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
+from keyplan.layout.render import render_docs, render_map
 from keyplan.layout.spec import (
     Component,
     Condition,
@@ -23,6 +25,7 @@ from keyplan.layout.spec import (
 from keyplan.layout.template import Field, Literal, Template, read_template, template_of_source
 
 __all__ = [
+    "RULES",
     "Binding",
     "BoundCounter",
     "BoundIndex",
@@ -34,7 +37,9 @@ __all__ = [
     "Counter",
     "CounterSpec",
     "CounterView",
+    "EngineLimits",
     "Field",
+    "Finding",
     "Index",
     "IndexSpec",
     "IndexView",
@@ -43,12 +48,15 @@ __all__ = [
     "Kind",
     "Layout",
     "LayoutSpec",
+    "LintReport",
     "Literal",
     "Meaning",
     "Only",
     "Origin",
     "Page",
     "Parameter",
+    "Rule",
+    "Severity",
     "Table",
     "TableSpec",
     "TableView",
@@ -62,9 +70,14 @@ __all__ = [
     "canonical_description",
     "compile_keys",
     "describe",
+    "layout_class_of",
     "layout_of_description",
+    "lint",
+    "lint_prefix",
     "raw_key_of",
     "read_template",
+    "render_docs",
+    "render_map",
     "shown_key",
     "template_of_source",
 ]

@@ -150,7 +150,9 @@ def bind_layout(spec: LayoutSpec, parameters: Mapping[str, object] | None = None
         name: index.keys for name, index in indexes.items()
     }
     items: dict[str, ItemSpec] = {item.name: item for item in spec.items}
-    layout = BoundLayout(spec, root, tables, indexes, counters, MeaningFinder(spec.name, root, items, compiled, counters))
+    layout = BoundLayout(
+        spec, root, tables, indexes, counters, MeaningFinder(spec.name, root, items, compiled, counters)
+    )
     for part in (*tables.values(), *counters.values()):
         object.__setattr__(part, "layout", layout)  # Why: as above.
     return layout

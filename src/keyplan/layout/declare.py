@@ -17,7 +17,7 @@ from keyplan.layout.meaning import Meaning
 from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
 from keyplan.layout.template import Template
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "layout_class_of"]
 
 R = TypeVar("R")
 
@@ -52,6 +52,12 @@ class Layout:
     def __init__(self, binding: Binding, /, **parameters: object) -> None:
         self._attach(binding, bind_layout(self.spec, parameters))
 
+    def over(self, binding: Binding) -> Self:
+        """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
+        other = object.__new__(type(self))
+        other._attach(binding, self._bound)
+        return other
+
     @classmethod
     def bound(cls, **parameters: object) -> BoundLayout:
         """Return the layout compiled under its root, without a store: to build, read and explain raw keys."""
@@ -74,7 +80,7 @@ class Layout:
         `work` may be called several times: it must do nothing but read and write through what it is given. Raises what `work`
         raises, CommitConflictError when the bound is reached, CommitOutcomeUnknownError at once.
         """
-        return self._binding.attempt(lambda binding: work(self._over(binding)))
+        return self._binding.attempt(lambda binding: work(self.over(binding)))
 
     @property
     def revision(self) -> int:
@@ -89,16 +95,10 @@ class Layout:
         self._binding = binding
         self._bound = bound
 
-    def _over(self, binding: Binding) -> Self:
-        """This layout, under the same root, bound to something else."""
-        other = object.__new__(type(self))
-        other._attach(binding, self._bound)
-        return other
-
     @contextmanager
     def _block(self, block: AbstractContextManager[Binding]) -> Iterator[Self]:
         with block as binding:
-            yield self._over(binding)
+            yield self.over(binding)
 
     def view(self, name: str) -> Any:
         """Return the operations on the table, index or counter of that name. Raises UnknownNameError.
@@ -185,3 +185,10 @@ def _root_template(root: str | bytes | None, parameters: Mapping[str, Parameter]
         return {name: FieldType(object if element else default_type, element) for name, element in elements.items()}
 
     return resolve_template(source, types, is_text=isinstance(source, str), item="root")
+
+
+def layout_class_of(spec: LayoutSpec) -> type[Layout]:
+    """Return a Layout class for a layout that came as data: its items are reached by `view(name)`, records are plain values."""
+    kind: type[Layout] = type(spec.name, (Layout,), {})
+    kind.spec = spec
+    return kind

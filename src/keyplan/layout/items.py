@@ -22,7 +22,7 @@ V = TypeVar("V")
 Q = TypeVar("Q")
 
 RESERVED_NAMES: Final = frozenset(
-    {"bound", "meaning", "revision", "run", "snapshot", "spec", "transaction", "view", "waivers"}
+    {"bound", "meaning", "over", "revision", "run", "snapshot", "spec", "transaction", "view", "waivers"}
 )
 """What a layout instance has of its own."""
 
@@ -129,7 +129,7 @@ class Table(Item, Generic[K, V]):
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
-    def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> TableSpec:  # noqa: ARG002  # Why: an index needs it.
+    def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> TableSpec:  # Why: an index needs it.
         template = resolve_template(
             self.template, lambda names: key_types(self.key, names, item=self.name), is_text=is_text, item=self.name
         )
@@ -244,7 +244,7 @@ class Unique(_AnyIndex[Q, K, V]):
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
-    def _own_names(self, names: list[str], primary: list[str]) -> list[str]:  # noqa: ARG002  # Why: Index needs it.
+    def _own_names(self, names: list[str], primary: list[str]) -> list[str]:  # Why: Index needs it.
         return names
 
     def _shape(self) -> KeyShape:
@@ -301,7 +301,7 @@ class Counter(Item):
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
-    def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> CounterSpec:  # noqa: ARG002  # Why: an index needs it.
+    def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> CounterSpec:  # Why: an index needs it.
         template = resolve_template(self.template, lambda _names: {}, is_text=is_text, item=self.name)
         if template.fields:
             raise LayoutError(item=self.name, problem="a counter's template has no fields")

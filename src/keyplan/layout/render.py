@@ -24,10 +24,10 @@ def render_map(spec: LayoutSpec) -> str:
     change of a template, codec, value form, index source, lease or place shows as a changed line.
     """
     lines = [f"layout   {spec.name}, version {spec.version}, {'text' if spec.is_text else 'binary'} keys"]
-    lines += [f"root     {_plain(spec.root) or '(none)'}{_defaults(spec)}"]
+    lines += [f"root     {spec.root.plain or '(none)'}{_defaults(spec)}"]
     items = sorted(spec.items, key=lambda item: _place_in_order(item.template))
     for item in items:
-        lines += ["", f"{_plain(item.template) or '(the root itself)'}", *_mapped(spec, item)]
+        lines += ["", f"{item.template.plain or '(the root itself)'}", *_mapped(spec, item)]
     elements = {field.element.spec: field.element for item in items for field in _all_fields(item.template)}
     if elements:
         width = max(map(len, elements))
@@ -78,7 +78,7 @@ def _mapped(spec: LayoutSpec, item: ItemSpec) -> Iterator[str]:
 
 
 def _head(spec: LayoutSpec) -> str:
-    kind, root = "text" if spec.is_text else "binary", _code(_plain(spec.root)) or "nothing"
+    kind, root = "text" if spec.is_text else "binary", _code(spec.root.plain) or "nothing"
     facts = [f"- Keys are {kind}; every key begins with {root}{_defaults(spec)}.", f"- Version {spec.version}."]
     return "\n".join([f"# {spec.name}", *(["", spec.note.strip()] if spec.note.strip() else []), "", *facts])
 
@@ -86,7 +86,7 @@ def _head(spec: LayoutSpec) -> str:
 def _keys_section(spec: LayoutSpec) -> str:
     rows = [
         (
-            _code(_plain(item.template)),
+            _code(item.template.plain),
             _kind(item),
             f"`{item.name}`",
             _value(spec, item),
@@ -246,15 +246,7 @@ def _prefix(template: Template, bound: int) -> str:
         if isinstance(part, Field) and part.name not in known:
             break
         parts.append(part)
-    return _plain(Template(tuple(parts), template.is_text))
-
-
-def _plain(template: Template) -> str:
-    """The template with fields' names only; a codec stands beside it, in the list of fields."""
-    return "".join(
-        Template((part,), template.is_text).source if isinstance(part, Literal) else f"{{{_field_name(part)}}}"
-        for part in template.parts
-    )
+    return Template(tuple(parts), template.is_text).plain
 
 
 def _all_fields(template: Template) -> tuple[Field, ...]:

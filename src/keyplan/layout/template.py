@@ -6,7 +6,7 @@ Which codec a field without one gets is decided in `fields.py`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NoReturn
@@ -53,8 +53,12 @@ class Field:
     @property
     def source(self) -> str:
         """The field as a template writes it, codec included."""
-        attribute = f".{self.attribute}" if self.attribute else ""
-        return f"{{{self.name}{attribute}:{self.element.spec}}}"
+        return f"{self.reference[:-1]}:{self.element.spec}}}"
+
+    @property
+    def reference(self) -> str:
+        """The field as a template writes it, without its codec."""
+        return f"{{{self.name}.{self.attribute}}}" if self.attribute else f"{{{self.name}}}"
 
 
 Part = Literal | Field
@@ -91,19 +95,27 @@ class Template:
 
         In a binary template a backslash is doubled and bytes that do not print are `\xNN`.
         """
-        encoding = "utf-8" if self.is_text else "latin-1"
-        source = "".join(
-            part.raw.decode(encoding).replace("{", "{{").replace("}", "}}")
-            if isinstance(part, Literal)
-            else part.source
-            for part in self.parts
-        )
-        return source if self.is_text else _escaped(source)
+        return self._spelled(lambda field: field.source)
+
+    @property
+    def plain(self) -> str:
+        """The template as text for people: fields with their names alone."""
+        return self._spelled(lambda field: field.reference)
 
     @cached_property
     def language(self) -> Language:
         """Every key that the template can produce. A derived field counts with all its codec's values."""
         return Series(tuple(part.language for part in self.parts))
+
+    def _spelled(self, spell: Callable[[Field], str]) -> str:
+        encoding = "utf-8" if self.is_text else "latin-1"
+        source = "".join(
+            part.raw.decode(encoding).replace("{", "{{").replace("}", "}}")
+            if isinstance(part, Literal)
+            else spell(part)
+            for part in self.parts
+        )
+        return source if self.is_text else _escaped(source)
 
     def prefixed(self, prefix: "Template") -> "Template":
         """The template with `prefix` (a layout's root) before it; neighbouring literals are joined."""

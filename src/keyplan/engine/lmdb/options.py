@@ -11,6 +11,7 @@ __all__ = [
     "HISTORY_REVISIONS_DEFAULT",
     "KEY_BYTES_MAX",
     "LMDB_DEFAULTS",
+    "LMDB_PROFILE",
     "MAP_BYTES_DEFAULT",
     "VALUE_BYTES_MAX",
     "Durability",
@@ -84,3 +85,7 @@ def profile_of(options: LmdbOptions, *, is_locked: bool) -> Profile:
         commit_operations_max=None,
         commit_bytes_max=None,
     )
+
+
+LMDB_PROFILE: Final = profile_of(LMDB_DEFAULTS, is_locked=True)
+"""What an engine opened without options can do."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import Final, Protocol
 
-from keyplan.codec.language import Language
+from keyplan.codec import Language
 from keyplan.layout.lint.reading import holds, readings
 from keyplan.layout.lint.search import (
     AmbiguousWords,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, permutations, product
 from typing import Final
 
-from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, literal
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, literal
 from keyplan.layout.lint.decision import Answer, key_below
 from keyplan.layout.lint.finding import Finding
 from keyplan.layout.lint.subject import Subject

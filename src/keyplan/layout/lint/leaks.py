@@ -5,14 +5,15 @@ the others only to drop them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
-from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, byte_class
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, byte_class
 from keyplan.layout.lint.decision import key_below, shortest_key
 from keyplan.layout.lint.finding import Finding, Severity
 from keyplan.layout.lint.reading import holds, readings, spelled
 from keyplan.layout.lint.subject import Subject, ends_in_literal
-from keyplan.layout.meaning import shown_key
 from keyplan.layout.template import Field, Literal, Template
 
 __all__ = ["ANYTHING", "NOT_BELOW", "WORD_BYTES", "leaks"]
@@ -28,56 +29,79 @@ WORD_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUV
 """A literal that ends in one of these ends inside a word, so that longer words begin with it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Leak:
+    """A key of `other` that the list of `listed` by `prefix` also returns; trimmed: without the prefix's last separator."""
+
+    listed: Subject
+    other: Subject
+    prefix: Template
+    is_trimmed: bool
+    key: bytes
+    cut: int
+
+
+LISTED_MAX: Final = 3
+"""Why: the finding's items name them all; its sentence is read on one line."""
+
+
 def leaks(
     own: Sequence[Subject], foreign: Sequence[Subject], collided: Collection[tuple[str, ...]]
 ) -> Iterator[Finding]:
     """Findings of L4 about the lists of `own`: with other items, with sibling values, and without the last separator.
 
-    The witness is the shortest key that is returned unwanted, `second` the prefix that returns it. `collided` are the pairs
-    of L1: that they share a prefix goes without saying.
+    One finding for each prefix that leaks: its items are those that are listed by it and then those that come with them. The
+    witness is the shortest key that is returned unwanted, `second` the prefix that returns it. `collided` are the pairs of L1:
+    that they share a prefix goes without saying.
     """
+    grouped: dict[tuple[str, bool, bool], list[_Leak]] = {}
+    for listed, other in product(own, (*own, *foreign)):
+        names = (listed.name, other.name)
+        if listed is other or not listed.prefixes or names in collided or names[::-1] in collided:
+            continue
+        leak = _leak(listed, other)
+        if isinstance(leak, Finding):
+            yield leak
+        elif leak is not None:
+            group = (leak.prefix.source, leak.is_trimmed, other in own)
+            grouped.setdefault(group, []).append(leak)
+    for (_, _, is_own), group_leaks in grouped.items():
+        yield _finding(group_leaks, is_own=is_own)
     for subject in own:
-        for other in (*own, *foreign):
-            names = (subject.name, other.name)
-            if other is not subject and names not in collided and names[::-1] not in collided:
-                severity = Severity.NOTE if other in own else Severity.WARNING
-                yield from _leak(subject, other, severity)
         yield from _sibling_leak(subject)
 
 
-def _leak(subject: Subject, other: Subject, severity: Severity) -> Iterator[Finding]:
-    """At most one finding for a pair: of the longest prefix that leaks, else of the longest that does when trimmed."""
-    if not subject.prefixes:
-        return
-    items = (subject.name, other.name)
+def _leak(listed: Subject, other: Subject) -> _Leak | Finding | None:
+    """The leak of the longest prefix that leaks, else of the longest that does when trimmed; or that it is undecided."""
     # Why: a longer prefix matches fewer keys, so that the shortest one decides quickly that there is no leak at all.
-    for bound in reversed(range(len(subject.prefixes))) if _may_leak(subject, other) else ():
-        answer = key_below(subject.prefixes[bound], ANYTHING, other.template)
+    shortest = key_below(listed.prefixes[0], ANYTHING, other.template)
+    for prefix in reversed(listed.prefixes) if shortest.key is not None or shortest.is_open else ():
+        answer = key_below(prefix, ANYTHING, other.template)
         if answer.key is not None:
-            message = (
-                f"a raw list of {subject.name} by {_fields(bound)} also returns keys of {other.name}, read and dropped"
-            )
-            prefix = answer.key[: answer.cut]
-            yield Finding("L4", items, message, answer.key, prefix, severity)
-            return
+            return _Leak(listed, other, prefix, False, answer.key, answer.cut)  # noqa: FBT003  # Why: a record's field.
         if answer.is_open:
-            yield Finding.undecided("L4", *items)
-            return
-    for prefix_template in reversed(subject.prefixes):
-        trimmed = _trimmed(prefix_template)
+            return Finding.undecided("L4", listed.name, other.name)
+    for prefix in reversed(listed.prefixes):
+        trimmed = _trimmed(prefix)
         if trimmed is None:
             continue
         answer = key_below(trimmed, NOT_BELOW, other.template)
         if answer.key is not None:
-            prefix = answer.key[: answer.cut]
-            message = f"without its last separator, {shown_key(prefix)}, the prefix also returns keys of {other.name}"
-            yield Finding("L4", items, message, answer.key, prefix, Severity.NOTE)
-            return
+            return _Leak(listed, other, trimmed, True, answer.key, answer.cut)  # noqa: FBT003  # Why: as above.
+    return None
 
 
-def _may_leak(subject: Subject, other: Subject) -> bool:
-    answer = key_below(subject.prefixes[0], ANYTHING, other.template)
-    return answer.key is not None or answer.is_open
+def _finding(group: Sequence[_Leak], *, is_own: bool) -> Finding:
+    listed = dict.fromkeys(leak.listed.name for leak in group)
+    names = tuple(dict.fromkeys([*listed, *(leak.other.name for leak in group)]))
+    first = min(group, key=lambda leak: len(leak.key))
+    lists = ", ".join(list(listed)[:LISTED_MAX]) + (" and more" if len(listed) > LISTED_MAX else "")
+    if first.is_trimmed:
+        message = f"without its last separator, the prefix that lists {lists} returns all of these"
+    else:
+        message = f"a raw read of the prefix that lists {lists} returns all of these; keyplan drops those not asked for"
+    severity = Severity.NOTE if is_own or first.is_trimmed else Severity.WARNING
+    return Finding("L4", names, message, first.key, first.key[: first.cut], severity)
 
 
 def _sibling_leak(subject: Subject) -> Iterator[Finding]:
@@ -118,7 +142,3 @@ def _trimmed(prefix: Template) -> Template | None:
     if not prefix.is_text or len(raw) < 2 or not raw.endswith(SEPARATOR):
         return None
     return Template((*prefix.parts[:-1], Literal(raw[:-1])), prefix.is_text)
-
-
-def _fields(bound: int) -> str:
-    return "no field" if bound == 0 else "its first field" if bound == 1 else f"its first {bound} fields"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, Series, literal
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, Series, literal
 from keyplan.errors import UnknownNameError
 from keyplan.layout.lint.decision import key_below, shortest_key
 from keyplan.layout.lint.finding import Finding

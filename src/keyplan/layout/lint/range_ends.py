@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat, literal
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, literal
 from keyplan.layout.lint.decision import key_below
 from keyplan.layout.lint.finding import Finding, Severity
 from keyplan.layout.lint.subject import Subject

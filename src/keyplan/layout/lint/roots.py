@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from keyplan.codec.language import ANY_BYTE, Bytes, Language, Repeat
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat
 from keyplan.layout.lint.decision import key_below, shortest_key
 from keyplan.layout.lint.finding import Finding
 from keyplan.layout.lint.subject import bound_root, subjects_of

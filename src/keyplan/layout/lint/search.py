@@ -7,7 +7,7 @@ lower-case letters before digits before capitals before other printable bytes be
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from keyplan.codec.language import ANY_BYTE, Automaton, byte_class
+from keyplan.codec import ANY_BYTE, Automaton, byte_class
 
 __all__ = [
     "AmbiguousWords",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from keyplan.codec.language import Automaton, Language, literal
+from keyplan.codec import Automaton, Language, literal
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.template import Field, Template
 

@@ -1,0 +1,46 @@
+"""The commands of keyplan by name: where each one's code is, and the line that `keyplan --help` prints.
+
+Why a table: `keyplan --help` and completion must not import what the commands need.
+"""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, NamedTuple
+
+__all__ = ["COMMANDS", "LAYOUT_GROUP", "Command", "application_groups"]
+
+APPLICATION_GROUP: Final = "keyplan.apps"
+"""Entry points of command groups: a name and a typer.Typer."""
+
+LAYOUT_GROUP: Final = "keyplan.layouts"
+"""Entry points of layouts that `--layout NAME` finds: a name and a Layout class."""
+
+
+class Command(NamedTuple):
+    """A command: the module with its function `run`, and its line of help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final = {
+    "ls": Command("keyplan.cli.ls", "Show what a store holds, level by level of meaning."),
+    "tree": Command("keyplan.cli.tree", "Show records as a tree of their keys' fields."),
+    "get": Command("keyplan.cli.get", "Print one record."),
+    "list": Command("keyplan.cli.list", "Print records: of a table, or by an index."),
+    "count": Command("keyplan.cli.count", "Count records or index entries."),
+    "put": Command("keyplan.cli.put", "Write one record with its index entries."),
+    "delete": Command("keyplan.cli.delete", "Delete one record with its index entries."),
+    "explain": Command("keyplan.cli.explain", "Say what a raw key is, and what is stored there."),
+    "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
+    "lint": Command(
+        "keyplan.cli.lint", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
+    ),
+    "map": Command("keyplan.cli.map", "Print a layout's map, or check that a stored one is current."),
+    "docs": Command("keyplan.cli.docs", "Print a layout's documentation as Markdown."),
+    "completion": Command("keyplan.cli.completion", "Print the script that completes keyplan's commands in a shell."),
+}
+
+
+def application_groups() -> dict[str, EntryPoint]:
+    """The command groups of installed applications, by name. Nothing is imported."""
+    return {entry.name: entry for entry in sorted(entry_points(group=APPLICATION_GROUP), key=lambda entry: entry.name)}

@@ -1,0 +1,37 @@
+"""keyplan delete"""
+
+from typing import Annotated
+
+import typer
+
+from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.output import print_json, print_text
+from keyplan.cli.plain import key_of_words
+
+__all__ = ["run"]
+
+
+def run(
+    item: ItemArgument,
+    fields: FieldsArgument = None,
+    *,
+    store: StoreOption = None,
+    layout: LayoutOption = None,
+    parameter: ParameterOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+    expected_revision: Annotated[
+        int | None, typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision.")
+    ] = None,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="An absent record is no error.")] = False,
+) -> None:
+    """Delete one record and its index entries, in one commit. The key is given whole: nothing is deleted by prefix."""
+    with opened(store, layout, parameter, config) as open_layout:
+        table, view = open_layout.table(item)
+        key = key_of_words(table.keys, list(fields or []))
+        revision = view.delete(key, expected_revision=expected_revision, missing_ok=missing_ok)
+    if json:
+        print_json({"revision": revision})
+    else:
+        print_text(f"revision {revision}")

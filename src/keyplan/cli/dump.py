@@ -1,0 +1,97 @@
+"""keyplan dump"""
+
+import json as json_text
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from keyplan.cli.options import (
+    ConfigOption,
+    LayoutOption,
+    ParameterOption,
+    StoreOption,
+    layout_of_option,
+    root_parameters,
+    store_of_option,
+)
+from keyplan.cli.output import with_progress
+from keyplan.cli.plain import plain_value, text_of_value
+from keyplan.engine import ALL_KEYS, Entry, KeyRange
+from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.layout import BoundLayout, Kind, raw_key_of, shown_key
+
+__all__ = ["run"]
+
+
+def run(
+    prefix: Annotated[
+        str, typer.Argument(metavar="[PREFIX]", help="Only keys that begin so; \\xNN for other bytes.")
+    ] = "",
+    *,
+    store: StoreOption = None,
+    layout: LayoutOption = None,
+    parameter: ParameterOption = None,
+    config: ConfigOption = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file to write instead of standard output.")
+    ] = None,
+) -> None:
+    """Print every pair, from one snapshot, as JSON lines with revisions, version and lease; with a layout, with its meaning."""
+    bound = None
+    if not raw:
+        kind = layout_of_option(layout, config)
+        bound = kind.bound(**root_parameters(kind, parameter))
+    try:
+        key_range = KeyRange.of_prefix(raw_key_of(prefix)) if prefix else ALL_KEYS
+    except ValueError as error:
+        raise InvalidInputError(source="PREFIX", problem=str(error)) from error
+    with ExitStack() as stack:
+        snapshot = stack.enter_context(stack.enter_context(store_of_option(store, config)).engine.snapshot())
+        target: TextIO = sys.stdout if output is None else stack.enter_context(_created(output))
+        entries: Iterator[Entry] = snapshot.scan(key_range)
+        if output is not None:
+            entries = with_progress(entries, total=snapshot.count(key_range), title="dump")
+        for entry in entries:
+            line = _raw_line(entry) if bound is None else _line(bound, entry)
+            target.write(json_text.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _created(path: Path) -> TextIO:
+    try:
+        return path.open("x", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
+
+
+def _raw_line(entry: Entry) -> dict[str, Any]:
+    return {"key": entry.key.hex(), "value": entry.value.hex(), **_history(entry)}
+
+
+def _line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
+    meaning = bound.meaning(entry.key)
+    line: dict[str, Any] = {"key": shown_key(entry.key), "kind": meaning.kind.value, "item": meaning.item}
+    if not meaning.is_known:
+        return line | {"value": entry.value.hex(), **_history(entry)}
+    line["fields"] = {name: text_of_value(value) for name, value in meaning.fields.items()}
+    if meaning.kind is Kind.RECORD:
+        try:
+            line["record"] = plain_value(bound.tables[str(meaning.item)].form.decode(entry.value))
+        except KeyplanError as error:
+            line |= {"damaged": str(error), "value": entry.value.hex()}
+    elif entry.value:
+        line["value"] = text_of_value(entry.value)
+    return line | _history(entry)
+
+
+def _history(entry: Entry) -> dict[str, int]:
+    return {
+        "create_revision": entry.create_revision,
+        "mod_revision": entry.mod_revision,
+        "version": entry.version,
+        "lease": entry.lease,
+    }

@@ -1,0 +1,38 @@
+"""Exit codes, by error class: one table, for people and scripts alike; docs/reference/cli.md prints it."""
+
+from typing import Final
+
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    ConflictError,
+    CorruptionError,
+    EngineError,
+    KeyplanError,
+    LayoutError,
+    NotFoundError,
+    RecordError,
+)
+
+__all__ = ["EXIT_CODES", "FINDINGS", "USAGE", "exit_code_of"]
+
+FINDINGS: Final = 1
+"""The command ran, and found what it was asked to look for: lint findings, a stale map."""
+
+USAGE: Final = 2
+"""The command line cannot be read."""
+
+EXIT_CODES: Final[dict[type[KeyplanError], int]] = {
+    NotFoundError: 3,
+    ConflictError: 4,
+    RecordError: 5,
+    LayoutError: 6,
+    CommitOutcomeUnknownError: 9,
+    EngineError: 7,
+    CorruptionError: 8,
+}
+"""The code of the first class in this order that an error belongs to."""
+
+
+def exit_code_of(error: KeyplanError) -> int:
+    """Return the exit code for an error."""
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 70)
