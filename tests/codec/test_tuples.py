@@ -15,8 +15,7 @@ from keyplan.testing.strategies import element_values
 # is a value still to be read.
 fdb: Any = import_module("fdb")
 oracle: Any = import_module("fdb.tuple")
-if not hasattr(fdb, "impl"):
-    fdb.impl = SimpleNamespace(Value=type("Value", (), {}))
+vars(fdb).setdefault("impl", SimpleNamespace(Value=type("Value", (), {})))
 
 CODEC = TupleElement()
 LARGE = 2**64 - 1

@@ -9,6 +9,7 @@ from keyplan.codec.element import (
     register_element,
     registered_elements,
 )
+from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm
 from keyplan.codec.language import (
     ANY_BYTE,
     Automaton,
@@ -24,23 +25,14 @@ from keyplan.codec.language import (
 )
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
 from keyplan.codec.paths import Directory, LevelPath, SlashPath
+from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
+from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.text import Percent, Text
 from keyplan.codec.timestamps import TimestampNanos, TimestampText
 from keyplan.codec.tuples import SingleFloat, TupleElement, Versionstamp
 from keyplan.codec.uuids import HexUuid, RawUuid
-from keyplan.codec.values import (
-    ElementForm,
-    EmptyForm,
-    JsonForm,
-    MsgpackForm,
-    ProtobufForm,
-    PydanticForm,
-    RawForm,
-    TextForm,
-    ValueForm,
-    value_form_of,
-    value_form_of_description,
-)
+from keyplan.codec.value_form import ValueForm
+from keyplan.codec.values import value_form_of, value_form_of_description
 from keyplan.codec.varints import PrefixVarint, Uvarint
 from keyplan.codec.words import Enclosed, Word
 

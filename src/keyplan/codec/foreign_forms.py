@@ -1,0 +1,102 @@
+"""Records of other libraries, pydantic and protobuf, known by their methods: neither library is imported here."""
+
+import sys
+from typing import Any
+
+from keyplan.codec.value_form import ValueForm, check_type, require, type_name
+from keyplan.errors import CorruptionError, InvalidRecordError
+
+__all__ = ["ProtobufForm", "PydanticForm", "is_protobuf", "is_pydantic"]
+
+
+class PydanticForm(ValueForm[Any]):
+    """JSON by a pydantic model's own methods, aliases included; pydantic itself is not imported.
+
+    As with `JsonForm`, the output is read back before it is returned, since models may be changed without validation.
+    """
+
+    code = "json"
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    @property
+    def value_type(self) -> Any:
+        return self._model
+
+    def encode(self, value: Any) -> bytes:
+        check_type(self, value, self._model)
+        try:
+            # Why: warnings off, since what they warn of, a field of the wrong type, is refused by reading back.
+            raw: bytes = value.model_dump_json(by_alias=True, warnings=False).encode()
+            self._model.model_validate_json(raw)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidRecordError(form=self.code, problem=_pydantic_problem(error)) from error
+        return raw
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return self._model.model_validate_json(raw)
+        except ValueError as error:
+            raise CorruptionError(problem=_pydantic_problem(error)) from error
+
+    def describe(self) -> dict[str, Any]:
+        return {"form": self.code, "type": type_name(self._model), "schema": self._model.model_json_schema()}
+
+
+class ProtobufForm(ValueForm[Any]):
+    """A protobuf message in its deterministic binary encoding; protobuf itself is not imported. Messages check their fields."""
+
+    code = "protobuf"
+
+    def __init__(self, message: Any) -> None:
+        require(self, is_protobuf(message), message)
+        self._message = message
+
+    @property
+    def value_type(self) -> Any:
+        return self._message
+
+    def encode(self, value: Any) -> bytes:
+        check_type(self, value, self._message)
+        try:
+            raw: bytes = value.SerializeToString(deterministic=True)
+        except (_protobuf_error(), ValueError) as error:
+            raise InvalidRecordError(form=self.code, problem="the message cannot be serialized") from error
+        return raw
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return self._message.FromString(raw)
+        except (_protobuf_error(), ValueError) as error:
+            raise CorruptionError(problem=f"the value is no {self._message.__name__} message") from error
+
+    def describe(self) -> dict[str, Any]:
+        return {"form": self.code, "type": self._message.DESCRIPTOR.full_name}
+
+
+def is_protobuf(value_type: Any) -> bool:
+    """Tell whether this is a protobuf message class."""
+    return (
+        isinstance(value_type, type) and hasattr(value_type, "SerializeToString") and hasattr(value_type, "FromString")
+    )
+
+
+def is_pydantic(value_type: Any) -> bool:
+    """Tell whether this is a pydantic model class."""
+    return hasattr(value_type, "model_validate_json") and hasattr(value_type, "model_dump_json")
+
+
+def _protobuf_error() -> type[Exception]:
+    # Why: a message class exists, so the application imported protobuf; keyplan itself does not.
+    error = getattr(sys.modules.get("google.protobuf.message"), "Error", ValueError)
+    return error if isinstance(error, type) and issubclass(error, Exception) else ValueError
+
+
+def _pydantic_problem(error: BaseException) -> str:
+    """The places and kinds of pydantic's findings, without the input that its messages quote."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return "the model cannot be serialized"
+    found = [(".".join(map(str, one["loc"])), one["type"]) for one in errors(include_input=False, include_url=False)]
+    return "the value does not fit its model: " + ", ".join(f"{kind} at {place or 'top'}" for place, kind in found)

