@@ -1,0 +1,1 @@
+"""CloudChamber against its document: the acceptance cases, and what goes wrong in practice."""
