@@ -9,7 +9,7 @@ from typing import Any
 from keyplan.codec import Element
 from keyplan.layout.lint.check import lint
 from keyplan.layout.lint.engine_limits import EngineLimits
-from keyplan.layout.lint.finding import RULES
+from keyplan.layout.lint.finding import RULES, abridged
 from keyplan.layout.lint.report import LintReport
 from keyplan.layout.spec import Component, CounterSpec, IndexSpec, ItemSpec, LayoutSpec, Origin, TableSpec
 from keyplan.layout.template import Field, Literal, Template
@@ -25,10 +25,12 @@ def render_map(spec: LayoutSpec) -> str:
     """
     lines = [f"layout   {spec.name}, version {spec.version}, {'text' if spec.is_text else 'binary'} keys"]
     lines += [f"root     {spec.root.plain or '(none)'}{_defaults(spec)}"]
+    lines += [f"    field    {_field_name(field)}: {field.element.spec}" for field in _all_fields(spec.root)]
     items = sorted(spec.items, key=lambda item: _place_in_order(item.template))
     for item in items:
         lines += ["", f"{item.template.plain or '(the root itself)'}", *_mapped(spec, item)]
-    elements = {field.element.spec: field.element for item in items for field in _all_fields(item.template)}
+    templates = [spec.root, *(item.template for item in items)]
+    elements = {field.element.spec: field.element for template in templates for field in _all_fields(template)}
     if elements:
         width = max(map(len, elements))
         lines += ["", "codecs"]
@@ -74,6 +76,7 @@ def _mapped(spec: LayoutSpec, item: ItemSpec) -> Iterator[str]:
                 yield "    lease    that of the record"
         case CounterSpec():
             yield f"    value    {_counter_form(spec)}, first {item.start}"
+    yield from (f"    field    {_field_name(field)}: {field.element.spec}" for field in _all_fields(item.template))
     yield f"    longest  {_longest(spec, item)}"
 
 
@@ -141,6 +144,7 @@ def _findings_section(report: LintReport) -> str:
             finding.severity.value,
             _cell(finding.subject),
             _cell(finding.message),
+            ", ".join(_code(abridged(key)) for key in (finding.witness, finding.second) if key is not None),
             _cell(finding.reason) or "open",
         )
         for finding in report.findings
@@ -150,7 +154,7 @@ def _findings_section(report: LintReport) -> str:
     rules = [f"- {rule}: {RULES[rule].sentence}." for rule in RULES if report.of_rule(rule)]
     return (
         "## Findings\n\n"
-        + _table(("Rule", "Severity", "About", "Finding", "Waived because"), rows)
+        + _table(("Rule", "Severity", "About", "Finding", "Shown by", "Waived because"), rows)
         + "\n\n"
         + "\n".join(rules)
     )
@@ -220,18 +224,22 @@ def _source(component: Component) -> str:
 def _element(element: Element[Any]) -> str:
     """A codec's bytes in words."""
     if element.width is not None:
-        size = f"{element.width} bytes"
+        size = _bytes(element.width)
     elif element.bytes_max is None:
-        size = f"at least {element.bytes_min} bytes"
+        size = f"at least {_bytes(element.bytes_min)}"
     else:
         size = f"{element.bytes_min} to {element.bytes_max} bytes"
     order = "in order" if element.is_ordered else f"not in order: {element.disorder}"
     return f"{getattr(element.value_type, '__name__', str(element.value_type))}, {size}, {order}"
 
 
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes"
+
+
 def _longest(spec: LayoutSpec, item: ItemSpec) -> str:
     longest = item.template.prefixed(spec.root).language.bytes_max
-    return "no longest key" if longest is None else f"{longest} bytes"
+    return "no longest key" if longest is None else _bytes(longest)
 
 
 def _place_in_order(template: Template) -> tuple[tuple[bytes, str], ...]:

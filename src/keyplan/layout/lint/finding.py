@@ -6,7 +6,7 @@ from typing import Final
 
 from keyplan.layout.meaning import shown_key
 
-__all__ = ["RULES", "Finding", "Rule", "Severity"]
+__all__ = ["RULES", "Finding", "Rule", "Severity", "abridged"]
 
 
 PRINTED_BYTES_MAX: Final = 120
@@ -85,13 +85,14 @@ class Finding:
         return ", ".join(self.items)
 
     def __str__(self) -> str:
-        keys = ", ".join(_abridged(key) for key in (self.witness, self.second) if key is not None)
+        keys = ", ".join(abridged(key) for key in (self.witness, self.second) if key is not None)
         shown = f" [{keys}]" if keys else ""
         waived = f" (waived: {self.reason})" if self.is_waived else ""
         return f"{self.rule} {self.severity.value} {self.subject}: {self.message}{shown}{waived}"
 
 
-def _abridged(key: bytes) -> str:
+def abridged(key: bytes) -> str:
+    """Return a key for people, cut after PRINTED_BYTES_MAX bytes; the empty key is two quotes."""
     if len(key) <= PRINTED_BYTES_MAX:
         return shown_key(key) or "''"
     return f"{shown_key(key[:PRINTED_BYTES_MAX])}... {len(key)} bytes"
