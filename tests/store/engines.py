@@ -31,4 +31,5 @@ class Race(WrappedEngine):
 
 def no_waiting(waits: list[float] | None = None) -> Backoff:
     """Return a backoff that does not wait but notes how long it would have."""
-    return Backoff(sleep=[].append if waits is None else waits.append, chance=lambda: 1.0)
+    noted: list[float] = [] if waits is None else waits
+    return Backoff(sleep=noted.append, chance=lambda: 1.0)

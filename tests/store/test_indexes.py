@@ -48,7 +48,10 @@ def test_a_unique_index_lists_in_its_own_order(blades: Site) -> None:
 
 def test_a_fan_out_index_has_an_entry_for_each_item(blades: Site) -> None:
     assert list(blades.by_tag.keys("new")) == [ONE, THREE]
-    assert list(blades.by_tag.list("hot")) == [(TWO, Blade("s3", ["newer", "hot"])), (THREE, Blade("s1", ["hot", "new"]))]
+    assert list(blades.by_tag.list("hot")) == [
+        (TWO, Blade("s3", ["newer", "hot"])),
+        (THREE, Blade("s1", ["hot", "new"])),
+    ]
     assert list(blades.by_tag.keys(starts_with="new")) == [ONE, THREE, TWO]
     assert list(blades.by_tag.keys("new", "r2")) == [THREE]
     assert list(blades.by_tag.keys("hot", reverse=True)) == [THREE, TWO]
@@ -109,7 +112,7 @@ def test_an_entry_without_its_record_is_passed_over(blades: Site, store: Store) 
     store.engine.commit(Commit((), left_over))
 
     assert [key for key, _ in blades.by_tag.list("new", limit=2)] == [ONE, THREE]
-    assert list(blades.by_tag.keys("new"))[0] == BladeKey("r0", "9")
+    assert next(iter(blades.by_tag.keys("new"))) == BladeKey("r0", "9")
     assert blades.by_serial.one("s0") is None
     with pytest.raises(NotFoundError):
         blades.by_serial.require("s0")

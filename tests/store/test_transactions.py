@@ -1,5 +1,7 @@
 """Transactions: one state read, own writes seen, all written together or nothing."""
 
+# ruff: noqa: PT012  # Why: what raises is the end of a transaction's block.
+
 from collections.abc import Callable
 from uuid import UUID
 
@@ -24,7 +26,7 @@ TWO = BladeKey("r1", "2")
 THREE = BladeKey("r1", "3")
 
 
-# ---- all or nothing --------------------------------------------------------------------------------------------------------
+# ---- all or nothing -------------------------------------------------------------------------------------------------
 
 
 def test_everything_is_written_at_one_revision(site: Site, store: Store) -> None:
@@ -60,7 +62,7 @@ def test_a_transaction_that_ended_refuses_everything(site: Site) -> None:
         lambda: tx.racks.put("r1", Rack("x")),
         lambda: tx.racks.delete("r2"),
         lambda: list(tx.racks.list()),
-        lambda: tx.ports.next(),
+        tx.ports.next,
         lambda: tx.by_serial.one("s"),
         lambda: tx.transaction().__enter__(),
     ):
@@ -140,7 +142,7 @@ def test_a_snapshot_inside_a_transaction_sees_its_writes_and_may_not_write(site:
                 pinned.racks.delete("r1")
 
 
-# ---- reading ---------------------------------------------------------------------------------------------------------------
+# ---- reading --------------------------------------------------------------------------------------------------------
 
 
 def test_all_reads_see_the_state_of_the_first(site: Site) -> None:
@@ -219,7 +221,7 @@ def test_a_list_shows_the_writes_made_before_it_began(site: Site) -> None:
 
     with site.transaction() as tx:
         names = []
-        for name in tx.racks.keys():
+        for name in tx.racks.keys():  # noqa: SIM118  # Why: a table is no dict.
             names.append(name)
             tx.racks.delete(name)
             tx.racks.insert(f"{name}2", Rack("own"))
@@ -251,7 +253,7 @@ def test_what_is_done_to_a_record_after_writing_it_is_not_written(site: Site) ->
     assert site.blades.get(ONE) == Blade("s1", ["a"])
 
 
-# ---- what is sent ----------------------------------------------------------------------------------------------------------
+# ---- what is sent ---------------------------------------------------------------------------------------------------
 
 
 def test_two_writes_of_one_record_are_one(site: Site, race: Race) -> None:
@@ -273,9 +275,7 @@ def test_insert_and_delete_of_one_record_are_nothing(site: Site, race: Race, sto
         tx.blades.delete(ONE)
         tx.racks.insert("r1", Rack("x"))
 
-    assert [mutation.key for mutation in race.commits[-1].mutations if isinstance(mutation, Put)] == [
-        b"/site/racks/r1"
-    ]
+    assert [mutation.key for mutation in race.commits[-1].mutations if isinstance(mutation, Put)] == [b"/site/racks/r1"]
     assert len(race.commits[-1].mutations) == 1
 
 
@@ -386,7 +386,7 @@ def test_a_list_guards_what_was_consumed_of_it(site: Site, race: Race, store: St
     ]
 
 
-# ---- expectations inside a transaction ----------------------------------------------------------------------------------------
+# ---- expectations inside a transaction ------------------------------------------------------------------------------
 
 
 def test_missing_and_taken_records_are_told_at_once(site: Site) -> None:
