@@ -64,7 +64,7 @@ class LmdbEngine(Engine):
             raise self._unavailable()
         if self._monotonic() >= environment.look_at:
             environment.look_at_leases()
-        return self._reader(environment.begin_read(), environment.databases)
+        return self._reader(environment.begin_read(), environment.databases, environment.live)
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()

@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Lock
@@ -31,6 +32,8 @@ Result = TypeVar("Result")
 
 _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 """Why: a lease that another process granted is noticed at least this often."""
+_WRITING: Final = 0
+"""Stands in `live` for the write transaction."""
 _MAP_GROWTHS_MAX: Final = 48
 """Why: doubling 16 MiB so often passes every address space."""
 
@@ -46,6 +49,8 @@ class Environment:
         """Why nothing can be done with it any more: it was closed, or this process is a fork of the one that opened it."""
         self.news = Condition()
         """Notified after each commit of this process."""
+        self.live: set[int] = set()
+        """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._queue = CommitQueue[WriteTransaction](self._carry_out)
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
@@ -54,6 +59,8 @@ class Environment:
             if self.is_locked:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
             self.databases = self._open_databases()
+            if options.has_history:
+                self.look_at_leases()
         except lmdb.Error as error:
             self.lmdb.close()
             raise refusal(path, str(error)) from error
@@ -64,13 +71,25 @@ class Environment:
     # ---- reading ------------------------------------------------------------------------------------------------------
 
     def begin_read(self) -> "lmdb.Transaction[bytes]":
-        """Begin a read transaction on the latest committed state."""
+        """Begin a read transaction on the latest committed state. Who ends it takes it out of `live`."""
         try:
-            return self.lmdb.begin(self.databases.data)
+            transaction = self.lmdb.begin(self.databases.data)
         except lmdb.Error as error:
-            return self._begin_again(error, write=False)
+            transaction = self._begin_again(error)
+        self.live.add(id(transaction))
+        return transaction
 
-    def _begin_again(self, error: lmdb.Error, *, write: bool) -> "lmdb.Transaction[bytes]":
+    @contextmanager
+    def reading(self) -> Iterator["lmdb.Transaction[bytes]"]:
+        """Give a read transaction for a short while."""
+        transaction = self.begin_read()
+        try:
+            yield transaction
+        finally:
+            transaction.abort()
+            self.live.discard(id(transaction))
+
+    def _begin_again(self, error: lmdb.Error) -> "lmdb.Transaction[bytes]":
         """Begin after a failure that can be mended: another process grew the map, or left dead readers behind."""
         if self.problem is not None:
             raise self.unavailable() from error
@@ -81,13 +100,13 @@ class Environment:
         else:
             raise self.failed(error) from error
         try:
-            return self.lmdb.begin(self.databases.data, write=write)
+            return self.lmdb.begin(self.databases.data)
         except lmdb.Error as second:
             raise self.failed(second) from second
 
     def last_transaction_id(self) -> int:
         """Return the id of the latest commit of any process: a cheap way to see whether there is news."""
-        with self.begin_read() as transaction:
+        with self.reading() as transaction:
             return transaction.id()
 
     # ---- writing ------------------------------------------------------------------------------------------------------
@@ -117,6 +136,7 @@ class Environment:
 
     def _carry_out_together(self, batch: list[Ticket[WriteTransaction]]) -> None:
         for _ in range(_MAP_GROWTHS_MAX):
+            self.live.add(_WRITING)
             try:
                 self._attempt(batch)
             except lmdb.MapFullError:
@@ -126,6 +146,8 @@ class Environment:
                 self.lmdb.set_mapsize(0)
             else:
                 return
+            finally:
+                self.live.discard(_WRITING)
 
     def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
         if self.problem is not None:
@@ -184,16 +206,17 @@ class Environment:
         """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
         clock = self.options.clock
         wait_seconds = _LEASE_LOOK_SECONDS_MAX
-        with self.begin_read() as transaction:
+        with self.reading() as transaction:
             if State.unpack(transaction.get(STATE_KEY, db=self.databases.meta)).leases_living:
                 for raw in transaction.cursor(self.databases.leases).iternext(keys=False, values=True):
                     record = LeaseRecord.unpack(raw)
                     has_moved = record.epoch != clock.epoch()
                     wait_seconds = min(wait_seconds, 0.0 if has_moved else record.seconds_left(clock))
-        if wait_seconds <= 0 and not self.options.is_readonly:
-            self.write(WriteTransaction.expire_leases)
-            wait_seconds = 0.0
-        self.look_at = clock.monotonic() + max(wait_seconds, 0.0)
+        if wait_seconds <= 0:
+            if not self.options.is_readonly:
+                self.write(WriteTransaction.expire_leases)
+            wait_seconds = _LEASE_LOOK_SECONDS_MAX if self.options.is_readonly else 0.0
+        self.look_at = clock.monotonic() + wait_seconds
 
     # ---- opening and closing ------------------------------------------------------------------------------------------
 
@@ -255,7 +278,10 @@ class Environment:
         """Give up the parent's environment in a forked child. Trap: the parent's locks may be held here for ever."""
         self.problem = "it was opened before this process was forked; open the store again here"
         self.news = Condition()
-        self.lmdb.close()
+        # Trap: closing ends this copy of the parent's transactions, and with it the parent's own slots and locks. Where
+        # one lasted, the files stay open, and LMDB then refuses to open them again in this process.
+        if not self.live:
+            self.lmdb.close()
 
     def unavailable(self) -> EngineUnavailableError:
         """Return the error for an environment that has ended."""

@@ -16,7 +16,9 @@ __all__ = ["open_files", "refusal"]
 _DATABASES_MAX: Final = 8
 _READERS_MAX: Final = 1_024
 """Why: one slot for each snapshot open at once, in all processes; a slot is 64 bytes of the lock file."""
-_SPARE_TRANSACTIONS_MAX: Final = 8
+_SPARE_TRANSACTIONS_MAX: Final = 0
+"""Why: a spare transaction keeps its slot across a fork, and a child that closes its copy would take the parent's slot away.
+It would make a get a tenth faster."""
 _MAP_BYTES_MIN: Final = 1 << 24
 _META_MAGIC: Final = 0xBEEFC0DE
 _META: Final = Struct("<II")

@@ -23,11 +23,12 @@ _make: Final = tuple.__new__
 class LmdbSnapshot(Snapshot):
     """What both kinds of store share: ranges. The transaction has the data as its default database."""
 
-    __slots__ = ("_databases", "_transaction")
+    __slots__ = ("_databases", "_live", "_transaction")
 
-    def __init__(self, transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
+    def __init__(self, transaction: "lmdb.Transaction[bytes]", databases: Databases, live: set[int]) -> None:
         self._transaction = transaction
         self._databases = databases
+        self._live = live  # where the transaction is noted while it lasts, see Environment.live
 
     @abstractmethod
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
@@ -63,9 +64,11 @@ class LmdbSnapshot(Snapshot):
 
     def close(self) -> None:
         self._transaction.abort()
+        self._live.discard(id(self._transaction))
 
     def __exit__(self, *_: object) -> None:
         self._transaction.abort()
+        self._live.discard(id(self._transaction))
 
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()

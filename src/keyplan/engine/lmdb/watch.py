@@ -35,7 +35,7 @@ class LmdbWatch:
         self._is_closed = False
         self._seen_transaction_id = -1
         self._wait_seconds = _LOOK_SECONDS_MIN
-        with environment.begin_read() as transaction:
+        with environment.reading() as transaction:
             self._check_kept(State.unpack(transaction.get(STATE_KEY, db=environment.databases.meta)))
 
     @property
@@ -64,7 +64,7 @@ class LmdbWatch:
     def _take(self) -> list[Event]:
         """Return the events of the next revisions, whole revisions only."""
         try:
-            with self._environment.begin_read() as transaction:
+            with self._environment.reading() as transaction:
                 if transaction.id() == self._seen_transaction_id:
                     return []
                 state = State.unpack(transaction.get(STATE_KEY, db=self._environment.databases.meta))

@@ -74,7 +74,8 @@ class Model:
                 return Delete(self.prefix + tail)
             case (_, (str(kind), bytes(start), bytes(end))):
                 return DeleteRange(self.range_of((kind, start, end)))
-        raise AssertionError(drawn)
+            case _:
+                raise AssertionError(drawn)
 
     def guard(self, drawn: _Drawn, revision: int) -> tuple[Guard, bool] | None:
         """Return a guard and whether it holds; None where the engine could not be asked."""
@@ -95,7 +96,8 @@ class Model:
                 keys = tuple(self.keys_in(drawn_range))
                 known = revision if is_fresh else 0
                 return RangeUnchanged(self.range_of(drawn_range), known, keys), is_fresh or not keys
-        raise AssertionError(drawn)
+            case _:
+                raise AssertionError(drawn)
 
     def writes_twice(self, mutations: list[_Drawn]) -> bool:
         """Tell whether two mutations could touch one key, by comparing each with each."""
@@ -120,6 +122,8 @@ class Model:
                 case (_, (str(kind), bytes(start), bytes(end))):
                     for key in self.keys_in((kind, start, end)):
                         del self.entries[key]
+                case _:
+                    raise AssertionError(drawn)
         return written
 
 

@@ -1,0 +1,107 @@
+"""Group commit: threads that wait share a transaction, and each gets its own answer."""
+
+from pathlib import Path
+from threading import Event, Thread
+
+import lmdb
+import pytest
+
+from keyplan.engine import ALL_KEYS, Commit, KeyAbsent, Put, open_engine
+from keyplan.engine.lmdb.queue import CommitQueue, Ticket
+from keyplan.errors import CommitConflictError, EngineError
+
+
+def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> None:
+    batches: list[list[object]] = []
+    is_first_running, may_go_on = Event(), Event()
+
+    def carry_out(batch: list[Ticket[None]]) -> None:
+        for ticket in batch:
+            ticket.finish(ticket.work(None))
+        batches.append([ticket.result for ticket in batch])
+        if len(batches) == 1:
+            is_first_running.set()
+            assert may_go_on.wait(10)
+
+    queue = CommitQueue[None](carry_out)
+    results: list[int] = []
+    threads = [Thread(target=lambda n=n: results.append(queue.run(lambda _: n))) for n in range(8)]
+    threads[0].start()
+    assert is_first_running.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while len(queue._waiting) < 7:
+        pass
+    may_go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(results) == list(range(8))
+    assert [len(batch) for batch in batches] == [1, 7]
+
+
+def test_an_interrupt_of_the_leader_is_told_to_all_who_waited() -> None:
+    def carry_out(batch: list[Ticket[None]]) -> None:
+        raise KeyboardInterrupt
+
+    queue = CommitQueue[None](carry_out)
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(lambda _: 1)
+    with pytest.raises(KeyboardInterrupt):
+        queue.run(lambda _: 2)
+
+
+def test_of_commits_in_one_batch_each_is_judged_after_those_before_it(tmp_path: Path) -> None:
+    with open_engine(f"lmdb:{tmp_path}") as engine:
+        outcomes: list[str] = []
+
+        def claim() -> None:
+            try:
+                engine.commit(Commit((KeyAbsent(b"a"),), (Put(b"a", b""),)))
+            except CommitConflictError:
+                outcomes.append("conflict")
+            else:
+                outcomes.append("won")
+
+        threads = [Thread(target=claim) for _ in range(32)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["conflict"] * 31 + ["won"]
+        with engine.snapshot() as snapshot:
+            assert snapshot.revision == 1
+
+
+def test_threads_that_commit_at_once_share_transactions(tmp_path: Path) -> None:
+    with open_engine(f"lmdb:{tmp_path}") as engine:
+        environment = engine._environment  # type: ignore[attr-defined]  # the number of transactions is not public
+        before = environment.last_transaction_id()
+
+        def write(name: int) -> None:
+            for number in range(10):
+                engine.commit(Commit((), (Put(b"%d/%d" % (name, number), b""),)))
+
+        threads = [Thread(target=write, args=(name,)) for name in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with engine.snapshot() as snapshot:
+            assert snapshot.revision == snapshot.count(ALL_KEYS) == 160
+        assert environment.last_transaction_id() - before < 160
+
+
+def test_a_failure_of_the_file_is_tried_again_one_by_one_and_told_to_its_own_thread(tmp_path: Path) -> None:
+    with open_engine(f"lmdb:{tmp_path}") as engine:
+        environment = engine._environment  # type: ignore[attr-defined]  # a failing disk cannot be had by public names
+
+        def fail(_: object) -> None:
+            raise lmdb.DiskError("no space left on the pretended disk")
+
+        good, bad = Ticket(lambda target: target.commit(Commit((), (Put(b"a", b""),)))), Ticket(fail)
+        environment._carry_out([bad, good])
+        assert good.result == 1
+        assert isinstance(bad.error, EngineError)
+        assert "no space left" in str(bad.error)
+        with engine.snapshot() as snapshot:
+            assert [entry.key for entry in snapshot.scan(ALL_KEYS)] == [b"a"]
