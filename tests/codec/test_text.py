@@ -1,10 +1,12 @@
 """Names: the parameters of `text`, exact languages without reserved words, and the codecs whose errors name limits."""
 
 import itertools
+import pickle
+from uuid import UUID
 
 import pytest
 
-from keyplan.codec import Decimal, LevelPath, Percent, SlashPath, Tail, Text, element_of_spec
+from keyplan.codec import Decimal, HexUuid, LevelPath, Percent, SlashPath, Tail, Text, element_of_spec
 from keyplan.errors import InvalidKeyError, TemplateError, UnknownNameError
 from tests.codec.registry import automaton_accepts
 
@@ -189,3 +191,10 @@ def test_an_empty_start_is_no_bytes() -> None:
     assert Text().encode_start("") == b""
     assert Percent().encode_start("") == b""
     assert Tail().encode_start(b"") == b""
+
+
+def test_decoded_uuids_are_whole_ones() -> None:
+    decoded = HexUuid().decode(b"00112233445566778899aabbccddeeff")
+    made = UUID("00112233-4455-6677-8899-aabbccddeeff")
+    assert (decoded, hash(decoded), str(decoded), decoded.is_safe) == (made, hash(made), str(made), made.is_safe)
+    assert pickle.loads(pickle.dumps(decoded)) == made

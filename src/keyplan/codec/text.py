@@ -118,7 +118,7 @@ class Text(Element[str]):
             names[matches] = self._characters.fullmatch
             tests += [f"{matches}({{v}})", "{v}.isascii()"]
         else:
-            # Why: three methods written in C are twice as fast as a pattern, and printable ASCII is all but control characters.
+            # Why: methods written in C take two thirds of a pattern's time; ASCII that prints is all but control characters.
             tests += [
                 "{v}.isascii()",
                 "{v}.isprintable()",
