@@ -23,7 +23,7 @@ __all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "bind_layo
 
 @dataclass(frozen=True, eq=False)
 class BoundTable:
-    """A table with absolute keys. `indexes` are those that point at it, in the order declared; `layout` is what it is part of."""
+    """A table with absolute keys. `indexes` are those that point at it, in the order declared."""
 
     spec: TableSpec
     keys: CompiledKeys

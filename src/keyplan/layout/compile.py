@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from keyplan.codec import Element
-from keyplan.codec.language import ANY_BYTE, Bytes, Choice, Language, Limited, Repeat, Series, byte_class
+from keyplan.codec import ANY_BYTE, Bytes, Choice, Element, Language, Limited, Repeat, Series, byte_class
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.spec import KeyShape
 from keyplan.layout.template import Field, Literal, Template, encoded_part

@@ -1,7 +1,6 @@
 """A layout to JSON and back: the form that travels, is compared and is documented without the application's classes."""
 
 import json
-from collections import namedtuple
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -154,9 +153,12 @@ def _key_shape(described: Mapping[str, Any], names: tuple[str, ...]) -> KeyShape
         if len(names) != 1:
             raise InvalidInputError(source="layout", problem="a scalar key has one field", fields=list(names))
         return KeyShape(type_name, is_scalar=True, make=_itself)
-    # Why: rename=True, because a field may be called like a Python keyword in a layout that was not written in Python.
-    return KeyShape(type_name, is_scalar=False, make=namedtuple("Key", names, rename=True))
+    return KeyShape(type_name, is_scalar=False, make=_together)
 
 
 def _itself(value: object) -> object:
     return value
+
+
+def _together(*values: object) -> tuple[object, ...]:
+    return values

@@ -20,6 +20,7 @@ __all__ = ["RESERVED_NAMES", "Counter", "Index", "Item", "Only", "Parameter", "T
 K = TypeVar("K")
 V = TypeVar("V")
 Q = TypeVar("Q")
+OwnKey = TypeVar("OwnKey")
 
 RESERVED_NAMES: Final = frozenset(
     {"bound", "meaning", "over", "revision", "run", "snapshot", "spec", "transaction", "view", "waivers"}
@@ -77,7 +78,7 @@ class Table(Item, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Table[K, V]",
+        self,
         template: str | bytes,
         *,
         key: type[K],
@@ -90,10 +91,10 @@ class Table(Item, Generic[K, V]):
 
     @overload
     def __init__(
-        self: "Table[K, None]",
+        self: "Table[OwnKey, None]",
         template: str | bytes,
         *,
-        key: type[K],
+        key: type[OwnKey],
         value: None,
         form: None = None,
         lease: bool = False,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from keyplan.codec.language import Automaton
+from keyplan.codec import Automaton
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec
 

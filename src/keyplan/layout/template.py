@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
-from keyplan.codec import Element, element_of_spec
-from keyplan.codec.language import Language, Series, literal
+from keyplan.codec import Element, Language, Series, element_of_spec, literal
 from keyplan.errors import TemplateError
 
 __all__ = ["Field", "Literal", "Part", "Placeholder", "Template", "encoded_part", "read_template", "template_of_source"]
