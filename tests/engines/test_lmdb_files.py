@@ -134,7 +134,7 @@ def test_history_off_stores_raw_keys_and_values(tmp_path: Path) -> None:
     ("durability", "is_durable"), [(Durability.FULL, True), (Durability.META, False), (Durability.NONE, False)]
 )
 def test_only_full_durability_claims_to_survive_the_loss_of_power(
-    tmp_path: Path, durability: Durability, is_durable: bool
+    tmp_path: Path, durability: Durability, *, is_durable: bool
 ) -> None:
     with open_engine(f"lmdb:{tmp_path}?durability={durability.value}") as engine:
         assert engine.profile.claims(Capability.DURABLE) is is_durable

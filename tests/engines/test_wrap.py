@@ -1,0 +1,160 @@
+"""Engines around an engine: what each adds, and that it passes on the rest."""
+
+from dataclasses import replace
+
+import pytest
+
+from keyplan.engine import (
+    ALL_KEYS,
+    MEMORY_PROFILE,
+    Call,
+    Commit,
+    DelayedEngine,
+    Delete,
+    DeleteRange,
+    Engine,
+    KeyAbsent,
+    KeyRange,
+    MemoryEngine,
+    PrefixedEngine,
+    Put,
+    RangeEmpty,
+    ReadOnlyEngine,
+    RecordingEngine,
+    WrappedEngine,
+)
+from keyplan.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    EngineUnavailableError,
+    KeyplanError,
+    UnsupportedByEngineError,
+)
+from keyplan.testing.faults import FailingEngine
+
+PUT_A = Commit((), (Put(b"a", b"1"),))
+
+
+def keys(engine: Engine) -> list[bytes]:
+    with engine.snapshot() as snapshot:
+        return [entry.key for entry in snapshot.scan(ALL_KEYS)]
+
+
+def work(engine: Engine) -> None:
+    """A little of everything."""
+    with engine.snapshot() as snapshot:
+        snapshot.get(b"a")
+        list(snapshot.scan(ALL_KEYS))
+        snapshot.count(ALL_KEYS)
+    engine.commit(PUT_A)
+    engine.load([(b"b", b"2")])
+    engine.lease(60)
+    engine.compact(1)
+
+
+def test_deleting_everything_under_a_prefix_leaves_the_neighbours() -> None:
+    inner = MemoryEngine()
+    inner.load([(key, b"") for key in (b"p", b"p\xfe\xff", b"p\xff", b"p\xff\x00", b"p\xff\xff", b"q")])
+    PrefixedEngine(inner, b"p\xff").commit(Commit((), (DeleteRange(ALL_KEYS),)))
+    assert keys(inner) == [b"p", b"p\xfe\xff", b"q"]
+
+
+def test_a_prefix_without_a_successor_has_no_upper_end() -> None:
+    inner = MemoryEngine()
+    inner.load([(key, b"") for key in (b"\xfe", b"\xff", b"\xff\xff", b"\xff\xff\xff\xff")])
+    assert keys(PrefixedEngine(inner, b"\xff\xff")) == [b"", b"\xff\xff"]
+
+
+def test_a_conflict_under_a_prefix_names_the_guards_that_were_given() -> None:
+    engine = PrefixedEngine(MemoryEngine(), b"prefix/")
+    engine.commit(PUT_A)
+    guards = (KeyAbsent(b"x"), KeyAbsent(b"a"), RangeEmpty(KeyRange.of_prefix(b"a")))
+    with pytest.raises(CommitConflictError) as caught:
+        engine.commit(Commit(guards, ()))
+    failed = caught.value.facts["failed"]
+    assert isinstance(failed, tuple)
+    assert [(failure.guard, failure.key, failure.actual_revision) for failure in failed] == [
+        (guards[1], b"a", 1),
+        (guards[2], b"a", 1),
+    ]
+
+
+def test_a_prefix_takes_its_length_from_the_limit_of_keys() -> None:
+    inner = MemoryEngine(profile=replace(MEMORY_PROFILE, key_bytes_max=10))
+    engine = PrefixedEngine(inner, b"1234")
+    assert engine.profile.key_bytes_max == 6
+    with pytest.raises(KeyplanError, match="actual=7"):
+        engine.commit(Commit((), (Put(b"7" * 7, b""),)))
+    engine.commit(Commit((), (Put(b"6" * 6, b""),)))
+    assert keys(inner) == [b"1234666666"]
+
+
+@pytest.mark.parametrize("closes_inner", [True, False])
+def test_a_wrapper_closes_the_engine_inside_unless_told_otherwise(*, closes_inner: bool) -> None:
+    inner = MemoryEngine()
+    WrappedEngine(inner, closes_inner=closes_inner).close()
+    assert inner.is_closed is closes_inner
+
+
+def test_a_read_only_engine_reads_and_watches_and_writes_nothing() -> None:
+    inner = MemoryEngine()
+    inner.commit(PUT_A)
+    engine = ReadOnlyEngine(inner)
+    assert keys(engine) == [b"a"]
+    assert [event.key for event in engine.watch(ALL_KEYS, after=0).poll(5)] == [b"a"]
+    for write in (
+        lambda: engine.commit(Commit((), (Delete(b"a"),))),
+        lambda: engine.load([(b"b", b"")]),
+        lambda: engine.lease(60),
+        lambda: engine.compact(1),
+    ):
+        with pytest.raises(UnsupportedByEngineError, match="open for reading only"):
+            write()
+    assert keys(inner) == [b"a"]
+
+
+def test_a_delayed_engine_waits_before_each_call() -> None:
+    waits: list[str] = []
+    engine = DelayedEngine(MemoryEngine(), waits.append)
+    work(engine)
+    engine.watch(ALL_KEYS, after=1)
+    assert waits == ["snapshot", "get", "scan", "count", "commit", "load", "lease", "compact", "watch"]
+
+
+def test_a_recording_engine_writes_the_conversation_down() -> None:
+    engine = RecordingEngine(MemoryEngine())
+    work(engine)
+    refused = Commit((KeyAbsent(b"a"),), ())
+    with pytest.raises(CommitConflictError):
+        engine.commit(refused)
+    with engine.snapshot() as snapshot:
+        scan = snapshot.scan(ALL_KEYS)
+        first = next(scan)
+    assert engine.calls[:8] == [
+        Call("snapshot", (), 0),
+        Call("get", (b"a",), None),
+        Call("scan", (ALL_KEYS, None, False, False), []),
+        Call("count", (ALL_KEYS,), 0),
+        Call("commit", (PUT_A,), 1),
+        Call("load", (((b"b", b"2"),),), 1),
+        Call("lease", (60, 0), 1),
+        Call("compact", (1,), None),
+    ]
+    assert engine.calls[8].arguments == (refused,)
+    assert isinstance(engine.calls[8].error, CommitConflictError)
+    assert engine.calls[-1] == Call("scan", (ALL_KEYS, None, False, False), [first])
+
+
+def test_a_failing_engine_stops_at_each_of_its_steps_in_turn() -> None:
+    counted = FailingEngine(MemoryEngine())
+    work(counted)
+    assert counted.steps == [
+        "snapshot", "get", "scan", "count", "before commit", "after commit", "load", "lease", "compact",
+    ]  # fmt: skip
+    for number, name in enumerate(counted.steps, start=1):
+        engine = FailingEngine(MemoryEngine(), at_step=number)
+        expected = CommitOutcomeUnknownError if name == "after commit" else EngineUnavailableError
+        with pytest.raises(expected):
+            work(engine)
+        assert engine.steps == counted.steps[:number]
+        assert (b"a" in keys(engine.inner)) is (number >= 6), "a commit is applied from its second step on"
