@@ -6,12 +6,12 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keyplan.testing.strategies import element_values
 
 from keyplan.codec import Element, registered_elements
 from keyplan.errors import InvalidKeyError
-from keyplan.layout import Field, KeyShape, Literal, Template, compile_keys
+from keyplan.layout import Field, KeyShape, Literal, Template, compile_keys, template_of_source
 from keyplan.layout.compile import _slow_encoder
+from keyplan.testing.strategies import element_values
 from tests.layout.layouts import BladeKey, Physics, RunKey, Site
 
 BLADES = Site.bound(area="north/").tables["blades"].keys
@@ -166,3 +166,14 @@ def test_decoding_never_fails(raw: bytes) -> None:
         for candidate in (raw, keys.prefix(()) + raw):
             key = keys.decode(candidate)
             assert key is None or keys.encode(key) == candidate
+
+
+def test_a_key_that_the_patterns_alone_would_split_wrongly_is_still_read() -> None:
+    # Two bounded names that share all their characters: only the bounds tell where the first one ends.
+    template = template_of_source(
+        "{left:text(bytes_max=2,exclude='/')}-{right:text(bytes_max=9,exclude='/')}", is_text=True
+    )
+    keys = compile_keys(template, KeyShape("tuple", is_scalar=False, make=lambda *fields: fields))
+    assert keys.encode(("a", "b-c")) == b"a-b-c"
+    assert keys.decode(b"a-b-c") == ("a", "b-c")
+    assert keys.decode(b"abc-b-c") is None

@@ -7,14 +7,15 @@ one, which encode it or name the mistake.
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NoReturn
 
 from keyplan.codec import ANY_BYTE, Bytes, Choice, Element, Language, Limited, Repeat, Series, byte_class
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.spec import KeyShape
-from keyplan.layout.template import Field, Literal, Template, encoded_part
+from keyplan.layout.template import Field, Literal, Part, Template, encoded_part
 
 __all__ = ["CompiledKeys", "compile_keys"]
 
@@ -136,13 +137,17 @@ def _slow_encoder(template: Template, shape: KeyShape) -> Callable[[object], byt
 
 
 def _encoded(template: Template, field: Field, given: dict[str, object]) -> bytes:
-    element = next(other.element for other in template.fields if other.name == field.name)
+    element = _element_of(template, field.name)
     try:
         # Why: the field itself first, so that its own mistake is named before that of something derived from it.
         element.encode(given[field.name])
         return encoded_part(field, element, given[field.name])
     except InvalidKeyError as error:
         raise InvalidKeyError(template=template.source, field=field.name, **error.facts) from error
+
+
+def _element_of(template: Template, name: str) -> Element[Any]:
+    return next(field.element for field in template.fields if field.name == name)
 
 
 # ---- fixed-width items: one struct ---------------------------------------------------------------------------------------
@@ -234,49 +239,82 @@ def encode(key):
 
 
 def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], object | None]:
-    scope: dict[str, object] = {"full": _pattern(template, ascii_only=False), "refused": InvalidKeyError}
-    narrow = _pattern(template, ascii_only=True) if template.is_text else None
-    scope["narrow"] = narrow or scope["full"]
-    groups, checks, parsed = [], [], []
-    for number, part in enumerate(part for part in template.parts if isinstance(part, Field)):
-        name = f"g{number}"
-        groups.append(name)
-        if part.element.width is None and part.element.bytes_max is not None:
-            checks.append(f"if len({name}) > {part.element.bytes_max}: return None")
-        if part.is_derived:
-            element = next(field.element for field in template.fields if field.name == part.name)
-            scope[f"derived{number}"] = lambda value, part=part, element=element: encoded_part(part, element, value)
-            continue
-        fast = part.element.fast_text() if template.is_text else None
-        if fast is not None:
-            scope.update(fast.names)
-            parsed.append((part.name, fast.parse.format(raw=name)))
-        else:
-            scope[f"decode{number}"] = part.element.decode
-            parsed.append((part.name, f"decode{number}({name})"))
-    for number, part in enumerate(part for part in template.parts if isinstance(part, Field)):
-        if part.is_derived:
-            checks.append(f"if derived{number}(f_{part.name}) != g{number}: return None")
-    length_checks = [check for check in checks if check.startswith("if len")]
-    derived_checks = [check for check in checks if not check.startswith("if len")]
-    body = [
-        "match = narrow(raw) or full(raw)" if narrow is not None else "match = full(raw)",
-        "if match is None: return None",
-        *([f"{', '.join(groups)}, = match.groups()"] if groups else []),
-        *length_checks,
-        *(f"f_{name} = {expression}" for name, expression in parsed),
-        *derived_checks,
-        f"return {_made_key(shape, [f'f_{name}' for name, _ in parsed], scope)}",
+    fields = [part for part in template.parts if isinstance(part, Field)]
+    full = _pattern(template, ascii_only=False)
+    scope: dict[str, object] = {
+        "full": full,
+        "narrow": (_pattern(template, ascii_only=True) if template.is_text else None) or full,
+        "refused": InvalidKeyError,
+        "exact": _exact_decoder(template, shape),
+    }
+    # Why: where a codec has rules beside its pattern, the pattern may have split a good key in a wrong way.
+    otherwise = "return None" if all(part.language.is_plain for part in template.parts) else "return exact(raw)"
+    body = ["match = narrow(raw) or full(raw)", "if match is None: return None"]
+    if fields:
+        body.append("".join(f"g{number}, " for number in range(len(fields))) + "= match.groups()")
+    body += [
+        f"if len(g{number}) > {part.element.bytes_max}: {otherwise}"
+        for number, part in enumerate(fields)
+        if part.element.width is None and part.element.bytes_max is not None
     ]
-    lines = "\n        ".join(body)
+    body += [
+        f"f_{part.name} = {_parsed(part, number, template, scope)}"
+        for number, part in enumerate(fields)
+        if not part.is_derived
+    ]
+    for number, part in enumerate(fields):
+        if part.is_derived:
+            scope[f"derived{number}"] = partial(encoded_part, part, _element_of(template, part.name))
+            body.append(f"if derived{number}(f_{part.name}) != g{number}: {otherwise}")
+    made = _made_key(shape, [f"f_{name}" for name in template.field_names], scope)
+    lines = "\n        ".join([*body, f"return {made}"])
     source = f"""
 def decode(raw):
     try:
         {lines}
     except refused:
-        return None
+        {otherwise}
 """
     return _function("decode", source, scope)
+
+
+def _parsed(part: Field, number: int, template: Template, scope: dict[str, object]) -> str:
+    """An expression for the value of a field whose bytes are g{number}; it refuses what is no member."""
+    language = part.language
+    is_plain = language.is_plain or (isinstance(language, Limited) and language.item.is_plain)
+    fast = part.element.fast_text() if template.is_text and is_plain else None
+    if fast is not None:
+        scope.update(fast.names)
+        return fast.parse.format(raw=f"g{number}")
+    scope[f"decode{number}"] = part.element.decode
+    return f"decode{number}(g{number})"
+
+
+def _exact_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], object | None]:
+    """Decode by trying every split that the languages allow: for keys that the pattern alone reads wrongly."""
+
+    def splits(raw: bytes, start: int, parts: tuple[Part, ...]) -> Iterator[tuple[bytes, ...]]:
+        if not parts:
+            if start == len(raw):
+                yield ()
+            return
+        for end in parts[0].language.ends(raw, start):
+            for rest in splits(raw, end, parts[1:]):
+                yield (raw[start:end], *rest)
+
+    def decode_exactly(raw: bytes) -> object | None:
+        for split in splits(raw, 0, template.parts):
+            values = {}
+            for part, spelled in zip(template.parts, split, strict=True):
+                if isinstance(part, Field) and not part.is_derived:
+                    values[part.name] = part.element.decode(spelled)
+            key = shape.make(*values.values()) if not shape.is_scalar else next(iter(values.values()))
+            if slow(key) == raw:
+                return key
+        return None
+
+    slow = _slow_encoder(template, shape)
+    return decode_exactly
 
 
 def _pattern(template: Template, *, ascii_only: bool) -> Callable[[bytes], re.Match[bytes] | None] | None:
