@@ -50,11 +50,11 @@ def leaks(
 ) -> Iterator[Finding]:
     """Findings of L4 about the lists of `own`: with other items, with sibling values, and without the last separator.
 
-    One finding for each prefix that leaks: its items are those that are listed by it and then those that come with them. The
-    witness is the shortest key that is returned unwanted, `second` the prefix that returns it. `collided` are the pairs of L1:
-    that they share a prefix goes without saying.
+    One finding for each prefix that leaks: its items are those that are listed by it and then those that come with them; one
+    for each pair when the other item is of another layout. The witness is the shortest key that is returned unwanted, `second`
+    the prefix that returns it. `collided` are the pairs of L1: that they share a prefix goes without saying.
     """
-    grouped: dict[tuple[str, bool, bool], list[_Leak]] = {}
+    grouped: dict[tuple[str, bool, str], list[_Leak]] = {}
     for listed, other in product(own, (*own, *foreign)):
         names = (listed.name, other.name)
         if listed is other or not listed.prefixes or names in collided or names[::-1] in collided:
@@ -63,10 +63,10 @@ def leaks(
         if isinstance(leak, Finding):
             yield leak
         elif leak is not None:
-            group = (leak.prefix.source, leak.is_trimmed, other in own)
-            grouped.setdefault(group, []).append(leak)
-    for (_, _, is_own), group_leaks in grouped.items():
-        yield _finding(group_leaks, is_own=is_own)
+            stranger = "" if other in own else f"{listed.name}, {other.name}"
+            grouped.setdefault((leak.prefix.source, leak.is_trimmed, stranger), []).append(leak)
+    for (_, _, stranger), group in grouped.items():
+        yield _finding(group, is_own=not stranger)
     for subject in own:
         yield from _sibling_leak(subject)
 
