@@ -1,4 +1,4 @@
-"""CloudChamber's persistent store: the keys of its document and of its Go program, its records, and the import of inventories."""
+"""CloudChamber's store: the keys of its document and of its Go program, its records, and the import of inventories."""
 
 from keyplan.apps.cloudchamber.definition import (
     Definition,

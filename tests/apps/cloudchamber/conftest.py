@@ -1,0 +1,72 @@
+"""What the tests of CloudChamber share: a store on each engine, inventories to import, and a look at raw keys."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import keyplan
+from keyplan.apps.cloudchamber import (
+    CloudChamber,
+    InventoryRecord,
+    Place,
+    inventory_records,
+    read_definition,
+    validated,
+)
+from keyplan.engine import ALL_KEYS, Entry
+from keyplan.store import Store
+
+Desired = Mapping[Place, InventoryRecord]
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    url = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'chamber.kv'}"
+    with keyplan.open(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def chamber(store: Store) -> CloudChamber:
+    return CloudChamber(store)
+
+
+@pytest.fixture
+def samples(shared: Path) -> Path:
+    """The folder of real definition files."""
+    return shared / "data" / "cloudchamber"
+
+
+@pytest.fixture
+def desired(samples: Path) -> Callable[[str], Desired]:
+    """The records that a real definition file asks for, by the file's name."""
+    return lambda name: inventory_records(validated(read_definition(samples / name)))
+
+
+def raw_entries(store: Store) -> list[Entry]:
+    """Everything that the store holds, read behind the layout's back."""
+    with store.engine.snapshot() as snapshot:
+        return list(snapshot.scan(ALL_KEYS))
+
+
+def raw_keys(store: Store) -> list[bytes]:
+    return [entry.key for entry in raw_entries(store)]
+
+
+def definition_yaml(*racks: str, blades: int = 1) -> bytes:
+    """A definition with these racks, each with one PDU, one TOR and some blades, all of one kind."""
+    ports = ", ".join(
+        f"{{Index: {number}, Wired: true, Item: {{Type: blade, Id: {number}}}}}" for number in range(1, blades + 1)
+    )
+    capacity = "Capacity: {Cores: 1, MemoryInMb: 1, DiskInGb: 1, NetworkBandwidthInMbps: 1}"
+    listed = ", ".join(f"{{Index: {number}, {capacity}}}" for number in range(1, blades + 1))
+    body = "".join(
+        f"""
+      - Name: {rack}
+        Pdus: [{{Index: 0, Ports: [{ports}]}}]
+        Tors: [{{Index: 0, Ports: [{ports}]}}]
+        Blades: [{listed}]"""
+        for rack in racks
+    )
+    return f"Regions:\n- Name: r\n  Zones:\n  - Name: z\n    Racks:{body}\n".encode()
