@@ -1,0 +1,1 @@
+"""The store: plan, records, lists, indexes, transactions, conflicts."""

@@ -76,8 +76,7 @@ def test_threads_never_get_the_same_number(race: Race) -> None:
     taken: list[int] = []
 
     def take() -> None:
-        for _ in range(25):
-            taken.append(site.ports.next())
+        taken.extend(site.ports.next() for _ in range(25))
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:

@@ -71,9 +71,10 @@ class Explanation:
     def _mutation_line(self, mutation: Mutation, *, show_values: bool) -> _Line:
         match mutation:
             case Put(key, value, lease):
-                hanging = "" if lease == NO_LEASE else f" on lease {lease:x}"
                 content = self._content(key, value, show_values=show_values)
-                return _Line("put", shown_key(key), content + hanging, self._meant(key))
+                if lease != NO_LEASE:
+                    content = f"{content} on lease {lease}".strip()
+                return _Line("put", shown_key(key), content, self._meant(key))
             case Delete(key):
                 return _Line("delete", shown_key(key), "", self._meant(key))
             case DeleteRange(key_range):

@@ -1,0 +1,1 @@
+"""Any sequence of operations against a dictionary."""

@@ -1,0 +1,1 @@
+"""Conversations in .kpt files, and the test that holds them."""
