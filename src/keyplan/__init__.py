@@ -14,24 +14,30 @@ The packages below have more: `keyplan.codec` elements of keys and value forms, 
 `keyplan.engine` the engine contract, `keyplan.store` stores and transactions, `keyplan.errors` every error.
 """
 
-from keyplan.codec import (
-    F64,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    Decimal,
-    HexUuid,
-    Percent,
-    RawUuid,
-    Tail,
-    Text,
-)
-from keyplan.errors import KeyplanError
-from keyplan.layout import Counter, Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
-from keyplan.store import Store, Transaction
-from keyplan.store import open_store as open  # noqa: A004  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+# Why: a name's package is imported when the name is first used. `keyplan --help` and completion must not pay for the layout
+# compiler and the store, which take several times as long as Python itself takes to start.
+if TYPE_CHECKING:
+    from keyplan.codec import (
+        F64,
+        I64,
+        U8,
+        U16,
+        U32,
+        U64,
+        Decimal,
+        HexUuid,
+        Percent,
+        RawUuid,
+        Tail,
+        Text,
+    )
+    from keyplan.errors import KeyplanError
+    from keyplan.layout import Counter, Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
+    from keyplan.store import Store, Transaction
+    from keyplan.store import open_store as open  # noqa: A004  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
 
 __all__ = [
     "F64",
@@ -60,3 +66,31 @@ __all__ = [
     "Waiver",
     "open",
 ]
+
+_PACKAGES: Final = {
+    "keyplan.codec": (
+        *("F64", "I64", "U8", "U16", "U32", "U64"),
+        *("Decimal", "HexUuid", "Percent", "RawUuid", "Tail", "Text"),
+    ),
+    "keyplan.errors": ("KeyplanError",),
+    "keyplan.layout": ("Counter", "Index", "Layout", "Only", "Parameter", "Table", "Unique", "Unlike", "Waiver"),
+    "keyplan.store": ("Store", "Transaction", "open"),
+}
+_HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
+_NAMED_PACKAGES: Final = frozenset({"codec", "engine", "errors", "keyspace", "layout", "limits", "store"})
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its package, and keep it; or a package: `keyplan.errors.NotFoundError`."""
+        if name in _NAMED_PACKAGES:
+            return import_module(f"keyplan.{name}")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'keyplan' has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), "open_store" if name == "open" else name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted({*globals(), *__all__})

@@ -1,7 +1,7 @@
 """From a URL to an open engine. An engine's module, and its driver, are imported when its scheme is first opened."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Final
@@ -22,23 +22,33 @@ class _Builtin:
     function: str
     profile: str
     driver: str | None
+    options: frozenset[str] = frozenset()  # those of `create` and `readonly` that it has
 
 
 # Why: dotted names rather than imports, so that `import keyplan` loads no driver.
 _BUILTIN: Final = {
     "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", None),
-    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb"),
+    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb", frozenset({"create", "readonly"})),
 }
 
 
-def open_engine(url: str) -> Engine:
+def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Engine:
     """Open the engine that `url` names.
 
     `memory:` is a new, empty engine; `memory:NAME` is shared in this process while one of its engines is open.
-    `lmdb:PATH` is a folder, made when missing. Raises EngineOpenError with what is wrong: an unknown scheme or option, a
-    driver that is not installed, a place that cannot be opened.
+    `lmdb:PATH` is a folder, made when missing, unless `create` is False; `readonly` asks for reading only. Both have an effect
+    on engines that have such an option, and give way to what the URL says.
+
+    Raises EngineOpenError with what is wrong: an unknown scheme or option, a driver that is not installed, a place that cannot
+    be opened.
     """
     parsed = EngineUrl.parse(url)
+    builtin = _BUILTIN.get(parsed.scheme)
+    if builtin is not None:
+        asked = {} if create else {"create": "false"}
+        asked |= {"readonly": "true"} if readonly else {}
+        had = {name: value for name, value in asked.items() if name in builtin.options}
+        parsed = replace(parsed, options={**had, **parsed.options})
     return _opener(parsed)(parsed)
 
 
