@@ -8,6 +8,7 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, KeyAbsent, Put, open_engine
 from keyplan.engine.lmdb.queue import CommitQueue, Ticket
+from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitConflictError, EngineError
 
 
@@ -48,6 +49,42 @@ def test_an_interrupt_of_the_leader_is_told_to_all_who_waited() -> None:
         queue.run(lambda _: 1)
     with pytest.raises(KeyboardInterrupt):
         queue.run(lambda _: 2)
+
+
+def test_work_that_was_refused_in_an_attempt_that_failed_is_judged_anew(tmp_path: Path) -> None:
+    with open_engine(f"lmdb:{tmp_path}") as engine:
+        environment = engine._environment  # type: ignore[attr-defined]  # batches are not made by public names
+
+        def fail_after_writing(target: WriteTransaction) -> None:
+            target.commit(Commit((), (Put(b"a", b""),)))
+            raise lmdb.DiskError("the pretended disk failed")
+
+        bad = Ticket(fail_after_writing)
+        claim = Ticket[WriteTransaction](lambda target: target.commit(Commit((KeyAbsent(b"a"),), (Put(b"a", b"1"),))))
+        environment._carry_out([bad, claim])
+        assert isinstance(bad.error, EngineError)
+        assert claim.error is None
+        assert claim.result == 1
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue_and_passes_the_lead_on() -> None:
+    carried_out: list[int] = []
+
+    def carry_out(batch: list[Ticket[None]]) -> None:
+        carried_out.append(len(batch))
+        for ticket in batch:
+            ticket.finish(None)
+
+    queue = CommitQueue[None](carry_out)
+    interrupted, patient = Ticket[None](lambda _: None), Ticket[None](lambda _: None)
+    queue._has_leader = True
+    queue._waiting = [interrupted, patient]
+    interrupted.answered.release()  # the leader has just handed the lead to it
+    queue._withdraw(interrupted)
+    assert patient.is_done
+    assert not interrupted.is_done
+    assert carried_out == [1]
+    assert queue.run(lambda _: None) is None
 
 
 def test_of_commits_in_one_batch_each_is_judged_after_those_before_it(tmp_path: Path) -> None:

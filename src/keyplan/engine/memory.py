@@ -4,7 +4,6 @@ State is a sorted map that edits never change (`sorted_entries`), so that a snap
 revision for watches. Leases need no thread: every call first deletes what has expired, and a waiting watch wakes for it.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -313,13 +312,14 @@ class _MemoryWatch:
         return self._revision
 
     def poll(self, timeout_seconds: float) -> Sequence[Event]:
-        give_up_at = time.monotonic() + timeout_seconds
+        # Why: waiting takes real time, whatever clock the leases go by.
+        give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
         with self._state.condition:
             while True:
                 self._check_open()
                 self._state.expire_leases()
                 events = self._take()
-                remaining = give_up_at - time.monotonic()
+                remaining = give_up_at - SYSTEM_CLOCK.monotonic()
                 if events or remaining <= 0:
                     return events
                 if self._state.leases:

@@ -7,7 +7,6 @@ from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
-from keyplan.engine.lmdb.environment import acquire, release
 from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
     HISTORY_REVISIONS_DEFAULT,
@@ -16,6 +15,7 @@ from keyplan.engine.lmdb.options import (
     LmdbOptions,
     profile_of,
 )
+from keyplan.engine.lmdb.sharing import acquire, release
 from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot
 from keyplan.engine.lmdb.watch import LmdbWatch
 from keyplan.engine.lmdb.write import WriteTransaction

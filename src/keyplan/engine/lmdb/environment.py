@@ -1,12 +1,10 @@
-"""One LMDB environment a process and path, shared by the engines that opened it: transactions, map growth, fork, news."""
+"""The open files of one store: transactions, map growth, leases that run out, news. One a process and path: `sharing`."""
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Condition
 from typing import Final, TypeVar
 
 import lmdb
@@ -26,7 +24,7 @@ from keyplan.engine.lmdb.queue import CommitQueue, Ticket
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
 
-__all__ = ["Environment", "acquire", "release"]
+__all__ = ["Environment"]
 
 Result = TypeVar("Result")
 
@@ -34,8 +32,6 @@ _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 """Why: a lease that another process granted is noticed at least this often."""
 _WRITING: Final = 0
 """Stands in `live` for the write transaction."""
-_MAP_GROWTHS_MAX: Final = 48
-"""Why: doubling 16 MiB so often passes every address space."""
 
 
 class Environment:
@@ -135,7 +131,7 @@ class Environment:
                 self.news.notify_all()
 
     def _carry_out_together(self, batch: list[Ticket[WriteTransaction]]) -> None:
-        for _ in range(_MAP_GROWTHS_MAX):
+        while True:
             self.live.add(_WRITING)
             try:
                 self._attempt(batch)
@@ -157,19 +153,18 @@ class Environment:
             target = self._target(transaction)
             if target.state.leases_living and self.is_look_due():
                 target.expire_leases()
-            for ticket in batch:
-                try:
-                    ticket.finish(ticket.work(target))
-                except KeyplanError as refused:
-                    ticket.fail(refused)
+            outcomes = [_outcome(ticket, target) for ticket in batch]
             target.save_state()
-            if not target.has_changes:
-                transaction.abort()
-                return
         except BaseException:
             transaction.abort()
             raise
-        self._end(transaction, batch)
+        unknown = self._end(transaction, has_changes=target.has_changes)
+        for ticket, (result, refused) in zip(batch, outcomes, strict=True):
+            error = refused or unknown
+            if error is None:
+                ticket.finish(result)
+            else:
+                ticket.fail(error)
 
     def _target(self, transaction: "lmdb.Transaction[bytes]") -> WriteTransaction:
         return WriteTransaction(
@@ -179,7 +174,11 @@ class Environment:
             history_revisions_max=self.options.history_revisions_max,
         )
 
-    def _end(self, transaction: "lmdb.Transaction[bytes]", batch: list[Ticket[WriteTransaction]]) -> None:
+    def _end(self, transaction: "lmdb.Transaction[bytes]", *, has_changes: bool) -> CommitOutcomeUnknownError | None:
+        """Commit what there is. Raises lmdb.Error when nothing was written; returns an error when that cannot be told."""
+        if not has_changes:
+            transaction.abort()
+            return None
         number = transaction.id()
         try:
             transaction.commit()
@@ -188,9 +187,8 @@ class Environment:
         except lmdb.Error as error:
             if self.lmdb.info()["last_txnid"] < number:
                 raise  # the header on disk is the one before: nothing happened
-            for ticket in batch:
-                if ticket.error is None:
-                    ticket.error = CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
+            return CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
+        return None
 
     # ---- leases -------------------------------------------------------------------------------------------------------
 
@@ -294,6 +292,14 @@ class Environment:
         return EngineError(engine="lmdb", problem=str(error))
 
 
+def _outcome(ticket: Ticket[WriteTransaction], target: WriteTransaction) -> tuple[object, KeyplanError | None]:
+    """Do one piece of work. Return its result, or why it was refused: it has written nothing then."""
+    try:
+        return ticket.work(target), None
+    except KeyplanError as refused:
+        return None, refused
+
+
 def _format_problem(stored: bytes | None, *, has_history: bool) -> str:
     if stored is None:
         return "there is no store here"
@@ -302,55 +308,3 @@ def _format_problem(stored: bytes | None, *, has_history: bool) -> str:
     if stored == FORMAT_HISTORY:
         return "it was made with revisions; open it without history=off"
     return f"its format is {stored.decode(errors='replace')!r}; this keyplan reads format 1"
-
-
-class _OpenEnvironments:
-    """What this process has open, by real path."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._by_path: dict[str, Environment] = {}
-
-    def acquire(self, path: Path, options: LmdbOptions) -> Environment:
-        real_path = os.path.realpath(path)
-        with self._lock:
-            environment = self._by_path.get(real_path)
-            if environment is None:
-                environment = self._by_path[real_path] = Environment(path, options)
-            elif replace(environment.options, create=options.create) != options:
-                raise refusal(path, "it is open in this process already, with other options")
-            environment.users += 1
-            return environment
-
-    def release(self, environment: Environment) -> None:
-        with self._lock:
-            environment.users -= 1
-            if environment.users == 0 and environment.problem is None:
-                self._by_path = {path: other for path, other in self._by_path.items() if other is not environment}
-                environment.close("the engine was closed")
-
-    def abandon(self) -> None:
-        """Let go of everything in a forked child: LMDB forbids the use of an environment across a fork."""
-        self._lock = Lock()  # Trap: the parent's may be held by a thread that does not exist here
-        for environment in self._by_path.values():
-            environment.abandon()
-        self._by_path.clear()
-
-
-_environments: Final = _OpenEnvironments()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_environments.abandon)
-
-
-def acquire(path: Path, options: LmdbOptions) -> Environment:
-    """Return the environment of a path, opening it when no engine of this process has. Pair with `release`.
-
-    Raises EngineOpenError when it cannot be opened, or is open here with other options.
-    """
-    return _environments.acquire(path, options)
-
-
-def release(environment: Environment) -> None:
-    """Give back an environment; the last one to do so closes the files."""
-    _environments.release(environment)

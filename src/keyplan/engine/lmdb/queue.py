@@ -60,7 +60,11 @@ class CommitQueue(Generic[Target_contra]):
             is_leader = not self._has_leader
             self._has_leader = True
         if not is_leader:
-            ticket.answered.acquire()
+            try:
+                ticket.answered.acquire()
+            except BaseException:
+                self._withdraw(ticket)
+                raise
         if not ticket.is_done:
             self._lead()
         if ticket.error is not None:
@@ -80,10 +84,19 @@ class CommitQueue(Generic[Target_contra]):
                     ticket.fail(error)
             raise
         finally:
-            with self._mutex:
-                self._has_leader = bool(self._waiting)
-                successor = self._waiting[0] if self._waiting else None
             for ticket in batch:
                 ticket.answered.release()
-            if successor is not None:
-                successor.answered.release()
+            with self._mutex:
+                self._has_leader = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].answered.release()
+
+    def _withdraw(self, ticket: Ticket[Target_contra]) -> None:
+        """Take the work of an interrupted thread out of the queue, and pass on the lead if it was just given to it."""
+        with self._mutex:
+            if ticket not in self._waiting:
+                return  # it is being carried out: whether it was, the interrupted thread will not know
+            self._waiting.remove(ticket)
+            was_given_lead = ticket.answered.acquire(blocking=False)
+        if was_given_lead:
+            self._lead()
