@@ -23,7 +23,7 @@ from keyplan.keyspace import (
     UvarintKeySpaces,
 )
 from keyplan.layout import CompiledKeys, Kind, Layout, Only, describe, layout_of_description
-from keyplan.layout.lint import Severity, lint
+from keyplan.layout.lint import EngineLimits, Severity, lint
 
 
 class Golden(NamedTuple):
@@ -290,6 +290,15 @@ def test_a_layout_has_no_finding_graver_than_a_note_but_the_order_of_leb128(layo
     assert [(finding.rule, finding.subject, finding.is_waived) for finding in found] == (
         [("L7", "data.number", True)] if layout is UvarintKeySpaces else []
     )
+
+
+@pytest.mark.parametrize("layout", [KeySpaceRegistry, UvarintKeySpaces, OrderedKeySpaces])
+def test_every_key_of_the_registry_fits_lmdb_and_keys_of_applications_are_their_own_affair(
+    layout: type[Layout],
+) -> None:
+    report = lint(layout.spec, limits=EngineLimits(key_bytes_max=511))
+    report.check()
+    assert [finding.subject for finding in report.of_rule("L10")] == ([] if layout is KeySpaceRegistry else ["data"])
 
 
 def test_the_order_of_leb128_is_shown_by_two_keys() -> None:

@@ -114,6 +114,11 @@ class KeySpaceRegistry(Layout, root=b"\x00kp"):
     )
 
 
+UNBOUNDED: Final = (
+    "keys of applications are theirs; a key over the engine's limit is refused before anything is written"
+)
+
+
 class DataKey(NamedTuple):
     """A key of a key space with a generated prefix: the key space's number, and the key as the application sees it."""
 
@@ -128,6 +133,7 @@ class UvarintKeySpaces(Layout):
 
     waivers = (
         Waiver("L7", "data.number", "the RFC's code: from 128 on, key spaces do not lie in the order of their numbers"),
+        Waiver("L10", "data", UNBOUNDED),
     )
 
 
@@ -144,3 +150,5 @@ class OrderedKeySpaces(Layout):
     data = Table(
         b"{number}{key}", key=OrderedDataKey, value=bytes, note="1.3: 01 to 7f, 80 80, ...; 00 is the registry's"
     )
+
+    waivers = (Waiver("L10", "data", UNBOUNDED),)

@@ -198,6 +198,7 @@ def test_a_test_namespace_stands_between_prefix_and_location(namespace: str) -> 
         "test/Standard/",
         "Standard/",
         "/",
+        f"Test/{'x' * 65}/",
     ],
 )
 def test_nothing_else_is_a_namespace(namespace: str) -> None:

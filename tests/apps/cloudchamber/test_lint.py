@@ -6,16 +6,19 @@ import pytest
 
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberGo, InstanceKey
 from keyplan.layout import Layout, Table, template_of_source
-from keyplan.layout.lint import Severity, lint, lint_prefix
+from keyplan.layout.lint import EngineLimits, Severity, lint, lint_prefix
 
 NAME: Final = "text(dots=false)"
 
 
-def graver_than_notes(layout: type[Layout]) -> dict[tuple[str, str], bool]:
+LMDB: Final = EngineLimits(key_bytes_max=511)
+
+
+def graver_than_notes(layout: type[Layout], limits: EngineLimits | None = None) -> dict[tuple[str, str], bool]:
     """Rule and subject of every error and warning, and whether it is waived."""
     return {
         (finding.rule, finding.subject): finding.is_waived
-        for finding in lint(layout.spec).findings
+        for finding in lint(layout.spec, limits=limits).findings
         if finding.severity is not Severity.NOTE
     }
 
@@ -32,6 +35,18 @@ def test_the_go_programs_keys_have_no_other_defects_than_the_waived_ones() -> No
         ("L7", "blades.blade"): True,
         ("L7", "listed_blades.blade"): True,
     }
+
+
+def test_only_keys_of_two_names_can_exceed_a_key_of_lmdb() -> None:
+    exceeding = {subject for rule, subject in graver_than_notes(CloudChamber, LMDB) if rule == "L10"}
+    assert exceeding == {"instances", "instance_actual", "instance_target"}
+    lint(CloudChamber.spec, limits=LMDB).check()
+
+
+def test_every_key_of_the_go_program_with_two_names_can_exceed_a_key_of_lmdb() -> None:
+    exceeding = {subject for rule, subject in graver_than_notes(CloudChamberGo, LMDB) if rule == "L10"}
+    assert exceeding == set(CloudChamberGo.spec.tables) - {"users", "regions", "listed_regions"}
+    lint(CloudChamberGo.spec, limits=LMDB).check()
 
 
 def test_the_production_root_contains_the_tests() -> None:

@@ -17,7 +17,7 @@ from keyplan.apps.hepnos import (
 )
 from keyplan.codec import Text, TextTail
 from keyplan.layout import Layout, Table, template_of_source
-from keyplan.layout.lint import Severity, lint, lint_prefix
+from keyplan.layout.lint import EngineLimits, Severity, lint, lint_prefix
 
 TOP = b"\x02aaa/bbb"
 
@@ -30,6 +30,15 @@ def test_a_database_of_one_kind_is_clean(layout: type[Layout]) -> None:
     assert waived == ([("L7", "datasets.parent")] if layout in (HEPnOSDataSets, HEPnOSCppDataSets) else [])
     notes = [finding.rule for finding in report.findings if finding.severity is Severity.NOTE]
     assert notes == ["L8", "L9"]
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, *CPP_LAYOUTS])
+def test_only_keys_with_names_can_exceed_a_key_of_lmdb(layout: type[Layout]) -> None:
+    report = lint(layout.spec, limits=EngineLimits(key_bytes_max=511))
+    report.check()
+    assert [finding.subject for finding in report.of_rule("L10")] == [
+        table for table in layout.spec.tables if table in ("datasets", "products")
+    ]
 
 
 @pytest.mark.parametrize(

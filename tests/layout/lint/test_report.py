@@ -4,7 +4,7 @@ import pytest
 
 from keyplan.errors import LintError
 from keyplan.layout import LayoutSpec, Waiver
-from keyplan.layout.lint import RULES, Finding, Severity, lint
+from keyplan.layout.lint import RULES, EngineLimits, Finding, Severity, lint
 from tests.layout.lint.builders import layout, table, text
 
 
@@ -39,6 +39,16 @@ def test_a_stale_waiver_is_an_error() -> None:
     assert error.value.findings == (
         "L12 error L1 names, port: the waiver names a finding that does not exist; remove it",
     )
+
+
+def test_a_waiver_of_a_limit_is_not_stale_for_an_engine_without_that_limit() -> None:
+    spec = layout(
+        table("names", text("n/{name:text}")), waivers=(Waiver("L10", "names", "refused when it is written"),)
+    )
+    (exceeded,) = lint(spec, limits=EngineLimits(key_bytes_max=100)).findings
+    assert (exceeded.rule, exceeded.is_waived) == ("L10", True)
+    assert lint(spec, limits=EngineLimits()).findings == ()
+    assert lint(spec).findings == ()
 
 
 def test_notes_fail_only_a_strict_check() -> None:

@@ -48,7 +48,10 @@ DEVICE_NUMBER_MAX: Final = 2
 Name = Annotated[str, Text(dots=False)]
 
 # R13, D11: production, or one instance of the test namespace. Its name is "Standard", a timestamp, or chosen by hand.
-NAMESPACE: Final = Enclosed(before="Test/", after="/", dots=False, empty=True)
+INSTANCE_BYTES_MAX: Final = 64
+"""Why: a timestamp has 30 characters; with more than these, a user's longest key would not fit LMDB's 511 bytes."""
+
+NAMESPACE: Final = Enclosed(before="Test/", after="/", bytes_max=INSTANCE_BYTES_MAX, dots=False, empty=True)
 
 
 class BladeKey(NamedTuple):
@@ -163,6 +166,12 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
             "L6", "CloudChamber", "the document puts Test below production (R14): whole-root tools skip it unless asked"
         ),
         Waiver("L7", "blades.blade", "numbers are not padded (R10): lists are sorted by number after the read"),
+        *(
+            Waiver(
+                "L10", table, "two names of 255 bytes are legal (R10); a key over the engine's limit is refused whole"
+            )
+            for table in ("instances", "instance_actual", "instance_target")
+        ),
     )
 
 
@@ -328,4 +337,13 @@ class CloudChamberGo(Layout, root="/CloudChamber/v0.1/{namespace}"):
         Waiver("L6", "CloudChamberGo", "the program puts Test below production, as the document does (R14)"),
         Waiver("L7", "blades.blade", "the program does not pad numbers"),
         Waiver("L7", "listed_blades.blade", "the program does not pad numbers, and sorts by number after the read"),
+        *(
+            Waiver(
+                "L10",
+                f"{listed}{table}",
+                "the program knows no bound for names; a key over the engine's limit is refused",
+            )
+            for listed in ("", "listed_")
+            for table in ("zones", "racks", "pdus", "tors", "blades")
+        ),
     )

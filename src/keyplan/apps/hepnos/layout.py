@@ -50,6 +50,11 @@ LABEL_BYTES_MAX: Final = 4096
 Label = Annotated[str, Text(exclude="#", bytes_max=LABEL_BYTES_MAX, empty=True)]
 
 
+UNBOUNDED: Final = (
+    "the document knows no bound for names; a key over the engine's limit is refused before anything is written"
+)
+
+
 class DataSetKey(NamedTuple):
     """A data set: the full name of the one that it lies in, "" at the top, and its own name."""
 
@@ -120,6 +125,7 @@ class HEPnOSDataSets(Layout):
             "datasets.parent",
             "the document sorts by bytes: within a level, children of 'a!' precede those of 'a'",
         ),
+        Waiver("L10", "datasets", UNBOUNDED),
     )
 
 
@@ -166,6 +172,8 @@ class HEPnOSProducts(Layout):
         note="Product databases: [item][label]#[type], placed like the events of the same subrun (#21)",
     )
 
+    waivers = (Waiver("L10", "products", UNBOUNDED),)
+
 
 LAYOUTS: Final[tuple[type[Layout], ...]] = (HEPnOSDataSets, HEPnOSRuns, HEPnOSSubRuns, HEPnOSEvents, HEPnOSProducts)
 """One layout for each kind of database, in the document's order."""
@@ -189,6 +197,7 @@ class HEPnOSCppDataSets(Layout):
         Waiver(
             "L7", "datasets.parent", "the program sorts by bytes: within a level, children of 'a!' precede those of 'a'"
         ),
+        Waiver("L10", "datasets", UNBOUNDED),
     )
 
 

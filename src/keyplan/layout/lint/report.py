@@ -19,12 +19,15 @@ class LintReport:
 
     @classmethod
     def of(cls, layout: str, findings: Iterable[Finding], waivers: Sequence[Waiver]) -> "LintReport":
-        """Mark the findings that `waivers` name, and add one of L12 for each waiver that names none."""
+        """Mark the findings that `waivers` name, and add one of L12 for each waiver that names none.
+
+        A waiver of L10 may name none: whether there is such a finding depends on the engine that the caller asks about.
+        """
         found = list(findings)
         named = {(finding.rule, finding.subject) for finding in found}
         reasons = {_target(waiver): waiver.reason or "no reason given" for waiver in waivers}
         marked = [replace(finding, reason=reasons.get((finding.rule, finding.subject), "")) for finding in found]
-        stale = [_stale(waiver) for waiver in waivers if _target(waiver) not in named]
+        stale = [_stale(waiver) for waiver in waivers if _target(waiver) not in named and waiver.rule != "L10"]
         order = list(RULES)
         return cls(layout, tuple(sorted([*marked, *stale], key=lambda finding: order.index(finding.rule))))
 
