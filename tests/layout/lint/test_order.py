@@ -1,8 +1,8 @@
 """L7: keys that do not sort as their values do."""
 
+from keyplan.layout import Component, IndexSpec, LayoutSpec, Origin
 from keyplan.layout.lint import Finding, lint
-from keyplan.layout.spec import LayoutSpec
-from tests.layout.lint.builders import binary_tables, index, layout, table, tables, text
+from tests.layout.lint.builders import SHAPE, binary_tables, layout, table, tables, text
 
 
 def only(spec: LayoutSpec) -> Finding:
@@ -40,5 +40,13 @@ def test_escapes_sort_where_the_percent_sign_does() -> None:
 
 
 def test_an_index_is_not_blamed_for_the_primary_keys_order() -> None:
-    spec = layout(table("blades", text("b/{blade:decimal}")), index("by_slot", text("s/{slot:decimal}"), "blades"))
+    by_slot = IndexSpec(
+        "by_slot",
+        text("s/{slot:decimal}/{blade:decimal}"),
+        "blades",
+        is_unique=False,
+        key=SHAPE,
+        components=(Component(Origin.RECORD, "slot"), Component(Origin.KEY, "blade")),
+    )
+    spec = layout(table("blades", text("b/{blade:decimal}")), by_slot)
     assert [finding.items for finding in lint(spec).of_rule("L7")] == [("blades.blade",), ("by_slot.slot",)]

@@ -41,3 +41,12 @@ def test_one_parameter_value_may_put_a_root_inside_another_values() -> None:
 
 def test_a_parameter_that_ends_at_a_separator_keeps_roots_apart() -> None:
     assert lint(layout(USERS, root=text("/sites/{site:text}/"))).of_rule("L6") == ()
+
+
+def test_witnesses_stand_below_the_roots_default_parameters() -> None:
+    items = (table("names", text("{name:text}")), table("port", text("port")))
+    root = text("/{region:text}/{site:text(bytes_max=1)}/")
+    (known,) = lint(layout(*items, root=root, parameters={"region": "eu", "site": "x"})).of_rule("L1")
+    assert known.witness == b"/eu/x/port"
+    (partly,) = lint(layout(*items, root=root, parameters={"region": "eu", "site": None})).of_rule("L1")
+    assert partly.witness == b"/eu/a/port"

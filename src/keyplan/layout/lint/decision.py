@@ -5,9 +5,10 @@ proof. A key is answered only after `reading.holds` has taken it apart with ever
 The first search drops bounds on length; when its word fails, the exact automata are searched. Where all codecs are regular
 and no field is derived, that word is the shortest key. Else the templates are divided, by the value of a derived field or as
 the codec says (`Element.members_where`, `Element.slices`), and each slice is searched: shortest again where slices are
-regular, else the words of a slice are tried in order of length, at most CANDIDATES_MAX of them and up to CANDIDATE_BYTES_MAX
-long. A question that is open after that, or whose product has more than a million states, is answered "undecided", which the
-lint reports rather than hides.
+regular, else words of a slice are tried in order of length, CANDIDATES_MAX of them, up to CANDIDATE_BYTES_MAX long, first with
+one and then with two bytes of each kind that the automata tell apart: such a witness need not be a shortest one. A question
+that is open after that, or whose product has more than a million states, is answered "undecided", which the lint reports
+rather than hides.
 """
 
 from collections.abc import Callable
@@ -164,8 +165,10 @@ def _bytes_min(slices: tuple[Slice, ...]) -> int:
 def _first_candidate(candidates: Product, cut_of: CutOf, best: bytes | None) -> Answer:
     """The first of the product's words that is a key and shorter than `best`, within the bounds of this module."""
     bytes_max = CANDIDATE_BYTES_MAX if best is None else min(CANDIDATE_BYTES_MAX, len(best) - 1)
-    for word in islice(words(candidates, bytes_max=bytes_max), CANDIDATES_MAX):
-        cut = cut_of(word)
-        if cut is not None:
-            return Answer(word, cut=cut)
+    # Why: what the automata do not tell apart, a rule that is not regular may: then a second byte of each kind is tried.
+    for alike_max in (1, 2):
+        for word in islice(words(candidates, bytes_max=bytes_max, alike_max=alike_max), CANDIDATES_MAX):
+            cut = cut_of(word)
+            if cut is not None:
+                return Answer(word, cut=cut)
     return _UNDECIDED

@@ -139,10 +139,10 @@ def shortest_word(product: Product) -> bytes | None:
     return None
 
 
-def words(product: Product, *, bytes_max: int, bytes_min: int = 0) -> Iterator[bytes]:
+def words(product: Product, *, bytes_max: int, bytes_min: int = 0, alike_max: int = 1) -> Iterator[bytes]:
     """Yield words of `product`, `bytes_min` to `bytes_max` long, short ones first, each length in reading order.
 
-    Of words that differ only in bytes which the product never tells apart, the first one stands for all. Raises
+    Of bytes that the product does not tell apart at some place, the first `alike_max` stand for all. Raises
     SearchTooLargeError.
     """
     edges = _reachable(product)
@@ -153,7 +153,7 @@ def words(product: Product, *, bytes_max: int, bytes_min: int = 0) -> Iterator[b
             ahead = finishing[-1]
             finishing.append({state for state, out in edges.items() if any(target in ahead for _, target in out)})
         if length >= bytes_min and 0 in finishing[length]:
-            yield from _spellings(edges, finishing, length)
+            yield from _spellings(edges, finishing, length, alike_max)
 
 
 def _reachable(product: Product) -> dict[int, Edges]:
@@ -190,8 +190,8 @@ def _first_spelling(edges: dict[int, Edges], levels: list[set[int]], ends: set[i
     return bytes(word)
 
 
-def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int) -> Iterator[bytes]:
-    """The words of exactly `length` bytes in reading order, one for each class of bytes that the product tells apart."""
+def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int, alike_max: int) -> Iterator[bytes]:
+    """The words of exactly `length` bytes in reading order, `alike_max` for each class of bytes that are not told apart."""
     stack: list[tuple[bytes, frozenset[int]]] = [(b"", frozenset({0}))]
     while stack:
         word, current = stack.pop()
@@ -204,7 +204,14 @@ def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int) 
         ]
         branches = [
             (byte, frozenset(target for allowed, target in steps if allowed >> byte & 1))
-            for byte in sorted(map(_first_byte, _told_apart([allowed for allowed, _ in steps])), key=reading_rank)
+            for byte in sorted(
+                (
+                    byte
+                    for block in _told_apart([allowed for allowed, _ in steps])
+                    for byte in _first_bytes(block, alike_max)
+                ),
+                key=reading_rank,
+            )
         ]
         stack.extend((word + bytes((byte,)), targets) for byte, targets in reversed(branches))
 
@@ -227,6 +234,13 @@ def _first_byte(mask: int) -> int:
         if found:
             return (found & -found).bit_length() - 1
     raise ValueError("an empty byte class has no first byte")
+
+
+def _first_bytes(mask: int, count: int) -> Iterator[int]:
+    while mask and count:
+        byte = _first_byte(mask)
+        yield byte
+        mask, count = mask & ~(1 << byte), count - 1
 
 
 def reading_rank(byte: int) -> tuple[int, int]:
