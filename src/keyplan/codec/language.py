@@ -9,7 +9,7 @@ A byte class is an integer with bit b set when byte b is allowed, so that the in
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 __all__ = [
@@ -458,6 +458,7 @@ def _sum_or_none(lengths: Iterable[int | None]) -> int | None:
     return total
 
 
+@cache
 def _class_pattern(allowed: int) -> bytes:
     """A regular expression's character class of the bytes in `allowed`."""
     ranges: list[tuple[int, int]] = []
