@@ -33,7 +33,7 @@ def _failure(guard: Guard, state: Snapshot) -> FailedGuard | None:
             actual = 0 if entry is None else entry.mod_revision
             return None if entry is not None and actual == revision else FailedGuard(guard, key, actual)
         case RangeEmpty(key_range):
-            for entry in state.scan(key_range, limit=1, keys_only=True):
+            for entry in state.scan(key_range, limit=1):  # with the value: where it makes the mod revision
                 return FailedGuard(guard, entry.key, entry.mod_revision)
             return None
         case RangeUnchanged():

@@ -78,7 +78,8 @@ class Entry(NamedTuple):
 
     `create_revision` and `mod_revision` are the store's revision at the first and the latest write. `lease` is NO_LEASE when
     the entry hangs on none. Under a keys-only scan `value` is empty. An engine without the REVISIONS capability gives 0 for
-    create revision and version, and as `mod_revision` a fingerprint of the value: equal while the value is, but not ordered.
+    create revision and version, and as `mod_revision` a fingerprint of the value: equal while the value is, but not ordered,
+    and 0 under a keys-only scan.
     """
 
     key: bytes

@@ -112,7 +112,8 @@ class LeaseRecord(NamedTuple):
 
 def fingerprint(value: bytes) -> int:
     """Return what stands for a value as its mod revision where no revisions are kept: 63 bits, never 0."""
-    return int.from_bytes(sha1(value, usedforsecurity=False).digest()[:8]) >> 1 or 1
+    digest: int = LEASE_ID.unpack_from(sha1(value, usedforsecurity=False).digest())[0]
+    return digest >> 1 or 1
 
 
 def unpack_entry(key: bytes, raw: bytes) -> Entry:

@@ -151,7 +151,13 @@ class RawSnapshot(LmdbSnapshot):
             raise unusable(error) from error
 
     def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]]) -> Iterator[Entry]:
-        return (Entry(entry.key, b"", *entry[2:]) for entry in self._entries(pairs))
+        # Why: no fingerprint, because it would read the values, which is what a scan of keys alone is there to avoid.
+        make = _make
+        try:
+            for key, _ in pairs:
+                yield make(Entry, (key, b"", 0, 0, 0, 0))
+        except lmdb.Error as error:
+            raise unusable(error) from error
 
 
 def unusable(error: lmdb.Error) -> EngineUnavailableError:
