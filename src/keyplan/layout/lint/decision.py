@@ -70,6 +70,7 @@ class ProductOf(Protocol):
         ...
 
 
+@lru_cache(maxsize=8192)
 def key_below(prefix: Template, tail: Language | None, template: Template) -> Answer:
     """Return the shortest key of `template` that is a word of `prefix` followed by a word of `tail` (None: by nothing)."""
 
@@ -87,6 +88,7 @@ def key_below(prefix: Template, tail: Language | None, template: Template) -> An
     return _decide((prefix, template), common, cut)
 
 
+@lru_cache(maxsize=1024)
 def ambiguous_key(template: Template) -> Answer:
     """Return the shortest key that `template` reads in two ways; `readings` tells which."""
 

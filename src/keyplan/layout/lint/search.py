@@ -72,13 +72,12 @@ class CommonWords:
 
     def edges(self, state: int) -> Edges:
         left, right = divmod(state, self._width)
+        classes, width = self._second.classes, self._width
+        others = [(classes[other], other) for other in self._second.followers[right]]
         found = []
         for one in self._first.followers[left]:
-            allowed = self._first.classes[one]
-            for other in self._second.followers[right]:
-                both = allowed & self._second.classes[other]
-                if both:
-                    found.append((both, one * self._width + other))
+            allowed, row = self._first.classes[one], one * width
+            found += [(allowed & also, row + other) for also, other in others if allowed & also]
         return found
 
     def is_accepting(self, state: int) -> bool:
