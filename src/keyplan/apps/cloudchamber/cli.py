@@ -1,6 +1,5 @@
 """The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconcile.py does."""
 
-import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +20,7 @@ from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
-from keyplan.errors import InvalidInputError
-from keyplan.store import open_store
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, store_of_option
 
 __all__ = ["app"]
 
@@ -39,12 +37,7 @@ def _group() -> None:
 @app.command("import")
 def import_inventory(
     file: Annotated[Path, typer.Argument(help="The inventory definition, a YAML file.", show_default=False)],
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store", "-s", envvar="KEYPLAN_STORE", metavar="URL", help="The store, as in lmdb:./chamber.kv."
-        ),
-    ] = None,
+    store: StoreOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     extra_devices: Annotated[
         ExtraDevices,
@@ -56,7 +49,8 @@ def import_inventory(
     namespace: Annotated[
         str, typer.Option(metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production.")
     ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
 ) -> None:
     """Make the inventory in the store what FILE says: create, update and delete racks and their parts.
 
@@ -65,9 +59,8 @@ def import_inventory(
     """
     definition = validated(read_definition(file))
     desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
-    if not store:
-        raise InvalidInputError(source="--store", problem="name a store: --store URL, or KEYPLAN_STORE")
-    with open_store(store) as opened:
+    # Why: also for a dry run, which is how a first import begins; what it makes is an empty store.
+    with store_of_option(store, config, create=True) as opened:
         chamber = CloudChamber(opened, namespace=f"{namespace.strip('/')}/" if namespace else "")
         if dry_run:
             outcome = ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
@@ -82,12 +75,7 @@ def import_inventory(
 
 def _print_json(outcome: ImportOutcome, *, is_dry_run: bool) -> None:
     plan = plan_data(outcome.plan)
-    typer.echo(
-        json.dumps(
-            {**plan, "dry_run": is_dry_run, "commits": outcome.commits, "revision": outcome.revision},
-            ensure_ascii=False,
-        )
-    )
+    print_json({**plan, "dry_run": is_dry_run, "commits": outcome.commits, "revision": outcome.revision})
 
 
 def _print_text(definition: Definition, outcome: ImportOutcome, *, is_dry_run: bool) -> None:
