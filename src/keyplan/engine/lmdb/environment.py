@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Condition
+from threading import Condition, Lock
 from typing import Final, TypeVar
 
 import lmdb
@@ -47,6 +47,7 @@ class Environment:
         """Notified after each commit of this process."""
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
+        self._closing = Lock()
         self._queue = CommitQueue[WriteTransaction](self._carry_out)
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
@@ -146,6 +147,10 @@ class Environment:
                 self.live.discard(_WRITING)
 
     def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
+        with self._closing:
+            self._attempt_open(batch)
+
+    def _attempt_open(self, batch: list[Ticket[WriteTransaction]]) -> None:
         if self.problem is not None:
             raise self.unavailable()
         transaction = self.lmdb.begin(self.databases.data, write=True)
@@ -211,8 +216,10 @@ class Environment:
                     has_moved = record.epoch != clock.epoch()
                     wait_seconds = min(wait_seconds, 0.0 if has_moved else record.seconds_left(clock))
         if wait_seconds <= 0:
-            if not self.options.is_readonly:
-                self.write(WriteTransaction.expire_leases)
+            # Why: reading must go on where writing fails, on a full disk for one; the lease is looked at again.
+            with suppress(EngineError):
+                if not self.options.is_readonly:
+                    self.write(WriteTransaction.expire_leases)
             wait_seconds = _LEASE_LOOK_SECONDS_MAX if self.options.is_readonly else 0.0
         self.look_at = clock.monotonic() + wait_seconds
 
@@ -268,7 +275,8 @@ class Environment:
     def close(self, problem: str) -> None:
         """Close the files, and say to whoever still uses them that this was done."""
         self.problem = problem
-        self.lmdb.close()
+        with self._closing:  # after the batch that is under way; later ones find the problem
+            self.lmdb.close()
         with self.news:
             self.news.notify_all()
 

@@ -71,7 +71,7 @@ class LmdbWatch:
                 state = State.unpack(transaction.get(STATE_KEY, db=self._environment.databases.meta))
                 self._check_kept(state)
                 events, reached = self._read(transaction, state)
-                if reached == state.revision:
+                if reached >= state.revision:
                     self._seen_transaction_id = transaction.id()
         except lmdb.Error as error:
             raise unusable(error) from error

@@ -67,6 +67,27 @@ class ClosePromises(Promise):
         waiting.join(timeout=20)
         assert len(ended) == 1
 
+    def test_closing_while_threads_read_and_write_ends_them_with_that_error(self, engine: Engine) -> None:
+        engine.load((b"%04d" % number, b"") for number in range(500))
+        errors: list[Exception] = []
+
+        def until_closed(call: Callable[[], object]) -> None:
+            try:
+                while True:
+                    call()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is judged below
+                errors.append(error)
+
+        calls: list[Callable[[], object]] = [lambda: everything(engine), lambda: put(engine, b"a")]
+        threads = [Thread(target=until_closed, args=(call,)) for call in calls * 2]
+        for thread in threads:
+            thread.start()
+        put(engine, b"b")
+        engine.close()
+        for thread in threads:
+            thread.join(timeout=20)
+        assert [type(error) for error in errors] == [EngineUnavailableError] * 4
+
     @needs(Capability.LEASES)
     def test_a_lease_of_a_closed_engine_cannot_be_kept_alive_by_it(self, engine: Engine) -> None:
         lease = engine.lease(60)
