@@ -346,3 +346,27 @@ def test_compaction_removes_the_log_from_the_file(tmp_path: Path) -> None:
         engine.compact(51)
     with lmdb.open(str(tmp_path), lib_version=0, max_dbs=8) as plain, plain.begin(plain.open_db(b"log")) as transaction:
         assert list(transaction.cursor()) == []
+
+
+def test_a_full_disk_refuses_the_commit_keeps_the_others_and_can_still_be_read(tmp_path: Path) -> None:
+    program = f"""
+import resource
+from keyplan.engine import *
+from keyplan.errors import EngineError
+with open_engine("lmdb:{tmp_path}") as engine:
+    engine.commit(Commit((), (Put(b"kept", b"1", engine.lease(600).id),)))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, resource.RLIM_INFINITY))
+    try:
+        engine.commit(Commit((), (Put(b"kept", b"2"), Put(b"large", b"x" * 1_000_000))))
+    except EngineError as error:
+        print(type(error).__name__, error.problem)
+    with engine.snapshot() as snapshot:
+        print([(entry.key, entry.value) for entry in snapshot.scan(ALL_KEYS)], snapshot.revision)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print(engine.commit(Commit((), (Put(b"kept", b"3"),))))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    refused, read, went_on = done.stdout.splitlines()
+    assert refused.startswith("EngineError ")
+    assert refused.endswith("the disk may be full")
+    assert (read, went_on) == ("[(b'kept', b'1')] 1", "2")

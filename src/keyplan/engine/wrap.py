@@ -177,7 +177,8 @@ class _Prefix:
         return key[self._size :]
 
     def strip_entry(self, entry: Entry) -> Entry:
-        return entry._replace(key=entry.key[self._size :])
+        # Why: made without NamedTuple's own Python frames, because every entry of a list passes here.
+        return tuple.__new__(Entry, (entry[0][self._size :], *entry[1:]))
 
     def strip_event(self, event: Event) -> Event:
         return replace(

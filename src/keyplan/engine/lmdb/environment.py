@@ -1,5 +1,6 @@
 """The open files of one store: transactions, map growth, leases that run out, news. One a process and path: `sharing`."""
 
+import errno
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from keyplan.engine.lmdb.files import open_files, refusal
+from keyplan.engine.lmdb.files import code_of, open_files, refusal
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
     FORMAT_KEY,
@@ -297,7 +298,11 @@ class Environment:
         """Return the error for a failure of the file; nothing was written."""
         if self.problem is not None:
             return self.unavailable()
-        return EngineError(engine="lmdb", problem=str(error))
+        # Why: LMDB calls a write that the disk had no room for an input/output error.
+        hint = (
+            "; the disk may be full" if code_of(error) in (errno.EIO, errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else ""
+        )
+        return EngineError(engine="lmdb", problem=f"{error}{hint}")
 
 
 def _outcome(ticket: Ticket[WriteTransaction], target: WriteTransaction) -> tuple[object, KeyplanError | None]:

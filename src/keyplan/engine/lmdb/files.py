@@ -11,7 +11,7 @@ import lmdb
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
 from keyplan.errors import EngineOpenError
 
-__all__ = ["open_files", "refusal"]
+__all__ = ["code_of", "open_files", "refusal"]
 
 _DATABASES_MAX: Final = 8
 _READERS_MAX: Final = 1_024
@@ -65,7 +65,7 @@ def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bo
     try:
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:
-        is_denied = _code(error) in (errno.EACCES, errno.EROFS, errno.EPERM)
+        is_denied = code_of(error) in (errno.EACCES, errno.EROFS, errno.EPERM)
         if is_denied and not options.is_readonly and os.access(path / "data.mdb", os.R_OK):
             raise refusal(path, "it may not be written; open it with ?readonly=true") from error
         if not is_denied or not options.is_readonly:
@@ -95,14 +95,19 @@ def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Enviro
                 lib_version=0,
             )
         except (lmdb.Error, OverflowError) as error:
-            has_no_room = isinstance(error, OverflowError) or _code(error) in (errno.ENOMEM, errno.EINVAL, errno.EFBIG)
+            has_no_room = isinstance(error, OverflowError) or code_of(error) in (
+                errno.ENOMEM,
+                errno.EINVAL,
+                errno.EFBIG,
+            )
             if not has_no_room or map_bytes <= _MAP_BYTES_MIN:
                 raise
             map_bytes //= 2
 
 
-def _code(error: lmdb.Error) -> int:
-    return error.code
+def code_of(error: lmdb.Error) -> int:
+    """Return the system's number for a failure, 0 where the driver gives none."""
+    return int(getattr(error, "code", 0))
 
 
 def _problem(path: Path, error: lmdb.Error) -> str:
