@@ -1,1 +1,58 @@
-"""The command line."""
+"""The command line. Applications' commands share its options and its ways of printing, which stand here.
+
+A name's module is imported when the name is first used: `keyplan --help` comes through this package too.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from keyplan.cli.failures import print_hint
+    from keyplan.cli.options import (
+        ConfigOption,
+        JsonOption,
+        LayoutOption,
+        ParameterOption,
+        StoreOption,
+        layout_of_option,
+        root_parameters,
+        store_of_option,
+    )
+    from keyplan.cli.output import print_grid, print_json, print_record, print_text, with_progress
+
+__all__ = [
+    "ConfigOption",
+    "JsonOption",
+    "LayoutOption",
+    "ParameterOption",
+    "StoreOption",
+    "layout_of_option",
+    "print_grid",
+    "print_hint",
+    "print_json",
+    "print_record",
+    "print_text",
+    "root_parameters",
+    "store_of_option",
+    "with_progress",
+]
+
+_MODULES: Final = {
+    "failures": ("print_hint",),
+    "options": (
+        *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
+        *("layout_of_option", "root_parameters", "store_of_option"),
+    ),
+    "output": ("print_grid", "print_json", "print_record", "print_text", "with_progress"),
+}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its module, and keep it."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'keyplan.cli' has no attribute {name!r}")
+        value = getattr(import_module(f"keyplan.cli.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -1,15 +1,15 @@
-"""keyplan completion"""
+"""The command `keyplan completion`."""
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from click.shell_completion import get_completion_class
+from typer.completion import get_completion_inspect_parameters, shell_complete
 
-from keyplan.cli.main import root
-from keyplan.cli.output import print_text
+__all__ = ["COMPLETION_VARIABLE", "Shell", "register_shells", "run"]
 
-__all__ = ["run"]
+COMPLETION_VARIABLE: Final = "_KEYPLAN_COMPLETE"
+"""What a shell sets when it asks for completions."""
 
 
 class Shell(Enum):
@@ -20,8 +20,20 @@ class Shell(Enum):
     FISH = "fish"
 
 
-def run(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script of a shell, for its start-up file: `eval "$(keyplan completion bash)"`."""
-    kind = get_completion_class(shell.value)
-    assert kind is not None  # Invariant: Shell lists those that click has.
-    print_text(kind(root, {}, "keyplan", "_KEYPLAN_COMPLETE").source())
+def register_shells() -> None:
+    """Make typer know the shells."""
+    # Why: this is typer's only public function that does so; its answer, two options of a root, is of no use here.
+    get_completion_inspect_parameters()
+
+
+def run(
+    context: typer.Context,
+    shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)],
+) -> None:
+    """Print the script that completes keyplan's commands, options and a layout's items in a shell.
+
+    For bash, this line in ~/.bashrc: eval "$(keyplan completion bash)". For fish, in ~/.config/fish/config.fish: keyplan
+    completion fish | source. For zsh, in ~/.zshrc after compinit: eval "$(keyplan completion zsh)".
+    """
+    register_shells()
+    shell_complete(context.find_root().command, {}, "keyplan", COMPLETION_VARIABLE, f"source_{shell.value}")

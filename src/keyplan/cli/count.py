@@ -1,13 +1,9 @@
-"""keyplan count"""
-
-from typing import Annotated, Any
-
-import typer
+"""The command `keyplan count`."""
 
 from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text
-from keyplan.cli.plain import prefix_of_words, value_of_text
 
 __all__ = ["run"]
 
@@ -21,21 +17,19 @@ def run(
     parameter: ParameterOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
-    starts_with: Annotated[
-        str | None,
-        typer.Option("--starts-with", metavar="TEXT", help="Only values of the next field that begin with TEXT."),
-    ] = None,
+    starts_with: StartsWithOption = None,
+    at_least: AtLeastOption = None,
+    below: BelowOption = None,
 ) -> None:
     """Count the records or index entries whose first key fields have the values given."""
-    with opened(store, layout, parameter, config) as open_layout:
-        bound = open_layout.listable(item)
-        prefix = prefix_of_words(bound.keys, list(fields or []))
-        narrowed: dict[str, Any] = {}
-        if starts_with is not None:
-            field = bound.keys.template.fields[min(len(prefix), len(bound.keys.template.fields) - 1)]
-            narrowed["starts_with"] = value_of_text(field.element, starts_with)
-        number = open_layout.layout.view(item).count(*prefix, **narrowed)
-    if json:
-        print_json({"item": item, "count": number})
-    else:
-        print_text(str(number))
+    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+        prefix, bounds = narrowed(
+            open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
+        )
+        number = open_layout.layout.view(item).count(*prefix, **bounds)
+        if json:
+            print_json({"item": item, "count": number})
+        else:
+            print_text(str(number))
+        if not number:
+            open_layout.hint_when_foreign()

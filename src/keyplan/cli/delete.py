@@ -1,4 +1,4 @@
-"""keyplan delete"""
+"""The command `keyplan delete`."""
 
 from typing import Annotated
 
@@ -25,11 +25,22 @@ def run(
         int | None, typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision.")
     ] = None,
     missing_ok: Annotated[bool, typer.Option("--missing-ok", help="An absent record is no error.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
+    ] = False,
 ) -> None:
     """Delete one record and its index entries, in one commit. The key is given whole: nothing is deleted by prefix."""
-    with opened(store, layout, parameter, config) as open_layout:
+    with opened(store, layout, parameter, config, readonly=explain) as open_layout:
         table, view = open_layout.table(item)
-        key = key_of_words(table.keys, list(fields or []))
+        key = key_of_words(table.keys, fields or [])
+        if explain:
+            open_layout.print_commit(
+                lambda layout: layout.view(item).delete(
+                    key, expected_revision=expected_revision, missing_ok=missing_ok
+                ),
+                json=json,
+            )
+            return
         revision = view.delete(key, expected_revision=expected_revision, missing_ok=missing_ok)
     if json:
         print_json({"revision": revision})

@@ -1,4 +1,4 @@
-"""keyplan docs"""
+"""The command `keyplan docs`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from keyplan.cli.options import ConfigOption, LayoutOption, layout_of_option
-from keyplan.cli.output import print_text
+from keyplan.cli.output import print_text, write_file
 from keyplan.layout import render_docs
 
 __all__ = ["run"]
@@ -24,5 +24,5 @@ def run(
     if output is None:
         print_text(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text)
         print_text(f"wrote {output}")

@@ -1,9 +1,9 @@
-"""keyplan dump"""
+"""The command `keyplan dump`."""
 
 import json as json_text
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -29,7 +29,7 @@ __all__ = ["run"]
 
 def run(
     prefix: Annotated[
-        str, typer.Argument(metavar="[PREFIX]", help="Only keys that begin so; \\xNN for other bytes.")
+        str, typer.Argument(metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.")
     ] = "",
     *,
     store: StoreOption = None,
@@ -38,34 +38,50 @@ def run(
     config: ConfigOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file to write instead of standard output.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A new file to write instead of standard output."),
     ] = None,
 ) -> None:
-    """Print every pair, from one snapshot, as JSON lines with revisions, version and lease; with a layout, with its meaning."""
+    """Print every key and value, from one snapshot, as JSON lines with revisions, version and lease.
+
+    With a layout each line says what its key means; keys that the layout does not know are dumped too, and values that do not
+    decode are dumped in hexadecimal.
+    """
     bound = None
     if not raw:
         kind = layout_of_option(layout, config)
-        bound = kind.bound(**root_parameters(kind, parameter))
+        bound = kind.bound(**root_parameters(kind, parameter, config))
     try:
         key_range = KeyRange.of_prefix(raw_key_of(prefix)) if prefix else ALL_KEYS
     except ValueError as error:
         raise InvalidInputError(source="PREFIX", problem=str(error)) from error
     with ExitStack() as stack:
-        snapshot = stack.enter_context(stack.enter_context(store_of_option(store, config)).engine.snapshot())
+        opened = stack.enter_context(store_of_option(store, config, readonly=True))
+        snapshot = stack.enter_context(opened.engine.snapshot())
         target: TextIO = sys.stdout if output is None else stack.enter_context(_created(output))
         entries: Iterator[Entry] = snapshot.scan(key_range)
-        if output is not None:
+        if output is not None and sys.stderr.isatty():
             entries = with_progress(entries, total=snapshot.count(key_range), title="dump")
         for entry in entries:
             line = _raw_line(entry) if bound is None else _line(bound, entry)
             target.write(json_text.dumps(line, ensure_ascii=False) + "\n")
 
 
-def _created(path: Path) -> TextIO:
+@contextmanager
+def _created(path: Path) -> Iterator[TextIO]:
+    """A new file; removed again when it was not written to its end."""
     try:
-        return path.open("x", encoding="utf-8")
+        file = path.open("x", encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
+    is_whole = False
+    try:
+        with file:
+            yield file
+        is_whole = True
+    finally:
+        if not is_whole:
+            path.unlink(missing_ok=True)
 
 
 def _raw_line(entry: Entry) -> dict[str, Any]:
@@ -75,8 +91,8 @@ def _raw_line(entry: Entry) -> dict[str, Any]:
 def _line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
     meaning = bound.meaning(entry.key)
     line: dict[str, Any] = {"key": shown_key(entry.key), "kind": meaning.kind.value, "item": meaning.item}
-    if not meaning.is_known:
-        return line | {"value": entry.value.hex(), **_history(entry)}
+    if meaning.kind in (Kind.UNKNOWN, Kind.NAMESPACE):
+        return line | {"item": None, "value": entry.value.hex(), **_history(entry)}
     line["fields"] = {name: text_of_value(value) for name, value in meaning.fields.items()}
     if meaning.kind is Kind.RECORD:
         try:

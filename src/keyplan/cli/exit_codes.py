@@ -13,13 +13,22 @@ from keyplan.errors import (
     RecordError,
 )
 
-__all__ = ["EXIT_CODES", "FINDINGS", "USAGE", "exit_code_of"]
+__all__ = ["EXIT_CODES", "FINDINGS", "INTERRUPTED", "OTHER", "OUTPUT_FAILED", "USAGE", "exit_code_of"]
 
 FINDINGS: Final = 1
 """The command ran, and found what it was asked to look for: lint findings, a stale map."""
 
 USAGE: Final = 2
 """The command line cannot be read."""
+
+OTHER: Final = 70
+"""An error without a code of its own; a test sees to it that there is none."""
+
+OUTPUT_FAILED: Final = 74
+"""What was to be printed could not be: a full disk behind `>`."""
+
+INTERRUPTED: Final = 130
+"""Ended by Ctrl-C, as shells count it."""
 
 EXIT_CODES: Final[dict[type[KeyplanError], int]] = {
     NotFoundError: 3,
@@ -35,4 +44,4 @@ EXIT_CODES: Final[dict[type[KeyplanError], int]] = {
 
 def exit_code_of(error: KeyplanError) -> int:
     """Return the exit code for an error."""
-    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 70)
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), OTHER)

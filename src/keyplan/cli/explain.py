@@ -1,30 +1,40 @@
-"""keyplan explain"""
+"""The command `keyplan explain`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     LayoutOption,
     ParameterOption,
     StoreOption,
+    installed_layouts,
+    is_layout_named,
+    is_store_named,
     layout_of_option,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text
-from keyplan.cli.plain import plain_value, text_of_value
-from keyplan.engine import Entry, Snapshot
-from keyplan.errors import CorruptionError, InvalidInputError, KeyplanError
+from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.plain import line_of_value, text_of_value
+from keyplan.cli.stored import stored_facts
+from keyplan.engine import Snapshot
+from keyplan.errors import InvalidInputError, InvalidKeyError
 from keyplan.layout import BoundLayout, Kind, Meaning, raw_key_of, shown_key
 
 __all__ = ["run"]
 
 
 def run(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="A raw key: text, with \\xNN for other bytes.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="A raw key: text, with \\xNN for other bytes.", show_default=False)
+    ],
     *,
     store: StoreOption = None,
     layout: LayoutOption = None,
@@ -34,28 +44,32 @@ def run(
     is_hex: Annotated[bool, typer.Option("--hex", help="KEY is in hexadecimal digits.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not look into the store.")] = False,
 ) -> None:
-    """Say what a raw key is: its template and fields; and, from the store, its record and the index entries that belong to it."""
-    kind = layout_of_option(layout, config)
-    bound = kind.bound(**root_parameters(kind, parameter))
+    """Say what a raw key is: its template and fields; and, from the store, its record and the index entries that belong to it.
+
+    Without a layout all installed ones are tried: each that knows the key is printed, else the nearest. Without a store nothing
+    is looked up. With --json one object; without a layout, an array of them.
+    """
     raw_key = _raw_key(key, is_hex=is_hex)
-    meaning = bound.meaning(raw_key)
-    facts: dict[str, Any] = {
-        "key": shown_key(raw_key),
-        "hex": raw_key.hex(),
-        "kind": meaning.kind.value,
-        "item": meaning.item,
-        "template": meaning.template,
-        "fields": {name: text_of_value(value) for name, value in meaning.fields.items()},
-    }
-    if not meaning.is_known:
-        facts["departs_at_byte"] = meaning.position
-    if not offline:
-        with store_of_option(store, config) as opened, opened.engine.snapshot() as snapshot:
-            facts["stored"] = _stored(bound, meaning, snapshot)
-    if json:
-        print_json(facts)
+    is_one = is_layout_named(layout, config)
+    if is_one:
+        kind = layout_of_option(layout, config)
+        bound = kind.bound(**root_parameters(kind, parameter, config))
+        meanings = [(bound, bound.meaning(raw_key))]
     else:
-        print_text("\n".join([str(meaning), *_lines(facts)]))
+        if parameter:
+            raise InvalidInputError(source="--parameter", problem="name the layout whose parameter this is: --layout")
+        meanings = _best(raw_key)
+    is_looked_up = not offline and is_store_named(store, config)
+    with _state(store, config, is_looked_up=is_looked_up) as snapshot:
+        found = [_facts(bound, meaning, snapshot) for bound, meaning in meanings]
+    if json:
+        print_json(found[0] if is_one else found)
+        return
+    for (_, meaning), facts in zip(meanings, found, strict=True):
+        head = str(meaning) if is_one else f"{meaning.layout}: {meaning}"
+        print_text("\n".join(map(printable, [head, *_lines(facts)])))
+    if not offline and not is_looked_up:
+        print_hint("no store was looked at: none is named")
 
 
 def _raw_key(key: str, *, is_hex: bool) -> bytes:
@@ -65,80 +79,65 @@ def _raw_key(key: str, *, is_hex: bool) -> bytes:
         raise InvalidInputError(source="KEY", problem=str(error)) from error
 
 
-def _stored(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot) -> dict[str, Any] | None:
-    """What the store holds at the key, and at the keys that belong to it."""
-    entry = snapshot.get(meaning.raw_key)
-    if entry is None:
-        return None
-    stored: dict[str, Any] = {
-        "revision": entry.mod_revision,
-        "create_revision": entry.create_revision,
-        "version": entry.version,
-        "lease": entry.lease,
-        "bytes": len(entry.value),
+@contextmanager
+def _state(store: str | None, config: Path | None, *, is_looked_up: bool) -> Iterator[Snapshot | None]:
+    if not is_looked_up:
+        yield None
+        return
+    with store_of_option(store, config, readonly=True) as opened, opened.engine.snapshot() as snapshot:
+        yield snapshot
+
+
+def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
+    """What the installed layouts make of a key: every record, index entry and counter; else the nearest of all."""
+    found = []
+    for name in installed_layouts():
+        try:
+            bound = layout_of_option(name).bound()
+        except InvalidKeyError:
+            continue  # Why: its root has a parameter without a default; nobody knows where it lies.
+        found.append((bound, bound.meaning(raw_key)))
+    known = [pair for pair in found if pair[1].kind not in (Kind.UNKNOWN, Kind.NAMESPACE)]
+    return known or [max(found, key=lambda pair: (pair[1].kind is Kind.NAMESPACE, pair[1].position))]
+
+
+def _facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "layout": meaning.layout,
+        "key": shown_key(meaning.raw_key),
+        "hex": meaning.raw_key.hex(),
+        "kind": meaning.kind.value,
+        "item": meaning.item,
+        "template": meaning.template,
+        "fields": {name: text_of_value(value) for name, value in meaning.fields.items()},
     }
-    try:
-        if meaning.kind is Kind.RECORD:
-            stored |= _record(bound, meaning, entry, snapshot)
-        elif meaning.kind is Kind.INDEX_ENTRY:
-            stored |= _pointed_at(bound, meaning, entry, snapshot)
-        elif meaning.kind is Kind.COUNTER:
-            stored["next"] = bound.counters[str(meaning.item)].decode(entry.value)
-    except CorruptionError as error:
-        stored["damaged"] = str(error)
-    return stored
-
-
-def _record(bound: BoundLayout, meaning: Meaning, entry: Entry, snapshot: Snapshot) -> dict[str, Any]:
-    table = bound.tables[str(meaning.item)]
-    try:
-        record = table.form.decode(entry.value)
-    except KeyplanError as error:
-        return {"damaged": str(error)}
-    entries = [
-        {
-            "index": index.name,
-            "key": shown_key(raw_key),
-            "state": _state(snapshot.get(raw_key), raw_value, entry.lease),
-        }
-        for index in table.indexes
-        for raw_key, raw_value in index.entries(meaning.key, record)
-    ]
-    return {"record": plain_value(record), "index_entries": entries}
-
-
-def _state(found: Entry | None, expected: bytes, lease: int) -> str:
-    if found is None:
-        return "missing"
-    if found.value != expected:
-        return "of another record"
-    return "present" if found.lease == lease else "on another lease"
-
-
-def _pointed_at(bound: BoundLayout, meaning: Meaning, entry: Entry, snapshot: Snapshot) -> dict[str, Any]:
-    index = bound.indexes[str(meaning.item)]
-    primary = index.table.keys.encode(index.primary_key(meaning.raw_key, entry.value))
-    record = snapshot.get(primary)
-    return {"points_at": shown_key(primary), "record_state": "missing" if record is None else "present"}
+    if not meaning.is_known:
+        facts["departs_at_byte"] = meaning.position
+    if snapshot is not None:
+        facts["stored"] = stored_facts(bound, meaning, snapshot)
+    return facts
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
-    lines = [f"  template   {facts['template']}"] if facts["template"] else []
-    lines += [f"  {name:<10} {value}" for name, value in facts["fields"].items()]
+    lines = [_line("template", facts["template"])] if facts["template"] else []
+    lines += [_line(name, value) for name, value in facts["fields"].items()]
     if "stored" not in facts:
         return lines
     stored = facts["stored"]
     if stored is None:
-        return [*lines, "  stored     nothing"]
+        return [*lines, _line("stored", "nothing")]
     lease = f", lease {stored['lease']}" if stored["lease"] else ""
     lines.append(
-        f"  stored     {stored['bytes']} bytes, revision {stored['revision']}, version {stored['version']}{lease}"
+        _line("stored", f"{stored['bytes']} bytes, revision {stored['revision']}, version {stored['version']}{lease}")
     )
     if "record" in stored:
-        lines.append(f"  record     {stored['record']}")
+        lines.append(_line("record", line_of_value(stored["record"])))
     for pointer in stored.get("index_entries", []):
-        lines.append(f"  entry      {pointer['key']} ({pointer['index']}): {pointer['state']}")
+        lines.append(_line("entry", f"{pointer['key']} ({pointer['index']}): {pointer['state']}"))
     if "points_at" in stored:
-        lines.append(f"  points at  {stored['points_at']}: {stored['record_state']}")
-    lines += [f"  {name:<10} {stored[name]}" for name in ("next", "damaged") if name in stored]
-    return lines
+        lines.append(_line("points at", f"{stored['points_at']}: {stored['record_state']}"))
+    return lines + [_line(name, stored[name]) for name in ("next", "damaged") if name in stored]
+
+
+def _line(name: str, value: object) -> str:
+    return f"  {name:<10} {value}"

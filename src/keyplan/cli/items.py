@@ -1,6 +1,6 @@
 """A layout's items as commands name them: a table, an index or a counter, opened on a store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +8,37 @@ from typing import Annotated, Any
 
 import typer
 
+from keyplan.cli.failures import print_hint
 from keyplan.cli.options import layout_of_option, root_parameters, store_of_option
-from keyplan.errors import InvalidInputError
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout
+from keyplan.cli.output import print_json, print_text
+from keyplan.engine import ALL_KEYS, KeyRange
+from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
 from keyplan.store import Store
 
-__all__ = ["FieldsArgument", "ItemArgument", "OpenLayout", "opened"]
+__all__ = ["FieldsArgument", "ItemArgument", "OpenLayout", "item_names", "opened"]
+
+
+def item_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The items of the command line's layout that begin so; none when it has none, for completion must never fail."""
+    try:
+        spec = layout_of_option(context.params.get("layout"), context.params.get("config")).spec
+    except KeyplanError:
+        return []
+    return [item.name for item in spec.items if item.name.startswith(incomplete)]
+
 
 ItemArgument = Annotated[
-    str, typer.Argument(metavar="ITEM", help="A table or index of the layout; `keyplan ls` lists them.")
+    str,
+    typer.Argument(
+        metavar="ITEM",
+        help="A table, index or counter of the layout; `keyplan ls` lists them.",
+        show_default=False,
+        autocompletion=item_names,
+    ),
 ]
 FieldsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[FIELD]...", help="Values of the key's fields, in key order.")
+    list[str] | None, typer.Argument(metavar="FIELD", help="Values of the key's fields, in key order.")
 ]
 
 
@@ -39,20 +58,58 @@ class OpenLayout:
             raise InvalidInputError(source="ITEM", problem=f"{name} is a counter; use `keyplan get {name}`")
         return item
 
+    def table_of(self, name: str) -> BoundTable:
+        """Return the table of that name, or the one that the index of that name points at."""
+        return self.bound.tables.get(name) or self.bound.indexes[name].table
+
     def table(self, name: str) -> tuple[BoundTable, Any]:
         """Return a table and its operations. Raises UnknownNameError, InvalidInputError for anything else."""
         self.bound.spec.item(name)
         if name not in self.bound.tables:
-            raise InvalidInputError(source="ITEM", problem=f"{name} is not a table", tables=list(self.bound.tables))
+            tables = ", ".join(self.bound.tables)
+            raise InvalidInputError(source="ITEM", problem=f"{name} is not a table; the tables are {tables}")
         return self.bound.tables[name], self.layout.view(name)
+
+    def print_commit(self, write: Callable[[Layout], object], *, json: bool) -> None:
+        """Print the commit that `write`, called with the layout, would make now."""
+        over = self.layout.over
+        explanation = self.store.explain(lambda transaction: write(over(transaction)))
+        if json:
+            print_json(explanation.lines())
+        else:
+            print_text(str(explanation))
+
+    def hint_when_foreign(self) -> None:
+        """After nothing was found: say so when the store holds keys, but none that this layout knows."""
+        with self.store.engine.snapshot() as snapshot:
+            first = next(snapshot.scan(ALL_KEYS, limit=1, keys_only=True), None)
+            if first is None:
+                return
+            items: list[BoundTable | BoundIndex] = [*self.bound.tables.values(), *self.bound.indexes.values()]
+            for item in items:
+                entries = snapshot.scan(KeyRange(*item.keys.range(())), keys_only=True)
+                if any(item.keys.decode(entry.key) is not None for entry in entries):
+                    return
+            if any(snapshot.get(counter.raw_key) for counter in self.bound.counters.values()):
+                return
+        print_hint(
+            f"the store holds keys, none of which {self.bound.name} knows: wrong --layout or --parameter?"
+            f" The first is {shown_key(first.key)}; `keyplan explain` tries every installed layout on it."
+        )
 
 
 @contextmanager
 def opened(
-    store: str | None, layout: str | None, parameters: list[str] | None, config: Path | None = None
+    store: str | None,
+    layout: str | None,
+    parameters: list[str] | None,
+    config: Path | None = None,
+    *,
+    create: bool = False,
+    readonly: bool = False,
 ) -> Iterator[OpenLayout]:
     """Open the layout of the options on the store of the options; close it at the end."""
     kind = layout_of_option(layout, config)
-    values = root_parameters(kind, parameters)
-    with store_of_option(store, config) as opened_store:
+    values = root_parameters(kind, parameters, config)
+    with store_of_option(store, config, create=create, readonly=readonly) as opened_store:
         yield OpenLayout(opened_store, kind(opened_store, **values), kind.bound(**values))

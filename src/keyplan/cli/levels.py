@@ -1,4 +1,4 @@
-"""What stands at the next level of meaning: the distinct values of a key's next field, found by jumping from one to the next."""
+"""What stands at the next level of meaning: the distinct values of a key's next field, found by jumping to the next one."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -25,19 +25,25 @@ def levels(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], snapshot: Sna
     has_more = len(prefix) + 1 < len(keys.template.fields)
     start, end = keys.range(prefix)
     while True:
-        entry = next(snapshot.scan(KeyRange(start, end), limit=1, keys_only=True), None)
-        if entry is None:
+        found = _first(item, KeyRange(start, end), snapshot)
+        if found is None:
             return
-        key = keys.decode(entry.key)
-        if key is None:
-            start = entry.key + b"\x00"
-            continue
+        raw_key, key = found
         value = keys.shape.split(key)[len(prefix)]
         yield Level(value, has_more)
         if not has_more:
-            start = entry.key + b"\x00"
+            start = raw_key + b"\x00"
             continue
         after = keys.range((*prefix, value))[1]
         if after is None:
             return
         start = after
+
+
+def _first(item: BoundTable | BoundIndex, key_range: KeyRange, snapshot: Snapshot) -> tuple[bytes, Any] | None:
+    """The first key of the item in the range, as stored and as read. One scan passes over the keys of others."""
+    for entry in snapshot.scan(key_range, keys_only=True):
+        key = item.keys.decode(entry.key)
+        if key is not None:
+            return entry.key, key
+    return None

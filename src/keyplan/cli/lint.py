@@ -1,4 +1,4 @@
-"""keyplan lint"""
+"""The command `keyplan lint`."""
 
 from typing import Annotated
 

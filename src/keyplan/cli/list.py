@@ -1,13 +1,16 @@
-"""keyplan list"""
+"""The command `keyplan list`."""
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
 
 from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_grid, print_json
-from keyplan.cli.plain import plain_key, plain_value, prefix_of_words, text_of_value, value_of_text
+from keyplan.cli.plain import line_of_value, plain_key, plain_value, text_of_value
+from keyplan.layout import BoundTable
 
 __all__ = ["run"]
 
@@ -21,49 +24,58 @@ def run(
     parameter: ParameterOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
-    starts_with: Annotated[
-        str | None,
-        typer.Option("--starts-with", metavar="TEXT", help="Only values of the next field that begin with TEXT."),
-    ] = None,
+    starts_with: StartsWithOption = None,
+    at_least: AtLeastOption = None,
+    below: BelowOption = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many records.")] = None,
     reverse: Annotated[bool, typer.Option("--reverse", "-r", help="From the last to the first.")] = False,
-    keys_only: Annotated[
-        bool, typer.Option("--keys-only", help="Print the keys, without reading the records.")
-    ] = False,
+    keys_only: Annotated[bool, typer.Option("--keys-only", help="The keys, without reading the records.")] = False,
 ) -> None:
-    """Print records in key order: exactly those whose first key fields have the values given."""
-    with opened(store, layout, parameter, config) as open_layout:
-        bound = open_layout.listable(item)
-        index = open_layout.bound.indexes.get(item)
-        table = index.table if index is not None else open_layout.bound.tables[item]
-        prefix = prefix_of_words(bound.keys, list(fields or []))
-        narrowed: dict[str, Any] = {"limit": limit, "reverse": reverse}
-        if starts_with is not None:
-            field = bound.keys.template.fields[min(len(prefix), len(bound.keys.template.fields) - 1)]
-            narrowed["starts_with"] = value_of_text(field.element, starts_with)
-        view = open_layout.layout.view(item)
-        pairs = ((key, None) for key in view.keys(*prefix, **narrowed)) if keys_only else view.list(*prefix, **narrowed)
-        if json:
-            for key, record in pairs:
-                shown: dict[str, Any] = {"key": plain_key(table.keys, key)}
-                print_json(shown if keys_only else shown | {"record": plain_value(record)})
-            return
-        names = [name.upper() for name in table.keys.template.field_names]
-        rows = (
-            [*(text_of_value(value) for value in table.keys.shape.split(key)), *([] if keys_only else [_shown(record)])]
-            for key, record in pairs
+    """Print records in key order: exactly those whose first key fields have the values given.
+
+    One record a line. On a terminal a long line is cut; in a pipe fields are separated by tabs and nothing is cut.
+    """
+    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+        prefix, bounds = narrowed(
+            open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
         )
-        print_grid(names if keys_only else [*names, "RECORD"], rows)
+        table = open_layout.table_of(item)
+        view = open_layout.layout.view(item)
+        read = view.keys if keys_only else view.list
+        found = _Counted(read(*prefix, limit=limit, reverse=reverse, **bounds))
+        if json:
+            for line in _documents(table, found, keys_only=keys_only):
+                print_json(line)
+        else:
+            names = [name.upper() for name in table.keys.template.field_names]
+            print_grid(names if keys_only else [*names, "RECORD"], _rows(table, found, keys_only=keys_only))
+        if not found.number and limit != 0:
+            open_layout.hint_when_foreign()
 
 
-def _shown(record: object) -> str:
-    plain = plain_value(record)
-    if isinstance(plain, dict):
-        return "  ".join(f"{name}={_word(value)}" for name, value in plain.items())
-    return "" if plain is None else str(plain)
+class _Counted:
+    """Passes items on, and counts them."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+        self.number = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._items:
+            self.number += 1
+            yield item
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + " ".join(f"{name}={_word(inner)}" for name, inner in value.items()) + "}"
-    return str(value)
+def _documents(table: BoundTable, found: Iterable[Any], *, keys_only: bool) -> Iterator[dict[str, Any]]:
+    for one in found:
+        if keys_only:
+            yield {"key": plain_key(table.keys, one)}
+        else:
+            yield {"key": plain_key(table.keys, one[0]), "record": plain_value(one[1])}
+
+
+def _rows(table: BoundTable, found: Iterable[Any], *, keys_only: bool) -> Iterator[list[str]]:
+    split = table.keys.shape.split
+    for one in found:
+        fields = [text_of_value(value) for value in split(one if keys_only else one[0])]
+        yield fields if keys_only else [*fields, line_of_value(plain_value(one[1]))]

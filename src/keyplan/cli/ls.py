@@ -1,23 +1,27 @@
-"""keyplan ls"""
+"""The command `keyplan ls`."""
 
+import sys
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.items import FieldsArgument, OpenLayout, opened
+from keyplan.cli.failures import print_hint
+from keyplan.cli.items import FieldsArgument, OpenLayout, item_names, opened
 from keyplan.cli.levels import levels
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
-from keyplan.cli.output import print_grid, print_json
+from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
-from keyplan.layout import CounterSpec, IndexSpec
+from keyplan.errors import InvalidInputError
+from keyplan.layout import CounterSpec, IndexSpec, ItemSpec
 
 __all__ = ["run"]
 
 
 def run(
     item: Annotated[
-        str | None, typer.Argument(metavar="[ITEM]", help="A table or index; without it, all of them.")
+        str | None,
+        typer.Argument(metavar="ITEM", help="A table or index; without it, all of them.", autocompletion=item_names),
     ] = None,
     fields: FieldsArgument = None,
     *,
@@ -28,44 +32,57 @@ def run(
     json: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values.")] = 1000,
 ) -> None:
-    """Show the layout's items with the number of their records; of an item, the values of the next key field."""
-    with opened(store, layout, parameter, config) as open_layout:
+    """Show the layout's items with the number of their records; of an item, the values of the next key field.
+
+    A value with more key fields behind it ends in / on a terminal. Values are found by jumping: a rack of a million blades is
+    one read.
+    """
+    with opened(store, layout, parameter, config, readonly=True) as open_layout:
         if item is None:
             _print_items(open_layout, json=json)
-            return
-        bound = open_layout.listable(item)
-        prefix = prefix_of_words(bound.keys, list(fields or []))
-        with open_layout.store.engine.snapshot() as snapshot:
-            found = (
-                islice(levels(bound, prefix, snapshot), limit)
-                if len(prefix) < len(bound.keys.template.fields)
-                else iter(())
-            )
-            rows = [[text_of_value(level.value) + ("/" if level.has_more else "")] for level in found]
+        else:
+            _print_values(open_layout, item, fields or [], json=json, limit=limit)
+
+
+def _print_values(open_layout: OpenLayout, item: str, words: list[str], *, json: bool, limit: int) -> None:
+    bound = open_layout.listable(item)
+    prefix = prefix_of_words(bound.keys, words)
+    names = bound.keys.template.field_names
+    if len(prefix) == len(names):
+        raise InvalidInputError(source="FIELD", problem=f"the key is whole: use `keyplan get {item}`")
+    with open_layout.store.engine.snapshot() as snapshot:
+        found = list(islice(levels(bound, prefix, snapshot), limit + 1))
+    shown = found[:limit]
     if json:
-        print_json([row[0].removesuffix("/") for row in rows])
+        print_json([_plain(level.value) for level in shown])
     else:
-        print_grid([bound.keys.template.field_names[len(prefix)].upper()] if rows else [], rows)
+        mark = "/" if len(prefix) + 1 < len(names) and sys.stdout.isatty() else ""
+        print_grid([names[len(prefix)].upper()], ([text_of_value(level.value) + mark] for level in shown))
+    if len(found) > limit:
+        print_hint(f"there are more than {limit} values; --limit shows more")
+    if not found:
+        open_layout.hint_when_foreign()
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | str) else text_of_value(value)
 
 
 def _print_items(open_layout: OpenLayout, *, json: bool) -> None:
-    rows = []
-    for spec in open_layout.bound.spec.items:
-        view = open_layout.layout.view(spec.name)
-        if isinstance(spec, CounterSpec):
-            kind, number = "counter", view.peek()
-        else:
-            kind = ("unique" if spec.is_unique else "index") if isinstance(spec, IndexSpec) else "table"
-            number = view.count()
-        rows.append((spec.name, kind, number, spec.template.plain))
+    items = open_layout.bound.spec.items
+    rows = [_row(open_layout, spec) for spec in with_progress(items, total=len(items), title="counting")]
     if json:
-        print_json(
-            [
-                {"item": name, "kind": kind, "number": number, "template": template}
-                for name, kind, number, template in rows
-            ]
-        )
+        print_json([dict(zip(("item", "kind", "number", "template"), row, strict=True)) for row in rows])
     else:
-        print_grid(
-            ["ITEM", "KIND", "NUMBER", "TEMPLATE"], [[name, kind, str(n), template] for name, kind, n, template in rows]
-        )
+        print_grid(["ITEM", "KIND", "NUMBER", "TEMPLATE"], ([str(cell) for cell in row] for row in rows))
+    if not any(number for _, kind, number, _ in rows if kind != "counter"):
+        open_layout.hint_when_foreign()
+
+
+def _row(open_layout: OpenLayout, spec: ItemSpec) -> tuple[str, str, int, str]:
+    """Name, kind, how many there are (of a counter: the next number), and the template below the root."""
+    view = open_layout.layout.view(spec.name)
+    if isinstance(spec, CounterSpec):
+        return spec.name, "counter", view.peek(), spec.template.plain
+    kind = ("unique" if spec.is_unique else "index") if isinstance(spec, IndexSpec) else "table"
+    return spec.name, kind, view.count(), spec.template.plain

@@ -1,61 +1,109 @@
 """The root of the command line: finds commands without importing them, and turns errors into exit codes."""
 
+import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any
+from importlib.metadata import EntryPoint, version
+from typing import Annotated, Any, Final
 
-import click
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from keyplan.cli.catalog import COMMANDS, application_groups
-from keyplan.cli.exit_codes import exit_code_of
+from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
+from keyplan.cli.exit_codes import INTERRUPTED, OUTPUT_FAILED, USAGE, exit_code_of
+from keyplan.cli.failures import print_failure, print_usage_error
 from keyplan.errors import KeyplanError
 
-__all__ = ["root", "run"]
+__all__ = ["main", "root", "run"]
+
+PROGRAM: Final = "keyplan"
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, not when they are listed."""
+class LazyCommand(TyperCommand):
+    """A command that is imported when it is called or completed, not when it is listed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # Why: click's signature.
-        return [*COMMANDS, *application_groups()]
+    def __init__(self, name: str, text: str, load: Callable[[], Any]) -> None:
+        super().__init__(name, help=text, short_help=text, rich_markup_mode=None)
+        self._load = load
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # Why: click's signature.
-        if cmd_name in COMMANDS:
-            return _made_command(cmd_name)
-        entry = application_groups().get(cmd_name)
-        return None if entry is None else _of_typer(entry.load(), cmd_name)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # Why: click's signature.
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in COMMANDS.items()])
-        groups = application_groups()
-        if groups:
-            with formatter.section("Applications"):
-                formatter.write_dl([(name, f"Commands of the {name} application.") for name in groups])
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self._load().make_context(info_name, args, parent, **extra)
 
 
-def _made_command(name: str) -> click.Command:
-    # Why: typer costs as much as all the rest of `keyplan --help`; only a command that runs needs it.
-    typer = import_module("typer")
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, help=COMMANDS[name].help, no_args_is_help=False)(import_module(COMMANDS[name].module).run)
-    return _of_typer(app, name)
+class LazyGroup(TyperGroup):
+    """The root, with the catalog's commands and the groups of installed applications."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            self.add_command(LazyCommand(name, command.help, partial(_command, name)))
+        self._applications = application_groups()
+        for name, entry in self._applications.items():
+            self.add_command(LazyCommand(name, f"Commands of the application {name}.", partial(_group, entry)))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, is_application in (("Commands", False), ("Applications", True)):
+            rows = [
+                (name, command.help)
+                for name, command in self.commands.items()
+                if (name in self._applications) == is_application
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
-def _of_typer(app: Any, name: str) -> click.Command:
-    command: click.Command = import_module("typer").main.get_command(app)
-    command.name = name
-    return command
+def _command(name: str) -> Any:
+    command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+    command.command(name)(import_module(COMMANDS[name].module).run)
+    return get_command(command)
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="keyplan", message="keyplan %(version)s")
-def root() -> None:
+def _group(entry: EntryPoint) -> Any:
+    group = get_command(entry.load())
+    group.context_settings = {**_SETTINGS, **group.context_settings}
+    return group
+
+
+_application = typer.Typer(
+    name=PROGRAM, cls=LazyGroup, add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS
+)
+
+
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"{PROGRAM} {version(PROGRAM)}")
+        raise typer.Exit
+
+
+@_application.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=lambda value: _print_version(is_asked=value)
+        ),
+    ] = False,
+) -> None:
     """Typed records, indexes and proofs on an ordered key-value store, from one declared layout.
 
-    A store is given by --store URL, KEYPLAN_STORE, or `store` in keyplan.toml; a layout by --layout, KEYPLAN_LAYOUT, or `layout`
-    in keyplan.toml: the name of a shipped one, module:Class, or a JSON description.
+    A store is given by --store URL, KEYPLAN_STORE, or `store` in keyplan.toml; a layout by --layout, KEYPLAN_LAYOUT, or
+    `layout` in keyplan.toml: the name of an installed one, module:Class, or a JSON description.
     """
+    if context.invoked_subcommand is None and not context.resilient_parsing:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(USAGE)
+
+
+root: Final = get_command(_application)
+"""The root as typer calls it."""
 
 
 def run() -> None:
@@ -63,23 +111,46 @@ def run() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
     try:
-        answer = root.main(arguments, prog_name="keyplan", standalone_mode=False)
-    except KeyplanError as error:
-        print(f"keyplan: {error}", file=sys.stderr)
-        return exit_code_of(error)
-    except click.exceptions.Abort:
-        print("keyplan: interrupted", file=sys.stderr)
-        return 130
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.exceptions.Exit as error:
-        return error.exit_code
+        code = _exit_code(list(arguments))
+        sys.stdout.flush()
     except BrokenPipeError:
-        # Why: the reader of a pipe, as in `keyplan dump | head`, had enough; nothing is wrong, and nothing can be printed.
-        sys.stdout = None  # type: ignore[assignment]  # Why: so that the interpreter does not flush into the closed pipe.
+        # Why: the reader of a pipe, as in `keyplan dump | head`, had enough; nothing is wrong.
+        _discard_output()
         return 0
-    return answer if isinstance(answer, int) else 0
+    except OSError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return OUTPUT_FAILED
+    return code
+
+
+def _exit_code(arguments: list[str]) -> int:
+    if COMPLETION_VARIABLE in os.environ:
+        register_shells()
+        root.main(arguments, prog_name=PROGRAM, complete_var=COMPLETION_VARIABLE)  # ends the process
+    # Why: a command line that cannot be read has no options yet, and its error is printed as JSON too.
+    is_json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    try:
+        with root.make_context(PROGRAM, arguments) as context:
+            root.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except typer.TyperException as error:
+        print_usage_error(error, is_json=is_json)
+        return error.exit_code
+    except KeyplanError as error:
+        print_failure(error, is_json=is_json)
+        return exit_code_of(error)
+    return 0
+
+
+def _discard_output() -> None:
+    # Why: the interpreter flushes standard output when it ends, and would complain about the closed pipe.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,4 +1,4 @@
-"""keyplan map"""
+"""The command `keyplan map`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, layout_of_option
-from keyplan.cli.output import print_json, print_text
+from keyplan.cli.output import print_json, print_text, write_file
 from keyplan.errors import InvalidInputError
 from keyplan.layout import describe, render_map
 
@@ -25,13 +25,17 @@ def run(
     ] = None,
     write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write the map to a file.")] = None,
 ) -> None:
-    """Print a layout's map: every template in key order, one line each. Keep it in the repository and check it in the tests."""
+    """Print a layout's map: every template in key order, with what its keys hold.
+
+    Kept in the repository and checked by the tests (--check), it shows every change of the layout as a changed line. With
+    --json, the layout's description, which --layout FILE.json reads.
+    """
     spec = layout_of_option(layout, config).spec
     text = render_map(spec)
     if check is not None:
         _check(check, text)
     elif write is not None:
-        write.write_text(text, encoding="utf-8")
+        write_file(write, text)
         print_text(f"wrote {write}")
     elif json:
         print_json(describe(spec))

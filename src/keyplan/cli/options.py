@@ -1,19 +1,21 @@
-"""The options that commands share: which store, which layout, how to print."""
+"""The options that commands share: which store, which layout, how to print; and what they name, opened or imported."""
 
 import json
-import tomllib
+import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from keyplan.cli.catalog import LAYOUT_GROUP
 from keyplan.cli.plain import value_of_text
+from keyplan.cli.settings import SETTINGS_FILE, read_settings
+from keyplan.engine import open_engine
 from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.layout import Layout, layout_class_of, layout_of_description
-from keyplan.store import Store, open_store
+from keyplan.store import Store
 
 __all__ = [
     "ConfigOption",
@@ -21,12 +23,18 @@ __all__ = [
     "LayoutOption",
     "ParameterOption",
     "StoreOption",
+    "installed_layouts",
+    "is_layout_named",
+    "is_store_named",
     "layout_of_option",
     "root_parameters",
     "store_of_option",
 ]
 
-CONFIG_FILE: Final = "keyplan.toml"
+
+def _layout_names(incomplete: str) -> list[str]:
+    return sorted(name for name in installed_layouts() if name.startswith(incomplete))
+
 
 StoreOption = Annotated[
     str | None,
@@ -39,7 +47,8 @@ LayoutOption = Annotated[
         "-l",
         envvar="KEYPLAN_LAYOUT",
         metavar="NAME",
-        help="The layout: a shipped name, module:Class, or FILE.json.",
+        help="The layout: an installed name, module:Class, or FILE.json.",
+        autocompletion=_layout_names,
     ),
 ]
 ParameterOption = Annotated[
@@ -49,18 +58,39 @@ ParameterOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or a line for each record.")]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", envvar="KEYPLAN_CONFIG", metavar="FILE", help=f"Settings; {CONFIG_FILE} by default."),
+    typer.Option("--config", envvar="KEYPLAN_CONFIG", metavar="FILE", help=f"Settings; {SETTINGS_FILE} by default."),
 ]
 
 
-def store_of_option(url: str | None, config: Path | None = None) -> Store:
-    """Open the store of `--store`, KEYPLAN_STORE or the settings. Raises InvalidInputError when none names one."""
-    url = url or _setting("store", config)
+# ---- the store -------------------------------------------------------------------------------------------------------
+
+
+def is_store_named(url: str | None, config: Path | None) -> bool:
+    """Tell whether the option or the settings name a store."""
+    return bool(url or read_settings(config).store)
+
+
+def store_of_option(
+    url: str | None, config: Path | None = None, *, create: bool = False, readonly: bool = False
+) -> Store:
+    """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
+
+    Where the engine can be told so, a store that is not there is made only with `create`, and nothing is written with
+    `readonly`. Raises InvalidInputError when no store is named, EngineOpenError.
+    """
+    url = url or read_settings(config).store
     if not url:
-        raise InvalidInputError(
-            source="--store", problem=f"name a store: --store URL, KEYPLAN_STORE, or store in {CONFIG_FILE}"
-        )
-    return open_store(url)
+        problem = f"name a store: --store URL, KEYPLAN_STORE, or store in {SETTINGS_FILE}"
+        raise InvalidInputError(source="--store", problem=problem)
+    return Store(open_engine(url, create=create, readonly=readonly))
+
+
+# ---- the layout ------------------------------------------------------------------------------------------------------
+
+
+def is_layout_named(name: str | None, config: Path | None) -> bool:
+    """Tell whether the option or the settings name a layout."""
+    return bool(name or read_settings(config).layout)
 
 
 def layout_of_option(name: str | None, config: Path | None = None) -> type[Layout]:
@@ -68,70 +98,65 @@ def layout_of_option(name: str | None, config: Path | None = None) -> type[Layou
 
     Raises UnknownNameError for a layout that is not there, InvalidInputError when none is named or it cannot be read.
     """
-    name = name or _setting("layout", config)
+    name = name or read_settings(config).layout
     if not name:
-        problem = f"name a layout: --layout NAME, KEYPLAN_LAYOUT, or layout in {CONFIG_FILE}"
-        raise InvalidInputError(source="--layout", problem=problem, shipped=sorted(_shipped()))
+        problem = f"name a layout: --layout NAME, KEYPLAN_LAYOUT, or layout in {SETTINGS_FILE}"
+        raise InvalidInputError(source="--layout", problem=problem, installed=sorted(installed_layouts()))
     if name.endswith(".json"):
-        return layout_class_of(layout_of_description(_json_file(Path(name))))
+        return _described(Path(name))
     if ":" in name:
         return _imported(name)
-    entry = _shipped().get(name)
+    entry = installed_layouts().get(name)
     if entry is None:
-        raise UnknownNameError(kind="layout", name=name, known=sorted(_shipped()))
+        raise UnknownNameError(kind="layout", name=name, known=sorted(installed_layouts()))
     kind: type[Layout] = entry.load()
     return kind
 
 
-def root_parameters(layout: type[Layout], given: list[str] | None) -> dict[str, object]:
-    """Read `--parameter NAME=VALUE` as values of the root's fields. Raises InvalidInputError."""
+def installed_layouts() -> dict[str, EntryPoint]:
+    """The layouts of installed packages by name. None is imported."""
+    return {entry.name: entry for entry in sorted(entry_points(group=LAYOUT_GROUP), key=lambda entry: entry.name)}
+
+
+def root_parameters(layout: type[Layout], given: list[str] | None, config: Path | None = None) -> dict[str, object]:
+    """Read `--parameter NAME=VALUE`, and the settings' parameters, as values of the root's fields.
+
+    The command line comes before the settings, whose parameters may be meant for other layouts. Raises InvalidInputError,
+    InvalidKeyError.
+    """
     elements = {field.name: field.element for field in layout.spec.root.fields}
-    values: dict[str, object] = {}
+    texts = {name: text for name, text in read_settings(config).parameters.items() if name in elements}
     for assignment in given or []:
         name, equals, text = assignment.partition("=")
         if not equals or name not in elements:
-            raise InvalidInputError(
-                source="--parameter", problem=f"{assignment!r} is not NAME=VALUE of the root", known=sorted(elements)
-            )
-        values[name] = value_of_text(elements[name], text)
-    return values
+            known = ", ".join(sorted(elements)) or "none"
+            problem = f"{assignment!r} is not NAME=VALUE with a parameter of {layout.spec.name}'s root: {known}"
+            raise InvalidInputError(source="--parameter", problem=problem)
+        texts[name] = text
+    return {name: value_of_text(elements[name], text) for name, text in texts.items()}
 
 
-def _shipped() -> dict[str, Any]:
-    return {entry.name: entry for entry in entry_points(group=LAYOUT_GROUP)}
-
-
-def _imported(name: str) -> type[Layout]:
-    module_name, _, attribute = name.partition(":")
+def _described(path: Path) -> type[Layout]:
     try:
-        kind = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidInputError(source="--layout", problem=f"cannot import {name}: {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Layout)):
-        raise InvalidInputError(source="--layout", problem=f"{name} is not a Layout class")
-    return kind
-
-
-def _json_file(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
+        description = json.loads(path.read_bytes())
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
     except ValueError as error:
         raise InvalidInputError(source=str(path), problem=f"not JSON: {error}") from error
+    if not isinstance(description, dict):
+        raise InvalidInputError(source=str(path), problem="not a layout description: no JSON object")
+    return layout_class_of(layout_of_description(description))
 
 
-def _setting(name: str, config: Path | None) -> str | None:
-    path = config or Path(CONFIG_FILE)
-    if config is None and not path.exists():
-        return None
+def _imported(name: str) -> type[Layout]:
+    module_name, _, attribute = name.partition(":")
+    # Why: a console script's path holds its own folder; people name modules of the folder that they are in.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
     try:
-        settings = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise InvalidInputError(source=str(path), problem=f"not TOML: {error}") from error
-    value = settings.get(name)
-    if not (value is None or isinstance(value, str)):
-        raise InvalidInputError(source=str(path), problem=f"{name} is not a text")
-    return value
+        kind: Any = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(source="--layout", problem=f"cannot import {name}: {error}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Layout)):
+        raise InvalidInputError(source="--layout", problem=f"{name} is not a Layout class")
+    return kind

@@ -3,15 +3,21 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as Grid
+from keyplan.errors import InvalidInputError
 
-__all__ = ["print_grid", "print_json", "print_text", "with_progress"]
+__all__ = ["print_grid", "print_json", "print_record", "print_text", "printable", "with_progress", "write_file"]
 
 T = TypeVar("T")
+
+_GRID_ROWS_MAX: Final = 500
+"""Why: columns are as wide as these rows need; a longer list is printed in parts, so that memory does not grow with it."""
+
+_LAST_COLUMN_WIDTH_MIN: Final = 20
+"""Why: a record of which less than this is seen says nothing; then the line is wrapped by the terminal."""
 
 
 def print_json(value: Any) -> None:
@@ -19,23 +25,68 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
 
 
+def print_record(value: Any) -> None:
+    """Print one JSON document: in colour and on many lines on a terminal, on one line in a pipe."""
+    if not sys.stdout.isatty():
+        print_json(value)
+        return
+    from rich.console import Console  # noqa: PLC0415  # Why: rich costs more than a command; only terminals see it.
+
+    Console().print_json(json.dumps(value), indent=2)
+
+
 def print_text(text: str) -> None:
     """Print text as it is."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
+def printable(text: str) -> str:
+    """Return `text` with everything that does not print, such as a terminal's control characters, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def print_grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns: with rules and colour on a terminal, separated by tabs in a pipe."""
+    """Print rows in columns: one line each.
+
+    On a terminal with a head, aligned, the last column cut to the terminal's width. In a pipe without a head, whole, separated
+    by tabs. What does not print is escaped in both.
+    """
+    clean = ([printable(cell) for cell in row] for row in rows)
     if not sys.stdout.isatty():
-        for row in rows:
+        for row in clean:
             sys.stdout.write("\t".join(row) + "\n")
         return
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in head:
-        grid.add_column(name, overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
-    Console(highlight=False).print(grid, markup=False)
+    first = list(islice(clean, _GRID_ROWS_MAX))
+    if first:
+        _print_columns(head, first, clean)
+
+
+def _print_columns(head: Sequence[str], first: list[list[str]], others: Iterator[list[str]]) -> None:
+    # Why: rich costs more than a command; only terminals see it.
+    from rich.cells import cell_len  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as Grid  # noqa: PLC0415
+
+    console = Console(highlight=False, soft_wrap=True)
+    widths = [max(map(cell_len, column)) for column in zip(head, *first, strict=True)]
+    room = console.width - sum(width + 2 for width in widths[:-1])
+    widths[-1] = min(widths[-1], max(room, _LAST_COLUMN_WIDTH_MIN))
+    parts = chain([first], iter(lambda: list(islice(others, _GRID_ROWS_MAX)), []))
+    for number, part in enumerate(parts):
+        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=number == 0)
+        for name, width in zip(head, widths, strict=True):
+            grid.add_column(name, min_width=width, max_width=width, no_wrap=True, overflow="ellipsis")
+        for row in part:
+            grid.add_row(*(_verbatim(cell) for cell in row))
+        console.print(grid, width=max(sum(widths) + 2 * len(widths), console.width), no_wrap=True, crop=False)
+
+
+def _verbatim(cell: str) -> Any:
+    from rich.text import Text  # noqa: PLC0415  # Why: as above. A str would be read as markup: "[red]" is a key like others.
+
+    return Text(cell)
 
 
 def with_progress(items: Iterable[T], *, total: int, title: str) -> Iterator[T]:
@@ -43,6 +94,18 @@ def with_progress(items: Iterable[T], *, total: int, title: str) -> Iterator[T]:
     if not sys.stderr.isatty():
         yield from items
         return
+    # Why: rich costs more than a command; only terminals see it.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield from progress.track(items, total=total, description=title)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file that a command was asked to write, over what is there. Raises InvalidInputError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error

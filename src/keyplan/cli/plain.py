@@ -1,29 +1,31 @@
 """Between what people type and read, and what layouts hold: key fields as words, records as plain JSON values."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from keyplan.codec import Element, ValueForm
-from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError
+from keyplan.codec import Element
+from keyplan.errors import InvalidKeyError
 from keyplan.layout import CompiledKeys, raw_key_of, shown_key
 
 __all__ = [
     "key_of_words",
+    "line_of_value",
     "plain_key",
     "plain_value",
     "prefix_of_words",
-    "record_of_text",
     "text_of_value",
     "value_of_text",
 ]
 
 
+# ---- keys ------------------------------------------------------------------------------------------------------------
+
+
 def value_of_text(element: Element[Any], text: str) -> Any:
-    """Read one key field: text, a decimal number, a UUID, bytes as text with \\xNN. Raises InvalidKeyError."""
+    r"""Read one key field: text, a decimal number, a UUID, bytes as text with \xNN. Raises InvalidKeyError."""
     kind = element.value_type
     try:
         if issubclass(kind, str):
@@ -53,8 +55,16 @@ def prefix_of_words(keys: CompiledKeys, words: Sequence[str], *, is_whole: bool 
     fields = keys.template.fields
     if len(words) > len(fields) or (is_whole and len(words) < len(fields)):
         names = " ".join(field.name.upper() for field in fields)
-        raise InvalidKeyError(problem=f"the key is {names or 'empty'}: {len(fields)} words, not {len(words)}")
-    return tuple(value_of_text(field.element, word) for field, word in zip(fields, words, strict=False))
+        expected = f"{names}, {len(fields)} words" if len(fields) > 1 else f"{names}, 1 word" if fields else "empty"
+        raise InvalidKeyError(problem=f"the key is {expected}; {len(words)} given")
+    return tuple(_value_of_field(field.name, field.element, word) for field, word in zip(fields, words, strict=False))
+
+
+def _value_of_field(name: str, element: Element[Any], word: str) -> Any:
+    try:
+        return value_of_text(element, word)
+    except InvalidKeyError as error:
+        raise InvalidKeyError(field=name, **error.facts) from error
 
 
 def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:
@@ -65,8 +75,14 @@ def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:
     }
 
 
-def plain_value(value: object) -> Any:
-    """A record as JSON values: dicts, lists, texts, numbers."""
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+
+def plain_value(value: Any) -> Any:
+    r"""A record as JSON values: dicts, lists, texts, numbers.
+
+    A record of raw bytes is text with \xNN; bytes inside a record are base64, as msgspec has it.
+    """
     if isinstance(value, bytes):
         return shown_key(value)
     if hasattr(value, "model_dump"):
@@ -74,30 +90,24 @@ def plain_value(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
 
 
-def record_of_text(form: ValueForm[Any], text: str) -> Any:
-    """Read a record that a person wrote: JSON for records, the bare word for a text, number or UUID.
+def line_of_value(plain: Any) -> str:
+    """A record's JSON values on one line: `name=value` each, nested ones in braces; what is not there is left out."""
+    if isinstance(plain, dict):
+        return "  ".join(_named_words(plain))
+    return _word(plain)
 
-    Raises InvalidInputError, without quoting the value.
-    """
-    kind = form.value_type
-    if kind is None or kind is type(None):
-        raise InvalidInputError(source="value", problem="records of this table have no value")
-    if kind is bytes:
-        return raw_key_of(text)
-    if isinstance(kind, type) and issubclass(kind, str | int | float | UUID):
-        try:
-            return kind(text)
-        except ValueError as error:
-            raise InvalidInputError(source="value", problem=f"not a {kind.__name__}") from error
-    try:
-        plain = json.loads(text)
-    except ValueError as error:
-        raise InvalidInputError(source="value", problem="the value is not JSON") from error
-    try:
-        if hasattr(kind, "model_validate"):
-            return kind.model_validate(plain)
-        return msgspec.convert(plain, kind, strict=False)
-    except KeyplanError:
-        raise
-    except (msgspec.ValidationError, ValueError) as error:
-        raise InvalidInputError(source="value", problem=f"not a {getattr(kind, '__name__', kind)}: {error}") from error
+
+def _named_words(plain: dict[str, Any]) -> list[str]:
+    return [f"{name}={_word(value)}" for name, value in plain.items() if value is not None]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + " ".join(_named_words(value)) + "}"
+    if isinstance(value, list):
+        return "[" + " ".join(map(_word, value)) + "]"
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

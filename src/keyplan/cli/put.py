@@ -1,15 +1,18 @@
-"""keyplan put"""
+"""The command `keyplan put`."""
 
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from keyplan.cli.items import ItemArgument, opened
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text
-from keyplan.cli.plain import key_of_words, record_of_text
+from keyplan.cli.plain import key_of_words
+from keyplan.cli.record_text import has_value, record_of_text
 from keyplan.errors import InvalidInputError
+from keyplan.layout import BoundTable, Layout
 
 __all__ = ["run"]
 
@@ -17,12 +20,12 @@ __all__ = ["run"]
 def run(
     item: ItemArgument,
     words: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="[FIELD]... VALUE",
+            metavar="FIELD... VALUE",
             help="The key's fields, then the record: JSON, or - to read it from standard input.",
         ),
-    ],
+    ] = None,
     *,
     store: StoreOption = None,
     layout: LayoutOption = None,
@@ -34,34 +37,53 @@ def run(
         int | None,
         typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision (0: absent)."),
     ] = None,
+    lease: Annotated[int, typer.Option("--lease", metavar="ID", min=0, help="The lease to hang on.")] = 0,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
     ] = False,
 ) -> None:
-    """Write one record and its index entries, in one commit."""
-    with opened(store, layout, parameter, config) as open_layout:
-        table, view = open_layout.table(item)
-        has_value = table.form.value_type not in (None, type(None))
-        if has_value and not words:
-            raise InvalidInputError(source="VALUE", problem="give the record after the key")
-        key = key_of_words(table.keys, words[:-1] if has_value else words)
-        record = record_of_text(table.form, sys.stdin.read() if words[-1] == "-" else words[-1]) if has_value else None
+    """Write one record and its index entries, in one commit. A store that is not there is made.
+
+    A record is JSON with the fields of its class; of a table of texts, numbers or UUIDs, the bare word. A value that begins
+    with a minus sign follows --.
+    """
+    if insert and expected_revision is not None:
+        raise InvalidInputError(source="--insert", problem="it goes not with --expected-revision: 0 says the same")
+    with opened(store, layout, parameter, config, create=not explain, readonly=explain) as open_layout:
+        table, _ = open_layout.table(item)
+        key, record = _key_and_record(table, words or [])
+        write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
         if explain:
-            over = open_layout.layout.over
-            explanation = open_layout.store.explain(
-                lambda tx: (
-                    over(tx).view(item).insert(key, record)
-                    if insert
-                    else over(tx).view(item).put(key, record, expected_revision=expected_revision)
-                )
-            )
-            print_text(str(explanation))
+            open_layout.print_commit(write, json=json)
             return
-        if insert:
-            revision = view.insert(key, record)
-        else:
-            revision = view.put(key, record, expected_revision=expected_revision)
+        revision = write(open_layout.layout)
     if json:
         print_json({"revision": revision})
     else:
         print_text(f"revision {revision}")
+
+
+def _writing(
+    item: str, key: Any, record: Any, *, insert: bool, expected_revision: int | None, lease: int
+) -> Callable[[Layout], int]:
+    def write(layout: Layout) -> int:
+        view = layout.view(item)
+        revision: int = (
+            view.insert(key, record, lease=lease)
+            if insert
+            else view.put(key, record, expected_revision=expected_revision, lease=lease)
+        )
+        return revision
+
+    return write
+
+
+def _key_and_record(table: BoundTable, words: list[str]) -> tuple[Any, Any]:
+    """Read the words. The key first: a wrong number of words is the likelier mistake than a wrong record."""
+    if not has_value(table.form):
+        return key_of_words(table.keys, words), None
+    if len(words) == len(table.keys.template.fields):
+        raise InvalidInputError(source="VALUE", problem="the record is missing: give it after the key, or - for stdin")
+    key = key_of_words(table.keys, words[:-1])
+    text = sys.stdin.read() if words[-1] == "-" else words[-1]
+    return key, record_of_text(table.form, text)

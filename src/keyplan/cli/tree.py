@@ -1,62 +1,100 @@
-"""keyplan tree"""
+"""The command `keyplan tree`."""
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from keyplan.cli.items import OpenLayout, opened
+from keyplan.cli.items import OpenLayout, item_names, opened
 from keyplan.cli.levels import levels
-from keyplan.cli.options import ConfigOption, LayoutOption, ParameterOption, StoreOption
-from keyplan.cli.output import print_text
+from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import text_of_value
 from keyplan.engine import Snapshot
-from keyplan.layout import BoundTable
+from keyplan.layout import BoundTable, shown_key
 
 __all__ = ["run"]
 
 
+class _Branch(NamedTuple):
+    """The values of one key field, each with the branch below it; `has_more` tells of values that are not shown."""
+
+    values: "list[tuple[str, _Branch]]"
+    has_more: bool
+
+
+_LEAF = _Branch([], has_more=False)
+
+
 def run(
-    item: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these tables.")] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ITEM", help="Only these tables.", autocompletion=item_names),
+    ] = None,
     *,
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
     config: ConfigOption = None,
+    json: JsonOption = False,
     depth: Annotated[int, typer.Option("--depth", "-d", min=1, help="At most so many fields deep.")] = 3,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values at each level.")] = 10,
 ) -> None:
     """Show the records as a tree of their keys' fields: by meaning, not by the slashes of the keys."""
-    with opened(store, layout, parameter, config) as open_layout:
-        for name in item or list(open_layout.bound.tables):
-            open_layout.table(name)
+    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+        tables = [open_layout.table(name)[0] for name in item or list(open_layout.bound.tables)]
         with open_layout.store.engine.snapshot() as snapshot:
-            for line in _lines(open_layout, item, snapshot, depth=depth, limit=limit):
+            branches = {
+                table.name: _branch(table, (), snapshot, depth=depth, limit=limit) for table in dict.fromkeys(tables)
+            }
+        if json:
+            print_json(_document(open_layout, branches))
+        else:
+            for line in _lines(open_layout, branches):
                 print_text(line)
+        if not any(branch.values for branch in branches.values()):
+            open_layout.hint_when_foreign()
 
 
-def _lines(
-    open_layout: OpenLayout, only: list[str] | None, snapshot: Snapshot, *, depth: int, limit: int
-) -> Iterator[str]:
-    yield f"{open_layout.bound.name}  {open_layout.bound.root.decode(errors='backslashreplace')}"
-    for name, table in open_layout.bound.tables.items():
-        if only and name not in only:
-            continue
-        below = list(_branch(table, (), snapshot, indent="  ", depth=depth, limit=limit))
-        yield f"  {name}  {table.spec.template.plain}" + ("" if below else "  (none)")
-        yield from below
-
-
-def _branch(
-    table: BoundTable, prefix: tuple[Any, ...], snapshot: Snapshot, *, indent: str, depth: int, limit: int
-) -> Iterator[str]:
+def _branch(table: BoundTable, prefix: tuple[Any, ...], snapshot: Snapshot, *, depth: int, limit: int) -> _Branch:
     if depth == 0 or len(prefix) == len(table.keys.template.fields):
-        return
-    inner = indent + "  "
+        return _LEAF
     found = levels(table, prefix, snapshot)
-    for level in islice(found, limit):
-        yield f"{inner}{text_of_value(level.value)}"
-        yield from _branch(table, (*prefix, level.value), snapshot, indent=inner, depth=depth - 1, limit=limit)
-    if next(found, None) is not None:
-        yield f"{inner}..."
+    values = [
+        (
+            text_of_value(level.value),
+            _branch(table, (*prefix, level.value), snapshot, depth=depth - 1, limit=limit),
+        )
+        for level in islice(found, limit)
+    ]
+    return _Branch(values, next(found, None) is not None)
+
+
+def _lines(open_layout: OpenLayout, branches: dict[str, _Branch]) -> Iterator[str]:
+    bound = open_layout.bound
+    yield f"{bound.name}  {shown_key(bound.root)}".rstrip()
+    for name, branch in branches.items():
+        yield f"  {name}  {bound.tables[name].spec.template.plain}" + ("" if branch.values else "  (none)")
+        yield from _branch_lines(branch, "    ")
+
+
+def _branch_lines(branch: _Branch, indent: str) -> Iterator[str]:
+    for value, below in branch.values:
+        yield indent + printable(value)
+        yield from _branch_lines(below, indent + "  ")
+    if branch.has_more:
+        yield f"{indent}..."
+
+
+def _document(open_layout: OpenLayout, branches: dict[str, _Branch]) -> dict[str, Any]:
+    return {
+        "layout": open_layout.bound.name,
+        "root": shown_key(open_layout.bound.root),
+        "tables": {name: _plain(branch) for name, branch in branches.items()},
+    }
+
+
+def _plain(branch: _Branch) -> dict[str, Any]:
+    values = [{"value": value, **({"below": _plain(below)} if below.values else {})} for value, below in branch.values]
+    return {"values": values, "has_more": branch.has_more}
