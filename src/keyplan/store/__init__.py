@@ -1,6 +1,15 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
 from keyplan.store.explanation import Explanation
+from keyplan.store.index_state import (
+    IndexStage,
+    IndexState,
+    IndexStateKey,
+    IndexStates,
+    index_state_key,
+    index_state_of,
+    index_state_value,
+)
 from keyplan.store.plan import (
     Change,
     Plan,
@@ -19,12 +28,19 @@ __all__ = [
     "Backoff",
     "Change",
     "Explanation",
+    "IndexStage",
+    "IndexState",
+    "IndexStateKey",
+    "IndexStates",
     "PinnedState",
     "Plan",
     "Pointer",
     "Store",
     "Transaction",
     "Version",
+    "index_state_key",
+    "index_state_of",
+    "index_state_value",
     "keys_to_observe",
     "open_store",
     "plan_changes",

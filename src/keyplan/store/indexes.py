@@ -1,7 +1,8 @@
 """The operations on one index, unique or not: an entry leads to a primary key, and that to a record, in one state.
 
 The promises stand in keyplan.layout's UniqueView and IndexView. An entry whose record is not there (left by a writer that
-does not know the layout) is passed over; `keyplan check` reports it.
+does not know the layout) is passed over; `keyplan check` reports it. An index that is not built yet is refused at its first
+use; one that was readable then is not asked about again.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from keyplan.engine import Entry, KeyRange
 from keyplan.errors import NotFoundError
 from keyplan.layout import BoundIndex, IndexView, UniqueView
 from keyplan.store.decoding import decode_record
+from keyplan.store.index_state import require_readable
 from keyplan.store.reader import Reader
 from keyplan.store.tables import check_limit
 
@@ -27,6 +29,7 @@ class IndexEntries(IndexView[object, object]):
     def __init__(self, index: BoundIndex, reader: Reader) -> None:
         self._index = index
         self._reader = reader
+        self._is_readable = False
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
@@ -64,11 +67,17 @@ class IndexEntries(IndexView[object, object]):
 
     def _primary_keys(self, reader: Reader, key_range: KeyRange, *, reverse: bool) -> Iterator[object]:
         """What the entries in the range point at. Keys that other templates have there are not shown."""
+        self._require_readable(reader)
         is_unique = self._index.spec.is_unique
         decode = self._index.keys.decode
         for entry in reader.scan(key_range, reverse=reverse, keys_only=not is_unique):
             if decode(entry.key) is not None:
                 yield self._pointed_at(entry)
+
+    def _require_readable(self, reader: Reader) -> None:
+        if not self._is_readable:
+            require_readable(self._index, reader)
+            self._is_readable = True
 
     def _pointed_at(self, entry: Entry) -> object:
         return self._index.primary_key(entry.key, entry.value)
@@ -92,11 +101,13 @@ class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
         return decode_record(self._index.table, entry.key, entry.value)
 
     def key_of(self, key: object) -> object | None:
+        self._require_readable(self._reader)
         pointer = self._reader.get(self._index.keys.encode(key))
         return None if pointer is None else self._pointed_at(pointer)
 
     def _entry(self, key: object) -> Entry | None:
         raw_key = self._index.keys.encode(key)
         with self._reader.pinned() as state:
+            self._require_readable(state)
             pointer = state.get(raw_key)
             return None if pointer is None else state.get(self._index.table.keys.encode(self._pointed_at(pointer)))

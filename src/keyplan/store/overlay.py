@@ -36,11 +36,9 @@ class Overlay:
     def replace(self, earlier: Change | None, change: Change, observed: Mapping[bytes, Entry | None]) -> None:
         """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `change`."""
         if earlier is not None and earlier.new is not None:
-            for raw_key, pointer in earlier.new.pointers.items():
-                written = self._written.get(raw_key)
-                # Why: another record of the transaction may hold a unique entry by now.
-                if written is not None and written.value == pointer.raw_value:
-                    del self._written[raw_key]
+            # Invariant: while a record's write stands, no other record of the transaction has an entry of it.
+            for raw_key in earlier.new.pointers:
+                self._written.pop(raw_key, None)
         new = change.new
         self._removed.update(given_up(change, observed))
         if new is None:

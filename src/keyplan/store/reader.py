@@ -21,6 +21,10 @@ class Reader(Protocol):
         """Return the entry at the key, or None."""
         ...
 
+    def peek(self, raw_key: bytes, /) -> Entry | None:
+        """Return the entry or None, for keyplan's own use: in a transaction it does not become a premise."""
+        ...
+
     def get_many(self, raw_keys: Sequence[bytes], /) -> list[Entry | None]:
         """Return the entry or None for each key, in the order asked."""
         ...
@@ -40,6 +44,7 @@ class SnapshotReader:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.get = snapshot.get
+        self.peek = snapshot.get
         self.get_many = snapshot.get_many
 
     @property
@@ -71,6 +76,8 @@ class LatestReader:
             return snapshot.get(raw_key)
         finally:
             snapshot.close()
+
+    peek = get
 
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         with self._open() as snapshot:

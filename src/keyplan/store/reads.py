@@ -85,6 +85,8 @@ class Reads:
         """Yield the stored entries; as far as they are consumed, the range becomes a premise."""
         read = _RangeRead(key_range, is_reverse=reverse)
         self._ranges.append(read)
+        # Why: without revisions a scan of keys alone tells nothing that a guard could compare.
+        keys_only = keys_only and self._has_revisions
         for entry in self._state().scan(key_range, reverse=reverse, keys_only=keys_only):
             read.found.append((entry.key, entry.mod_revision))
             yield entry

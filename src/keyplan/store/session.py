@@ -52,6 +52,10 @@ class Session:
         self.reads.premises.add(raw_key)
         return self.reads.fetch(raw_key)
 
+    def peek(self, raw_key: bytes) -> Entry | None:
+        self._check_open()
+        return self.reads.fetch(raw_key)
+
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()
         stored = [raw_key for raw_key in raw_keys if raw_key not in self._overlay]
