@@ -15,6 +15,7 @@
     │   ├── AlreadyExistsError            a record is there already
     │   ├── UniqueViolationError          another record holds this unique entry
     │   ├── StaleRecordError              the record is not at the expected revision
+    │   ├── IndexNotReadyError            the index is not built yet
     │   └── CommitConflictError           a guard failed                                   retryable
     ├── EngineError                     the engine could not
     │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
@@ -43,6 +44,7 @@ __all__ = [
     "EngineOpenError",
     "EngineUnavailableError",
     "HistoryCompactedError",
+    "IndexNotReadyError",
     "InvalidInputError",
     "InvalidKeyError",
     "InvalidPageTokenError",
@@ -197,6 +199,13 @@ class StaleRecordError(ConflictError):
 
     code = "stale-record"
     summary = "the record is not at the expected revision"
+
+
+class IndexNotReadyError(ConflictError):
+    """An index was read that is not built yet. Facts: `layout`, `index`, its `state`, the `records` gone through so far."""
+
+    code = "index-not-ready"
+    summary = "the index is not built yet, so that reading it would leave records out"
 
 
 class CommitConflictError(ConflictError):

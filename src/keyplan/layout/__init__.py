@@ -4,7 +4,7 @@ from keyplan.layout.access import Binding, CounterView, IndexView, Page, TableVi
 from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
-from keyplan.layout.declare import Layout, layout_class_of
+from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.lint import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
@@ -67,6 +67,7 @@ __all__ = [
     "Versioned",
     "Waiver",
     "bind_layout",
+    "bound_layout_of",
     "canonical_description",
     "compile_keys",
     "describe",

@@ -114,6 +114,10 @@ class BoundLayout:
         """Say what a raw key is. Never fails: what no template spells is unknown, with the nearest template."""
         return self._finder.find(raw_key)
 
+    def meanings(self, raw_key: bytes) -> tuple[Meaning, ...]:
+        """Return every record, index entry or counter that the key can be read as: more than one where lint finds L1."""
+        return tuple(self._finder.all_meanings(raw_key))
+
     def table(self, name: str) -> BoundTable:
         """Return the table of that name. Raises UnknownNameError."""
         try:

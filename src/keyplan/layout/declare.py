@@ -17,7 +17,7 @@ from keyplan.layout.meaning import Meaning
 from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
 from keyplan.layout.template import Template
 
-__all__ = ["Layout", "layout_class_of"]
+__all__ = ["Layout", "bound_layout_of", "layout_class_of"]
 
 R = TypeVar("R")
 
@@ -185,6 +185,11 @@ def _root_template(root: str | bytes | None, parameters: Mapping[str, Parameter]
         return {name: FieldType(object if element else default_type, element) for name, element in elements.items()}
 
     return resolve_template(source, types, is_text=isinstance(source, str), item="root")
+
+
+def bound_layout_of(layout: Layout | BoundLayout) -> BoundLayout:
+    """Return the compiled layout of an instance, under the instance's root; a compiled layout as it is."""
+    return layout._bound if isinstance(layout, Layout) else layout  # noqa: SLF001  # Why: its own module.
 
 
 def layout_class_of(spec: LayoutSpec) -> type[Layout]:
