@@ -7,6 +7,7 @@ from typing import Final
 
 __all__ = [
     "COMMIT_RETRIES_MAX",
+    "COMPILED_ROOTS_MAX",
     "PAGE_RECORDS_DEFAULT",
     "PAGE_RECORDS_MAX",
     "RETRY_SECONDS_FIRST",
@@ -16,6 +17,9 @@ __all__ = [
 
 TEXT_ELEMENT_BYTES_MAX: Final = 255
 """A name in a key. Why: two names and their literals still fit LMDB's 511-byte keys, and file systems use the same bound."""
+
+COMPILED_ROOTS_MAX: Final = 64
+"""Compiled forms of one layout that are kept. Why: one takes some 100 KB, and a process serves few tenants at a time."""
 
 PAGE_RECORDS_DEFAULT: Final = 500
 """Why: the page size that Kubernetes settled on; 500 records of 2 KiB are one MiB."""

@@ -9,6 +9,7 @@ import pytest
 from keyplan.codec import U64, Decimal, HexUuid, Text
 from keyplan.errors import InvalidKeyError, KeyplanError, LayoutError, TemplateError, UnknownNameError
 from keyplan.layout import Counter, Index, Layout, Only, Parameter, Table, Unique
+from keyplan.limits import COMPILED_ROOTS_MAX
 from tests.layout.layouts import Physics, Site
 
 
@@ -158,3 +159,21 @@ def test_elements_in_annotations_reach_the_template() -> None:
         things = Table("{id}:{name}:{number}", key=Key, value=str)
 
     assert Annotations.spec.tables["things"].template.source == "{id:hex_uuid}:{name:text(exclude=':')}:{number:u64}"
+
+
+def test_a_layout_bound_again_under_the_same_root_is_not_compiled_again() -> None:
+    assert Site.bound(area="a/") is Site.bound(area="a/")
+    assert Site.bound(area="a/") is not Site.bound(area="b/")
+
+
+def test_no_more_than_a_bounded_number_of_roots_is_kept() -> None:
+    first = Site.bound(area="first/")
+    for number in range(COMPILED_ROOTS_MAX):
+        Site.bound(area=f"{number}/")
+    assert Site.bound(area="first/") is not first
+    assert Site.bound(area="first/").root == first.root
+
+
+def test_a_root_parameter_that_cannot_be_hashed_is_refused_by_its_codec() -> None:
+    with pytest.raises(InvalidKeyError):
+        Site.bound(area=["a"])

@@ -16,6 +16,7 @@ from keyplan.layout.items import RESERVED_NAMES, Item, Parameter
 from keyplan.layout.meaning import Meaning
 from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
 from keyplan.layout.template import Template
+from keyplan.limits import COMPILED_ROOTS_MAX
 
 __all__ = ["Layout", "bound_layout_of", "layout_class_of"]
 
@@ -37,6 +38,7 @@ class Layout:
     """
 
     spec: ClassVar[LayoutSpec]
+    _compiled: ClassVar[dict[tuple[tuple[str, type, object], ...], BoundLayout]]
     waivers: ClassVar[tuple[Waiver, ...]] = ()
 
     def __init_subclass__(
@@ -44,13 +46,14 @@ class Layout:
     ) -> None:
         super().__init_subclass__(**keywords)
         _refuse_reserved_names(cls)
+        cls._compiled = {}
         inherited = getattr(cls, "spec", None)
         if root is None and inherited is None:
             root = b"" if _is_binary(cls) else ""
         cls.spec = _layout_spec(cls, root, version, inherited)
 
     def __init__(self, binding: Binding, /, **parameters: object) -> None:
-        self._attach(binding, bind_layout(self.spec, parameters))
+        self._attach(binding, self.bound(**parameters))
 
     def over(self, binding: Binding) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
@@ -60,8 +63,20 @@ class Layout:
 
     @classmethod
     def bound(cls, **parameters: object) -> BoundLayout:
-        """Return the layout compiled under its root, without a store: to build, read and explain raw keys."""
-        return bind_layout(cls.spec, parameters)
+        """Return the layout compiled under its root, without a store: to build, read and explain raw keys.
+
+        Compiling takes milliseconds, so that the layouts of the roots used last are kept.
+        """
+        # Why: with the types, because 1 and True are equal and not the same parameter.
+        root = tuple((name, type(value), value) for name, value in sorted(parameters.items()))
+        try:
+            kept = cls._compiled.pop(root, None)
+        except TypeError:
+            return bind_layout(cls.spec, parameters)  # Why: what cannot be hashed fits no codec; binding says which.
+        cls._compiled[root] = compiled = kept or bind_layout(cls.spec, parameters)
+        if len(cls._compiled) > COMPILED_ROOTS_MAX:
+            cls._compiled.pop(next(iter(cls._compiled)), None)
+        return compiled
 
     def transaction(self) -> AbstractContextManager[Self]:
         """Begin a transaction: the block gets this layout bound to it, and it commits when the block ends without an error.
