@@ -9,6 +9,7 @@
     │   ├── InvalidKeyError               a key part is out of range, of the wrong type, or forbidden
     │   ├── InvalidRecordError            a record misses a field, or has one of the wrong type
     │   ├── InvalidPageTokenError         a page token is not ours, or leaves its list
+    │   ├── InvalidWatchTokenError        a watch token is not ours, or not of this list
     │   └── InvalidInputError             a file or an argument cannot be read
     ├── NotFoundError                   no record at this key
     ├── ConflictError                   the world is not as assumed: decide
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidKeyError",
     "InvalidPageTokenError",
     "InvalidRecordError",
+    "InvalidWatchTokenError",
     "KeyplanError",
     "LayoutError",
     "LeaseNotFoundError",
@@ -157,6 +159,13 @@ class InvalidPageTokenError(RecordError):
 
     code = "invalid-page-token"
     summary = "the page token is not valid"
+
+
+class InvalidWatchTokenError(RecordError):
+    """A watch token was not made by this list of this layout, or not by this store. Facts: `problem`."""
+
+    code = "invalid-watch-token"
+    summary = "the watch token is not valid"
 
 
 class InvalidInputError(RecordError):

@@ -1,6 +1,18 @@
 """What keys mean: layouts declared, checked, compiled, linted, described. Pure: no clock, disk, network or thread."""
 
-from keyplan.layout.access import Binding, CounterView, IndexView, Page, TableView, UniqueView, Versioned
+from keyplan.layout.access import (
+    Binding,
+    Change,
+    ChangeKind,
+    Changes,
+    CounterView,
+    IndexView,
+    LeaseHandle,
+    Page,
+    TableView,
+    UniqueView,
+    Versioned,
+)
 from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
@@ -31,6 +43,9 @@ __all__ = [
     "BoundIndex",
     "BoundLayout",
     "BoundTable",
+    "Change",
+    "ChangeKind",
+    "Changes",
     "CompiledKeys",
     "Component",
     "Condition",
@@ -48,6 +63,7 @@ __all__ = [
     "Kind",
     "Layout",
     "LayoutSpec",
+    "LeaseHandle",
     "LintReport",
     "Literal",
     "Meaning",

@@ -6,18 +6,30 @@ to one of these through `Binding`. So `CloudChamber(store).racks` has its full t
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from enum import Enum
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
 
-__all__ = ["Binding", "CounterView", "IndexView", "Page", "TableView", "UniqueView", "Versioned"]
+__all__ = [
+    "Binding",
+    "Change",
+    "ChangeKind",
+    "Changes",
+    "CounterView",
+    "IndexView",
+    "LeaseHandle",
+    "Page",
+    "TableView",
+    "UniqueView",
+    "Versioned",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
 Q_contra = TypeVar("Q_contra", contravariant=True)
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
 R = TypeVar("R")
 
 
@@ -46,6 +58,85 @@ class Page(NamedTuple, Generic[K, V]):
     revision: int
 
 
+class ChangeKind(Enum):
+    """What happened to a record, as a list that is watched shows it."""
+
+    INSERTED = "inserted"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+class Change(NamedTuple, Generic[K, V]):
+    """One change of one record: what it was before the commit and what it is after it.
+
+    Of a table: INSERTED has no `old`, REMOVED no `new`. Of an index: a record that begins to have an entry in the list is
+    INSERTED, one that loses its last there is REMOVED, and both records are given where there are both. `old` is None, too,
+    where the record before cannot be read, or is not known (see `follow`).
+
+    `token` continues right after this change: `watch(after=token)`. It is empty while `follow` lists. `revision` is that of the
+    commit; of a record that `follow` lists, that of the record.
+    """
+
+    kind: ChangeKind
+    key: K
+    old: V | None
+    new: V | None
+    revision: int
+    token: str
+
+
+class Changes(Protocol[K, V]):
+    """Changes as they are committed: by revision, then by raw key; each once, none left out. Close it when done.
+
+    Iterating waits for the next change, without end: until `close` is called, here or in another thread. Several writes of one
+    record in one commit are one change; a rename is REMOVED and INSERTED in one revision; a record written again as it was is
+    CHANGED. Apart from `close`, for one thread at a time.
+
+    A record whose stored bytes do not decode raises CorruptionError (facts `table`, `key`, `raw_key`, `revision`) in its place;
+    take it as gone until a later change of it. The next call goes on after it. HistoryCompactedError says that the history was
+    compacted before it was read: list again, or use `follow`, which does. EngineUnavailableError: the store was closed.
+    """
+
+    def __iter__(self) -> Iterator[Change[K, V]]: ...
+
+    def __next__(self) -> Change[K, V]: ...
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Change[K, V]]:
+        """Wait at most so long for changes and return those there are; empty when there were none in time.
+
+        Raises as iterating does, and EngineUnavailableError after `close`.
+        """
+        ...
+
+    @property
+    def token(self) -> str:
+        """The place behind everything delivered so far, for `watch(after=...)`; empty while `follow` lists.
+
+        Unlike the last change's token it moves on over commits that do not concern the list, so that it stays in the kept
+        history for longer. It can be read after `close`.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the watch, from any thread. Closing twice is harmless."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LeaseHandle(Protocol):
+    """What can be given as `lease=` besides a lease's id: the lease of a store or of an engine."""
+
+    @property
+    def id(self) -> int:
+        """The id, which other processes may use as well."""
+        ...
+
+
 class TableView(Protocol[K, V]):
     """A table of records bound to a store, a snapshot or a transaction.
 
@@ -56,6 +147,10 @@ class TableView(Protocol[K, V]):
     Every write returns the store's revision after its commit, or 0 inside a transaction, where it is not known yet.
 
     All keys are checked before anything is read or written: InvalidKeyError.
+
+    A table declared with `lease=True` takes records on a lease only, and other tables none on a lease: `insert` and `put` raise
+    InvalidRecordError otherwise, because the lint rests on the declaration. `lease` is what `store.lease` returns, or an id; a
+    lease that is lost or gone raises LeaseNotFoundError. The record and its index entries are removed together when it ends.
     """
 
     def get(self, key: K) -> V | None:
@@ -82,12 +177,12 @@ class TableView(Protocol[K, V]):
         """Return the record at each key, in the order asked, as of one revision. Raises NotFoundError for the first absent."""
         ...
 
-    def insert(self, key: K, record: V, *, lease: int = 0) -> int:
+    def insert(self, key: K, record: V, *, lease: int | LeaseHandle = 0) -> int:
         """Add a record. Raises AlreadyExistsError when there is one at `key`, UniqueViolationError when an entry is taken."""
         ...
 
-    def put(self, key: K, record: V, *, expected_revision: int | None = None, lease: int = 0) -> int:
-        """Write a record whether or not there is one.
+    def put(self, key: K, record: V, *, expected_revision: int | None = None, lease: int | LeaseHandle = 0) -> int:
+        """Write a record whether or not there is one; it leaves the lease that it was on for the one given, or for none.
 
         With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError.
         """
@@ -174,31 +269,52 @@ class TableView(Protocol[K, V]):
         """
         ...
 
+    def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> Changes[K, V]:
+        """Watch the changes of the records that `list` would yield.
 
-class UniqueView(Protocol[Q_contra, K_co, V_co]):
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        now on. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
+        ...
+
+    def follow(self, *prefix: object, starts_with: object = None, keep_records: bool = False) -> Changes[K, V]:
+        """List and go on watching: first each record that `list` would yield as INSERTED, from one state, then every change.
+
+        When the history was compacted before it was read, it lists again by itself and delivers the differences to what it had
+        delivered, which then takes the place of the changes in between. For that it keeps the raw key and revision of each
+        record (some 200 bytes and the key) and, with `keep_records`, its bytes; without, such a difference has no `old`.
+        The list holds a snapshot until it was read. Raises as `watch` does.
+        """
+        ...
+
+
+class UniqueView(Protocol[Q_contra, K, V]):
     """A unique index bound to a store, a snapshot or a transaction: at most one record for each index key."""
 
-    def one(self, key: Q_contra) -> V_co | None:
+    def one(self, key: Q_contra) -> V | None:
         """Return the record that the index holds at `key`, or None. Index entry and record are read from one state."""
         ...
 
-    def require(self, key: Q_contra) -> V_co:
+    def require(self, key: Q_contra) -> V:
         """Return the record that the index holds at `key`. Raises NotFoundError."""
         ...
 
-    def key_of(self, key: Q_contra) -> K_co | None:
+    def key_of(self, key: Q_contra) -> K | None:
         """Return the primary key that the index holds at `key`, or None. Does not read the record."""
         ...
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[tuple[K_co, V_co]]:
+    ) -> Iterator[tuple[K, V]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
         ...
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[K_co]:
+    ) -> Iterator[K]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
@@ -206,13 +322,26 @@ class UniqueView(Protocol[Q_contra, K_co, V_co]):
         """Return the number of index entries."""
         ...
 
+    def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> Changes[K, V]:
+        """Watch the changes of the records that `list` would yield, by the entries that each record has.
 
-class IndexView(Protocol[K_co, V_co]):
+        A record with several entries in the list is one record: CHANGED while it keeps any of them.
+
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        now on. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
+        ...
+
+
+class IndexView(Protocol[K, V]):
     """An index bound to a store, a snapshot or a transaction: any number of records for each index key."""
 
     def list(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[tuple[K_co, V_co]]:
+    ) -> Iterator[tuple[K, V]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
 
         Entries and records are read from one state.
@@ -221,12 +350,25 @@ class IndexView(Protocol[K_co, V_co]):
 
     def keys(
         self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[K_co]:
+    ) -> Iterator[K]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
     def count(self, *prefix: object, starts_with: object = None) -> int:
         """Return the number of index entries."""
+        ...
+
+    def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> Changes[K, V]:
+        """Watch the changes of the records that `list` would yield, by the entries that each record has.
+
+        A record with several entries in the list is one record: CHANGED while it keeps any of them.
+
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        now on. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
         ...
 
 
