@@ -1,0 +1,26 @@
+"""The benchmarks by name. Each is given the extent of the run and yields results."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from benchmarks.cases import group, keys, processes, reads, watches, writes
+from benchmarks.extent import Extent
+from benchmarks.measure import Result
+
+__all__ = ["BENCHMARKS"]
+
+BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
+    "keys": keys.measure,
+    "get": reads.measure_get,
+    "unique": reads.measure_unique,
+    "index": reads.measure_index,
+    "list": reads.measure_list,
+    "count": reads.measure_count,
+    "insert": writes.measure_insert,
+    "insert-many": writes.measure_insert_many,
+    "insert-durable": writes.measure_insert_durable,
+    "group-commit": group.measure,
+    "watch": watches.measure,
+    "lint": processes.measure_lint,
+    "import": processes.measure_import,
+}

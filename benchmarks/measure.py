@@ -1,0 +1,105 @@
+"""Measuring: subject and comparator take turns in short rounds, so that what else the machine does falls on both."""
+
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+import msgspec
+
+__all__ = ["Result", "Work", "compared", "single"]
+
+Work = Callable[[int], object]
+"""Does so many operations. Each round calls it once."""
+
+_QUANTILE_LOW: Final = 0.1
+_QUANTILE_HIGH: Final = 0.9
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table.
+
+    `rate` is the subject's median; in operations a second where `unit` is "1/s". `ratio` is the median over rounds of subject
+    to comparator, above 1 when the subject is faster; `low` and `high` are the 10th and 90th percentile of it. A figure
+    without a comparator has none of these, and low and high are those of `rate`.
+    """
+
+    benchmark: str
+    variant: str
+    against: str
+    rate: float
+    unit: str
+    low: float
+    high: float
+    rounds: int
+    size: int | None = None
+    ratio: float | None = None
+    aim: float | None = None
+
+
+def compared(
+    benchmark: str,
+    variant: str,
+    *,
+    against: str,
+    subject: Work,
+    comparator: Work,
+    operations: int,
+    rounds: int,
+    comparator_operations: int | None = None,
+    size: int | None = None,
+    aim: float | None = None,
+) -> Result:
+    """Measure both in turn, `operations` a round, and return the ratio of their speeds. The first round does not count."""
+    rates: list[float] = []
+    ratios: list[float] = []
+    for number in range(rounds + 1):
+        # Why: whoever runs second finds warmer caches; they change places.
+        if number % 2:
+            rate = _rate(subject, operations)
+            other = _rate(comparator, comparator_operations or operations)
+        else:
+            other = _rate(comparator, comparator_operations or operations)
+            rate = _rate(subject, operations)
+        if number:
+            rates.append(rate)
+            ratios.append(rate / other)
+    return Result(
+        benchmark=benchmark,
+        variant=variant,
+        against=against,
+        rate=median(rates),
+        unit="1/s",
+        ratio=median(ratios),
+        low=_quantile(ratios, _QUANTILE_LOW),
+        high=_quantile(ratios, _QUANTILE_HIGH),
+        rounds=rounds,
+        size=size,
+        aim=aim,
+    )
+
+
+def single(benchmark: str, variant: str, figures: list[float], *, unit: str, size: int | None = None) -> Result:
+    """Return figures that have no comparator, as their median and spread."""
+    return Result(
+        benchmark=benchmark,
+        variant=variant,
+        against="",
+        rate=median(figures),
+        unit=unit,
+        low=_quantile(figures, _QUANTILE_LOW),
+        high=_quantile(figures, _QUANTILE_HIGH),
+        rounds=len(figures),
+        size=size,
+    )
+
+
+def _rate(work: Work, operations: int) -> float:
+    begun = perf_counter()
+    work(operations)
+    return operations / (perf_counter() - begun)
+
+
+def _quantile(figures: list[float], share: float) -> float:
+    ordered = sorted(figures)
+    return ordered[round(share * (len(ordered) - 1))]
