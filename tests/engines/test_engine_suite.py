@@ -3,10 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from keyplan.engine import (
     Commit,
@@ -106,7 +106,7 @@ def test_a_known_deviation_is_expected_to_fail(tmp_path: Path, loaded: str, outc
 
 class ForgetsGuards(WrappedEngine):
     def commit(self, commit: Commit) -> int:
-        return self.inner.commit(replace(commit, guards=()))
+        return self.inner.commit(structs.replace(commit, guards=()))
 
 
 class NamesOneFailure(WrappedEngine):
@@ -133,7 +133,7 @@ class DeletesPrefixesByFf(WrappedEngine):
             else mutation
             for mutation in commit.mutations
         )
-        return self.inner.commit(replace(commit, mutations=mutations))
+        return self.inner.commit(structs.replace(commit, mutations=mutations))
 
 
 class CountsDeletesOfNothing(WrappedEngine):

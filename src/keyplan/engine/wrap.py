@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from msgspec import structs
+
 from keyplan.engine.admission import admit_commit, admit_pair, refuse_writing
 from keyplan.engine.interface import (
     NO_LEASE,
@@ -181,7 +183,7 @@ class _Prefix:
         return tuple.__new__(Entry, (entry[0][self._size :], *entry[1:]))
 
     def strip_event(self, event: Event) -> Event:
-        return replace(
+        return structs.replace(
             event,
             key=self.strip(event.key),
             entry=None if event.entry is None else self.strip_entry(event.entry),
@@ -193,13 +195,13 @@ class _Prefix:
 
     def add_to_mutation(self, mutation: Mutation) -> Mutation:
         if isinstance(mutation, Put | Delete):
-            return replace(mutation, key=self.add(mutation.key))
-        return replace(mutation, range=self.add_to_range(mutation.range))
+            return structs.replace(mutation, key=self.add(mutation.key))
+        return structs.replace(mutation, range=self.add_to_range(mutation.range))
 
     def add_to_guard(self, guard: Guard) -> Guard:
         match guard:
             case KeyAbsent() | KeyUnchanged():
-                return replace(guard, key=self.add(guard.key))
+                return structs.replace(guard, key=self.add(guard.key))
             case RangeEmpty():
                 return RangeEmpty(self.add_to_range(guard.range))
             case RangeUnchanged():
