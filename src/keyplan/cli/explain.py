@@ -89,7 +89,10 @@ def _state(store: str | None, config: Path | None, *, is_looked_up: bool) -> Ite
 
 
 def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
-    """What the installed layouts make of a key: every record, index entry and counter; else the nearest of all."""
+    """What the installed layouts make of a key: every record, index entry and counter, the longest root first.
+
+    When only layouts without a root know it, to which all bytes of the right length are keys, or none does: the nearest too.
+    """
     found = []
     for name in installed_layouts():
         try:
@@ -98,7 +101,18 @@ def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
             continue  # Why: its root has a parameter without a default; nobody knows where it lies.
         found.append((bound, bound.meaning(raw_key)))
     known = [pair for pair in found if pair[1].kind not in (Kind.UNKNOWN, Kind.NAMESPACE)]
-    return known or [max(found, key=lambda pair: (pair[1].kind is Kind.NAMESPACE, pair[1].position))]
+    known.sort(key=lambda pair: -len(pair[0].root))
+    if known and known[0][0].root:
+        return known
+    others = [pair for pair in found if pair not in known and (not known or pair[1].item is not None)]
+    nearest = max(others, key=_nearness, default=None)
+    return known if nearest is None else [nearest, *known]
+
+
+def _nearness(pair: tuple[BoundLayout, Meaning]) -> tuple[bool, bool, int]:
+    bound, meaning = pair
+    is_below_root = bool(bound.root) and meaning.item is not None
+    return meaning.kind is Kind.NAMESPACE, is_below_root, meaning.position
 
 
 def _facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot | None) -> dict[str, Any]:

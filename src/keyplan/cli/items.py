@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from keyplan.cli.commits import print_commit
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import layout_of_option, root_parameters, store_of_option
-from keyplan.cli.output import print_json, print_text
 from keyplan.engine import ALL_KEYS, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
@@ -72,12 +72,7 @@ class OpenLayout:
 
     def print_commit(self, write: Callable[[Layout], object], *, json: bool) -> None:
         """Print the commit that `write`, called with the layout, would make now."""
-        over = self.layout.over
-        explanation = self.store.explain(lambda transaction: write(over(transaction)))
-        if json:
-            print_json(explanation.lines())
-        else:
-            print_text(str(explanation))
+        print_commit(self.store, self.layout, write, json=json)
 
     def hint_when_foreign(self) -> None:
         """After nothing was found: say so when the store holds keys, but none that this layout knows."""

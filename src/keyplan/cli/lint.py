@@ -39,7 +39,11 @@ def run(
     ] = "lmdb",
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", metavar="TEMPLATE", help="Judge a raw prefix read instead, as in 'rack/{rack}'."),
+        typer.Option(
+            "--prefix",
+            metavar="TEMPLATE",
+            help="Judge a raw read of this prefix instead, root included: '/site/rack/{rack}'.",
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Notes without a waiver fail too.")] = False,
     waived: Annotated[bool, typer.Option("--waived/--no-waived", help="Show waived findings.")] = True,

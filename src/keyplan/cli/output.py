@@ -16,6 +16,8 @@ T = TypeVar("T")
 _GRID_ROWS_MAX: Final = 500
 """Why: columns are as wide as these rows need; a longer list is printed in parts, so that memory does not grow with it."""
 
+_BAR_AFTER_SECONDS: Final = 0.5
+
 _LAST_COLUMN_WIDTH_MIN: Final = 20
 """Why: a record of which less than this is seen says nothing; then the line is wrapped by the terminal."""
 
@@ -90,17 +92,34 @@ def _verbatim(cell: str) -> Any:
 
 
 def with_progress(items: Iterable[T], *, total: int, title: str) -> Iterator[T]:
-    """Yield `items` while a bar on standard error shows how far it is; no bar when that is not a terminal."""
+    """Yield `items` while a bar on standard error shows how far it is.
+
+    No bar when that is not a terminal, nor during the first half second: what is soon done needs none.
+    """
     if not sys.stderr.isatty():
         yield from items
         return
+    from keyplan.engine import SYSTEM_CLOCK  # noqa: PLC0415  # Why: errors are printed by this module too, without a store.
+
+    rest = iter(items)
+    bar_at = SYSTEM_CLOCK.monotonic() + _BAR_AFTER_SECONDS
+    for done, item in enumerate(rest, start=1):
+        yield item
+        if SYSTEM_CLOCK.monotonic() >= bar_at:
+            yield from _with_bar(rest, done=done, total=total, title=title)
+
+
+def _with_bar(items: Iterable[T], *, done: int, total: int, title: str) -> Iterator[T]:
     # Why: rich costs more than a command; only terminals see it.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield from progress.track(items, total=total, description=title)
+        task = progress.add_task(title, total=total, completed=done)
+        for item in items:
+            yield item
+            progress.advance(task)
 
 
 def write_file(path: Path, text: str) -> None:
