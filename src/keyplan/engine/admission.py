@@ -4,6 +4,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
 from keyplan.engine.interface import (
     NO_LEASE,
@@ -20,6 +22,9 @@ from keyplan.engine.profile import Capability, Profile
 from keyplan.errors import EngineLimitError, InvalidInputError, UnsupportedByEngineError
 
 __all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "refuse_writing", "require"]
+
+
+_KEY: Final = attrgetter("key")
 
 
 def require(profile: Profile, capability: Capability) -> None:
@@ -62,20 +67,24 @@ def admit_commit(profile: Profile, commit: Commit) -> None:
     UnsupportedByEngineError: a lease, or a range guarded by revision, where the profile does not claim it.
     InvalidInputError: a key is written twice.
     """
+    key_bytes_max, value_bytes_max = profile.key_bytes_max or math.inf, profile.value_bytes_max or math.inf
     for mutation in commit.mutations:
         if isinstance(mutation, Put):
-            admit_pair(profile, mutation.key, mutation.value)
+            # Why: every write comes through here, and nearly every one fits.
+            if not (0 < len(mutation.key) <= key_bytes_max and len(mutation.value) <= value_bytes_max):
+                admit_pair(profile, mutation.key, mutation.value)
             if mutation.lease != NO_LEASE:
                 require(profile, Capability.LEASES)
         elif isinstance(mutation, Delete):
             admit_key(profile, mutation.key)
     for guard in commit.guards:
-        if isinstance(guard, KeyAbsent | KeyUnchanged):
-            admit_key(profile, guard.key)
+        if isinstance(guard, (KeyAbsent, KeyUnchanged)):
+            if not 0 < len(guard.key) <= key_bytes_max:
+                admit_key(profile, guard.key)
         elif isinstance(guard, RangeUnchanged):
             # Why: without revisions an engine cannot tell whether a value in the range was rewritten.
             require(profile, Capability.REVISIONS)
-    if len(commit.mutations) > 1:
+    if len(commit.mutations) > 1 and not _is_plainly_distinct(commit):
         _refuse_double_writes(commit)
     if profile.commit_operations_max is not None:
         actual = max(len(commit.mutations), sum(map(_comparisons, commit.guards)))
@@ -90,6 +99,14 @@ def admit_commit(profile: Profile, commit: Commit) -> None:
 def _comparisons(guard: Guard) -> int:
     """Return how many single comparisons a guard is, where an engine can only compare keys: the range itself is one."""
     return 1 + len(guard.keys) if isinstance(guard, RangeUnchanged) else 1
+
+
+def _is_plainly_distinct(commit: Commit) -> bool:
+    """True when there are only single keys, all different."""
+    try:
+        return len(set(map(_KEY, commit.mutations))) == len(commit.mutations)
+    except AttributeError:  # a range has no key
+        return False
 
 
 def _refuse_double_writes(commit: Commit) -> None:

@@ -18,20 +18,28 @@ __all__ = ["check_guards"]
 
 def check_guards(guards: Iterable[Guard], state: Snapshot) -> None:
     """Raise CommitConflictError naming every guard that does not hold in `state`, in the order given."""
-    failed = tuple(failure for guard in guards if (failure := _failure(guard, state)) is not None)
-    if failed:
-        raise CommitConflictError(failed=failed)
-
-
-def _failure(guard: Guard, state: Snapshot) -> FailedGuard | None:
-    match guard:
-        case KeyAbsent(key):
-            entry = state.get(key)
-            return None if entry is None else FailedGuard(guard, key, entry.mod_revision)
-        case KeyUnchanged(key, revision):
-            entry = state.get(key)
+    get = state.get
+    failed: list[FailedGuard] = []
+    for guard in guards:
+        # Why: nearly all guards are about one key; told apart by class, they cost a third of the match below.
+        if isinstance(guard, KeyAbsent):
+            entry = get(guard.key)
+            failure = None if entry is None else FailedGuard(guard, guard.key, entry.mod_revision)
+        elif isinstance(guard, KeyUnchanged):
+            entry = get(guard.key)
             actual = 0 if entry is None else entry.mod_revision
-            return None if entry is not None and actual == revision else FailedGuard(guard, key, actual)
+            holds = entry is not None and actual == guard.revision
+            failure = None if holds else FailedGuard(guard, guard.key, actual)
+        else:
+            failure = _range_guard_failure(guard, state)
+        if failure is not None:
+            failed.append(failure)
+    if failed:
+        raise CommitConflictError(failed=tuple(failed))
+
+
+def _range_guard_failure(guard: RangeEmpty | RangeUnchanged, state: Snapshot) -> FailedGuard | None:
+    match guard:
         case RangeEmpty(key_range):
             for entry in state.scan(key_range, limit=1):  # with the value: where it makes the mod revision
                 return FailedGuard(guard, entry.key, entry.mod_revision)

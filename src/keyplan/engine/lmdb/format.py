@@ -25,6 +25,7 @@ from keyplan.engine.clock import Clock
 from keyplan.engine.interface import Entry, Event, EventKind
 
 __all__ = [
+    "EVENT",
     "FORMAT_HISTORY",
     "FORMAT_KEY",
     "FORMAT_RAW",
@@ -36,7 +37,6 @@ __all__ = [
     "LeaseRecord",
     "State",
     "fingerprint",
-    "pack_event",
     "unpack_entry",
     "unpack_events",
 ]
@@ -49,7 +49,7 @@ STATE_KEY: Final = b"state"
 HEADER: Final = Struct(">4Q")
 LOG_KEY: Final = Struct(">QI")
 LEASE_ID: Final = Struct(">Q")
-_EVENT: Final = Struct(">HII")
+EVENT: Final = Struct(">HII")
 _STATE: Final = Struct(">4Q")
 _LEASE: Final = Struct(">3d")
 
@@ -122,19 +122,14 @@ def unpack_entry(key: bytes, raw: bytes) -> Entry:
     return Entry(key, raw[HEADER.size :], create, mod, version, lease)
 
 
-def pack_event(key: bytes, after: bytes, before: bytes) -> bytes:
-    """Return one event of the log; `after` and `before` as in `data`, empty for none."""
-    return b"".join((_EVENT.pack(len(key), len(after), len(before)), key, after, before))
-
-
 def unpack_events(revision: int, raw: bytes) -> Iterator[Event]:
     """Yield the events of one part of the log."""
     position = 0
     while position < len(raw):
-        key_bytes, after_bytes, before_bytes = _EVENT.unpack_from(raw, position)
-        after_at = position + _EVENT.size + key_bytes
+        key_bytes, after_bytes, before_bytes = EVENT.unpack_from(raw, position)
+        after_at = position + EVENT.size + key_bytes
         before_at = after_at + after_bytes
-        key = raw[position + _EVENT.size : after_at]
+        key = raw[position + EVENT.size : after_at]
         after = unpack_entry(key, raw[after_at:before_at]) if after_bytes else None
         before = unpack_entry(key, raw[before_at : before_at + before_bytes]) if before_bytes else None
         position = before_at + before_bytes

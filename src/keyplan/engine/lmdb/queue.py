@@ -54,7 +54,7 @@ class CommitQueue(Generic[Target_contra]):
 
     def run(self, work: Callable[[Target_contra], Result]) -> Result:
         """Carry out `work` in a write transaction, alone or with others, and return its result once it is committed."""
-        ticket = Ticket[Target_contra](work)
+        ticket: Ticket[Target_contra] = Ticket(work)
         with self._mutex:
             self._waiting.append(ticket)
             is_leader = not self._has_leader

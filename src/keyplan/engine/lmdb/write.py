@@ -1,14 +1,16 @@
 """One write transaction: guards, mutations, the log, leases. The state row is read at its begin and stored at its end."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from operator import attrgetter
 from typing import Final
 
 import lmdb
 
 from keyplan.engine.clock import Clock
 from keyplan.engine.guards import check_guards
-from keyplan.engine.interface import NO_LEASE, Commit, Delete, KeyAbsent, KeyRange, Mutation, Put
+from keyplan.engine.interface import NO_LEASE, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Mutation, Put
 from keyplan.engine.lmdb.format import (
+    EVENT,
     HEADER,
     LEASE_ID,
     LOG_KEY,
@@ -16,7 +18,6 @@ from keyplan.engine.lmdb.format import (
     Databases,
     LeaseRecord,
     State,
-    pack_event,
 )
 from keyplan.engine.lmdb.snapshot import HistorySnapshot, LmdbSnapshot, RawSnapshot
 from keyplan.errors import InvalidInputError, LeaseNotFoundError
@@ -28,6 +29,9 @@ _LOG_PART_BYTES: Final = 1 << 18
 
 _TRIMMED_PARTS_MAX: Final = 8
 """Why: a commit writes one part as a rule; removing up to eight catches up after `history` was lowered, and stays cheap."""
+
+
+_KEY: Final = attrgetter("key")
 
 
 class WriteTransaction:
@@ -78,27 +82,42 @@ class WriteTransaction:
         for mutation in commit.mutations:
             if isinstance(mutation, Put) and mutation.lease != NO_LEASE:
                 self.living_lease(mutation.lease)
-        return self.apply(commit.mutations) if self.has_history else self._apply_raw(commit.mutations)
+        if not self.has_history:
+            return self._apply_raw(commit.mutations)
+        return self.apply(commit.mutations, present={g.key for g in commit.guards if isinstance(g, KeyUnchanged)})
 
-    def apply(self, mutations: Sequence[Mutation]) -> int:
-        """Write mutations that were checked, and log them. Return the revision after it."""
-        # Invariant: no two mutations touch one key, so their order is free; by key, the log comes out in order.
-        ordered = sorted(mutations, key=_first_key) if len(mutations) > 1 else mutations
+    def apply(self, mutations: Sequence[Mutation], *, present: Set[bytes] = frozenset()) -> int:
+        """Write mutations that were checked, and log them. Return the revision after it.
+
+        `present` are keys known to be stored: others are taken for new until it shows that they are not.
+        """
         revision = self.state.revision + 1
-        if self._log(revision, self._changes(ordered, revision)):
+        if self._log(revision, self._changes(_by_key(mutations), revision, present)):
             self.state.revision = revision
             self.has_changes = True
             self._forget_old()
         return self.state.revision
 
-    def _changes(self, mutations: Iterable[Mutation], revision: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+    def _changes(
+        self, mutations: Iterable[Mutation], revision: int, present: Set[bytes]
+    ) -> Iterator[tuple[bytes, bytes, bytes]]:
         """Carry out the mutations one by one; yield key, stored bytes after and before (empty for none)."""
+        transaction = self._transaction
+        put = transaction.put
+        fresh = HEADER.pack(revision, revision, 1, NO_LEASE)
         for mutation in mutations:
             if isinstance(mutation, Put):
-                before = self._transaction.get(mutation.key, b"")
-                yield mutation.key, self._put(mutation, before, revision), before
+                key = mutation.key
+                if mutation.lease == NO_LEASE and key not in present:
+                    after = fresh + mutation.value
+                    # Why: what is new is written in one descent of the tree; asking first would be another.
+                    if put(key, after, overwrite=False):
+                        yield key, after, b""
+                        continue
+                before = transaction.get(key, b"")
+                yield key, self._put(mutation, before, revision), before
             elif isinstance(mutation, Delete):
-                removed = self._transaction.pop(mutation.key)
+                removed = transaction.pop(mutation.key)
                 if removed is not None:
                     self._detach(mutation.key, removed)
                     yield mutation.key, b"", removed
@@ -165,13 +184,14 @@ class WriteTransaction:
     def _log(self, revision: int, changes: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
         """Write the events of one revision, in parts. Return True when there were any."""
         part, events, size = 0, list[bytes](), 0
+        pack = EVENT.pack
         for key, after, before in changes:
-            event = pack_event(key, after, before)
-            if events and size + len(event) > _LOG_PART_BYTES:
-                self._log_part(revision, part, events)
-                part, events, size = part + 1, [], 0
-            events.append(event)
+            event = pack(len(key), len(after), len(before)) + key + after + before
             size += len(event)
+            if size > _LOG_PART_BYTES and events:
+                self._log_part(revision, part, events)
+                part, events, size = part + 1, [], len(event)
+            events.append(event)
         if events:
             self._log_part(revision, part, events)
         return bool(events)
@@ -261,6 +281,14 @@ class WriteTransaction:
         lease: int = HEADER.unpack_from(stored)[3]
         if lease != NO_LEASE:
             self._transaction.delete(LEASE_ID.pack(lease), key, db=self._databases.lease_keys)
+
+
+def _by_key(mutations: Sequence[Mutation]) -> Sequence[Mutation]:
+    """Return the mutations in the order of keys, in which the log has them. No two touch one key, so their order is free."""
+    try:
+        return sorted(mutations, key=_KEY) if len(mutations) > 1 else mutations
+    except AttributeError:  # a range has no key
+        return sorted(mutations, key=_first_key)
 
 
 def _first_key(mutation: Mutation) -> bytes:
