@@ -5,7 +5,7 @@ import pytest
 from keyplan.engine import Delete, Entry, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.layout import BoundTable
-from keyplan.store import Change, Version, keys_to_observe, plan_changes, pointers_of
+from keyplan.store import Version, Write, keys_to_observe, plan_writes, pointers_of
 from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
@@ -31,9 +31,9 @@ def stored(raw_key: bytes, raw_value: bytes, *, revision: int = 3, lease: int = 
 
 
 def test_insert_guards_absence_of_record_and_unique_entry(blades: BoundTable) -> None:
-    change = Change(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1", ["a"])))
+    write = Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1", ["a"])))
 
-    plan = plan_changes([change], {})
+    plan = plan_writes([write], {})
 
     assert set(plan.guards.values()) == {KeyAbsent(RAW_ONE), KeyAbsent(SERIAL)}
     assert set(plan.mutations.values()) == {
@@ -45,13 +45,13 @@ def test_insert_guards_absence_of_record_and_unique_entry(blades: BoundTable) ->
 
 def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None:
     old = version(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
-    change = Change(blades, ONE, RAW_ONE, old, version(blades, ONE, Blade("s1", ["b", "c"])))
+    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, Blade("s1", ["b", "c"])))
     observed = {
         SERIAL: stored(SERIAL, POINTS_AT_ONE),
         b"/site/by-tag/b/r1/1": stored(b"/site/by-tag/b/r1/1", b""),
     }
 
-    plan = plan_changes([change], observed)
+    plan = plan_writes([write], observed)
 
     assert set(plan.guards.values()) == {KeyUnchanged(RAW_ONE, 3)}
     assert set(plan.mutations.values()) == {
@@ -63,19 +63,19 @@ def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None
 
 def test_an_entry_that_should_stay_but_is_missing_is_put_back(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
-    change = Change(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), version(blades, ONE, blade))
+    write = Write(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), version(blades, ONE, blade))
 
-    plan = plan_changes([change], {SERIAL: None, b"/site/by-tag/a/r1/1": None})
+    plan = plan_writes([write], {SERIAL: None, b"/site/by-tag/a/r1/1": None})
 
     assert set(plan.guards.values()) == {KeyUnchanged(RAW_ONE, 3), KeyAbsent(SERIAL)}
     assert set(plan.mutations) == {RAW_ONE, SERIAL, b"/site/by-tag/a/r1/1"}
 
 
 def test_delete_removes_the_record_and_its_own_entries(blades: BoundTable) -> None:
-    change = Change(blades, ONE, RAW_ONE, version(blades, ONE, Blade("s1", ["a"]), revision=3), None)
+    write = Write(blades, ONE, RAW_ONE, version(blades, ONE, Blade("s1", ["a"]), revision=3), None)
 
-    own = plan_changes([change], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
-    foreign = plan_changes([change], {SERIAL: stored(SERIAL, POINTS_AT_TWO)})
+    own = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
+    foreign = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_TWO)})
 
     assert set(own.mutations.values()) == {Delete(RAW_ONE), Delete(SERIAL), Delete(b"/site/by-tag/a/r1/1")}
     assert set(foreign.mutations.values()) == {Delete(RAW_ONE), Delete(b"/site/by-tag/a/r1/1")}
@@ -83,10 +83,10 @@ def test_delete_removes_the_record_and_its_own_entries(blades: BoundTable) -> No
 
 def test_rename_is_one_record_going_and_one_coming(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
-    leaving = Change(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), None)
-    coming = Change(blades, TWO, RAW_TWO, None, version(blades, TWO, blade))
+    leaving = Write(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), None)
+    coming = Write(blades, TWO, RAW_TWO, None, version(blades, TWO, blade))
 
-    plan = plan_changes([leaving, coming], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=3)})
+    plan = plan_writes([leaving, coming], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=3)})
 
     assert set(plan.guards.values()) == {KeyUnchanged(RAW_ONE, 3), KeyAbsent(RAW_TWO), KeyUnchanged(SERIAL, 3)}
     assert set(plan.mutations.values()) == {
@@ -96,32 +96,32 @@ def test_rename_is_one_record_going_and_one_coming(blades: BoundTable) -> None:
         Put(SERIAL, POINTS_AT_TWO),
         Put(b"/site/by-tag/a/r1/2", b""),
     }
-    assert plan == plan_changes([coming, leaving], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=3)})
+    assert plan == plan_writes([coming, leaving], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=3)})
 
 
 def test_a_unique_entry_of_a_record_outside_the_plan_is_refused(blades: BoundTable) -> None:
-    change = Change(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1")))
+    write = Write(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1")))
 
     with pytest.raises(UniqueViolationError) as caught:
-        plan_changes([change], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
+        plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
 
     assert caught.value.facts == {"index": "by_serial", "key": "s1", "holder": ONE}
 
 
 def test_two_records_of_one_plan_cannot_take_the_same_unique_entry(blades: BoundTable) -> None:
-    changes = [
-        Change(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1"))),
-        Change(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1"))),
+    writes = [
+        Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1"))),
+        Write(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1"))),
     ]
 
     with pytest.raises(UniqueViolationError):
-        plan_changes(changes, {})
+        plan_writes(writes, {})
 
 
 def test_an_entry_left_behind_by_the_record_itself_is_no_obstacle(blades: BoundTable) -> None:
-    change = Change(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1")))
+    write = Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1")))
 
-    plan = plan_changes([change], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
+    plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
 
     assert set(plan.guards) == {RAW_ONE}
     assert set(plan.mutations) == {RAW_ONE}
@@ -130,20 +130,20 @@ def test_an_entry_left_behind_by_the_record_itself_is_no_obstacle(blades: BoundT
 def test_entries_follow_their_record_to_another_lease(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
     old = version(blades, ONE, blade, revision=3, lease=5)
-    change = Change(blades, ONE, RAW_ONE, old, version(blades, ONE, blade, lease=6))
+    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, blade, lease=6))
     tag = b"/site/by-tag/a/r1/1"
 
-    plan = plan_changes([change], {SERIAL: stored(SERIAL, POINTS_AT_ONE, lease=5), tag: stored(tag, b"", lease=5)})
+    plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE, lease=5), tag: stored(tag, b"", lease=5)})
 
     assert set(plan.mutations.values()) == {Put(RAW_ONE, b"value", 6), Put(SERIAL, POINTS_AT_ONE, 6), Put(tag, b"", 6)}
 
 
 def test_a_blind_write_has_no_guard() -> None:
     racks = Site.bound().tables["racks"]
-    put = Change(racks, "r1", b"/site/racks/r1", None, Version(b"value", 0, {}, 0), is_guarded=False)
-    delete = Change(racks, "r2", b"/site/racks/r2", None, None, is_guarded=False)
+    put = Write(racks, "r1", b"/site/racks/r1", None, Version(b"value", 0, {}, 0), is_guarded=False)
+    delete = Write(racks, "r2", b"/site/racks/r2", None, None, is_guarded=False)
 
-    plan = plan_changes([put, delete], {})
+    plan = plan_writes([put, delete], {})
 
     assert plan.guards == {}
     assert set(plan.mutations.values()) == {Put(b"/site/racks/r1", b"value"), Delete(b"/site/racks/r2")}
@@ -152,7 +152,7 @@ def test_a_blind_write_has_no_guard() -> None:
 def test_deleting_what_was_found_absent_is_only_a_premise() -> None:
     racks = Site.bound().tables["racks"]
 
-    plan = plan_changes([Change(racks, "r1", b"/site/racks/r1", None, None)], {})
+    plan = plan_writes([Write(racks, "r1", b"/site/racks/r1", None, None)], {})
 
     assert plan.guards == {b"/site/racks/r1": KeyAbsent(b"/site/racks/r1")}
     assert plan.mutations == {}
@@ -162,9 +162,9 @@ def test_observed_are_unique_entries_and_entries_that_stay(blades: BoundTable) -
     old = version(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
     new = version(blades, ONE, Blade("s2", ["b", "c"]))
 
-    assert set(keys_to_observe(Change(blades, ONE, RAW_ONE, old, new))) == {
+    assert set(keys_to_observe(Write(blades, ONE, RAW_ONE, old, new))) == {
         SERIAL,
         b"/site/by-serial/s2",
         b"/site/by-tag/b/r1/1",
     }
-    assert keys_to_observe(Change(blades, ONE, RAW_ONE, None, None)) == []
+    assert keys_to_observe(Write(blades, ONE, RAW_ONE, None, None)) == []

@@ -11,12 +11,12 @@ from keyplan.store.index_state import (
     index_state_value,
 )
 from keyplan.store.plan import (
-    Change,
     Plan,
     Pointer,
     Version,
+    Write,
     keys_to_observe,
-    plan_changes,
+    plan_writes,
     pointers_of,
 )
 from keyplan.store.retry import Backoff
@@ -26,7 +26,6 @@ from keyplan.store.transaction import Transaction
 
 __all__ = [
     "Backoff",
-    "Change",
     "Explanation",
     "IndexStage",
     "IndexState",
@@ -38,11 +37,12 @@ __all__ = [
     "Store",
     "Transaction",
     "Version",
+    "Write",
     "index_state_key",
     "index_state_of",
     "index_state_value",
     "keys_to_observe",
     "open_store",
-    "plan_changes",
+    "plan_writes",
     "pointers_of",
 ]

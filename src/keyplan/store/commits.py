@@ -7,7 +7,7 @@ from keyplan.engine import Commit, Engine
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import BoundCounter, BoundTable
 from keyplan.store.conflicts import telling_limit
-from keyplan.store.plan import Change, Version, plan_changes, pointers_of
+from keyplan.store.plan import Version, Write, plan_writes, pointers_of
 from keyplan.store.retry import Backoff
 from keyplan.store.session import Session
 from keyplan.store.transaction import Transaction
@@ -27,13 +27,13 @@ class CommitWriter:
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         raw_key = table.keys.encode(key)
         new = Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
-        change = Change(table, key, raw_key, None, new)
-        plan = plan_changes((change,), {})
+        write = Write(table, key, raw_key, None, new)
+        plan = plan_writes((write,), {})
         commit = Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()))
         try:
             return self._engine.commit(commit)
         except EngineLimitError as error:
-            raise telling_limit(error, commit, self._engine.profile, {raw_key: change}) from error
+            raise telling_limit(error, commit, self._engine.profile, {raw_key: write}) from error
         except CommitConflictError:
             # Why: the guards say that something is there, not what; a transaction looks, and names the record in the way. Or
             # it finds that an entry left behind is the record's own, and goes through.

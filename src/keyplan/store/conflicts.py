@@ -10,14 +10,14 @@ from keyplan.errors import (
     EngineLimitError,
     StaleRecordError,
 )
-from keyplan.store.plan import Change, Pointer, unique_violation
+from keyplan.store.plan import Pointer, Write, unique_violation
 
 __all__ = ["telling_conflict", "telling_limit"]
 
 
 def telling_conflict(
     conflict: CommitConflictError,
-    changes: Mapping[bytes, Change],
+    writes: Mapping[bytes, Write],
     premises: Set[bytes],
     snapshot: Callable[[], Snapshot],
 ) -> ConflictError:
@@ -31,32 +31,32 @@ def telling_conflict(
     if any(failure.key in premises for failure in failures):
         return conflict
     for failure in failures:
-        change = changes.get(failure.key)
-        told = _about_record(failure, change) if change is not None else _about_entry(failure, changes, snapshot)
+        write = writes.get(failure.key)
+        told = _about_record(failure, write) if write is not None else _about_entry(failure, writes, snapshot)
         if told is not None:
             return told
     return conflict
 
 
-def _about_record(failure: FailedGuard, change: Change) -> ConflictError | None:
-    if change.is_insert:
-        return AlreadyExistsError(table=change.table.name, key=change.key, revision=failure.actual_revision)
-    if change.expected_revision is not None:
+def _about_record(failure: FailedGuard, write: Write) -> ConflictError | None:
+    if write.is_insert:
+        return AlreadyExistsError(table=write.table.name, key=write.key, revision=failure.actual_revision)
+    if write.expected_revision is not None:
         return StaleRecordError(
-            table=change.table.name,
-            key=change.key,
-            expected_revision=change.expected_revision,
+            table=write.table.name,
+            key=write.key,
+            expected_revision=write.expected_revision,
             actual_revision=failure.actual_revision,
         )
     return None
 
 
 def _about_entry(
-    failure: FailedGuard, changes: Mapping[bytes, Change], snapshot: Callable[[], Snapshot]
+    failure: FailedGuard, writes: Mapping[bytes, Write], snapshot: Callable[[], Snapshot]
 ) -> ConflictError | None:
     if not isinstance(failure.guard, KeyAbsent):
         return None
-    pointer = _pointer_at(failure.guard.key, changes)
+    pointer = _pointer_at(failure.guard.key, writes)
     if pointer is None:
         return None
     with snapshot() as state:
@@ -66,35 +66,35 @@ def _about_entry(
     return unique_violation(pointer.source, failure.guard.key, entry.value)
 
 
-def _pointer_at(raw_key: bytes, changes: Mapping[bytes, Change]) -> Pointer | None:
-    for change in changes.values():
-        if change.new is not None and raw_key in change.new.pointers:
-            return change.new.pointers[raw_key]
+def _pointer_at(raw_key: bytes, writes: Mapping[bytes, Write]) -> Pointer | None:
+    for write in writes.values():
+        if write.new is not None and raw_key in write.new.pointers:
+            return write.new.pointers[raw_key]
     return None
 
 
 def telling_limit(
-    error: EngineLimitError, commit: Commit, profile: Profile, changes: Mapping[bytes, Change]
+    error: EngineLimitError, commit: Commit, profile: Profile, writes: Mapping[bytes, Write]
 ) -> EngineLimitError:
     """Return the limit error with the table and key whose write exceeds it, where it is about one of them."""
     for mutation in commit.mutations:
         if isinstance(mutation, Put) and (
             _is_over(profile.key_bytes_max, mutation.key) or _is_over(profile.value_bytes_max, mutation.value)
         ):
-            return EngineLimitError(**{**error.facts, **_place(mutation.key, changes)})
-    tables = sorted({change.table.name for change in changes.values()})
-    return EngineLimitError(**{**error.facts, "tables": tables, "records": len(changes)})
+            return EngineLimitError(**{**error.facts, **_place(mutation.key, writes)})
+    tables = sorted({write.table.name for write in writes.values()})
+    return EngineLimitError(**{**error.facts, "tables": tables, "records": len(writes)})
 
 
 def _is_over(bytes_max: int | None, raw: bytes) -> bool:
     return bytes_max is not None and len(raw) > bytes_max
 
 
-def _place(raw_key: bytes, changes: Mapping[bytes, Change]) -> dict[str, object]:
-    for change in changes.values():
-        if raw_key == change.raw_key:
-            return {"table": change.table.name, "key": change.key}
-        for version in (change.new, change.old):
+def _place(raw_key: bytes, writes: Mapping[bytes, Write]) -> dict[str, object]:
+    for write in writes.values():
+        if raw_key == write.raw_key:
+            return {"table": write.table.name, "key": write.key}
+        for version in (write.new, write.old):
             if version is not None and raw_key in version.pointers:
-                return {"table": change.table.name, "key": change.key, "index": version.pointers[raw_key].source.name}
+                return {"table": write.table.name, "key": write.key, "index": version.pointers[raw_key].source.name}
     return {"raw_key": raw_key.hex()}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
-from keyplan.store.plan import Change, given_up
+from keyplan.store.plan import Write, given_up
 
 __all__ = ["Overlay"]
 
@@ -19,7 +19,7 @@ class Overlay:
         self._removed = set(removed)
 
     def copy(self) -> "Overlay":
-        """Return an overlay that later changes to this one do not touch."""
+        """Return an overlay that later writes to this one leave as it is."""
         return Overlay(self._written.items(), self._removed)
 
     def __contains__(self, raw_key: bytes) -> bool:
@@ -33,19 +33,19 @@ class Overlay:
         """Lay an entry over the key."""
         self._written[raw_key] = Entry(raw_key, raw_value, 0, 0, 0, lease)
 
-    def replace(self, earlier: Change | None, change: Change, observed: Mapping[bytes, Entry | None]) -> None:
-        """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `change`."""
+    def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
+        """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""
         if earlier is not None and earlier.new is not None:
             # Invariant: while a record's write stands, no other record of the transaction has an entry of it.
             for raw_key in earlier.new.pointers:
                 self._written.pop(raw_key, None)
-        new = change.new
-        self._removed.update(given_up(change, observed))
+        new = write.new
+        self._removed.update(given_up(write, observed))
         if new is None:
-            self._written.pop(change.raw_key, None)
-            self._removed.add(change.raw_key)
+            self._written.pop(write.raw_key, None)
+            self._removed.add(write.raw_key)
             return
-        self.put(change.raw_key, new.raw_value, new.lease)
+        self.put(write.raw_key, new.raw_value, new.lease)
         for raw_key, pointer in new.pointers.items():
             self.put(raw_key, pointer.raw_value, new.lease)
 

@@ -1,6 +1,6 @@
 """The heart: from what records were and shall be to one commit. Pure: no store, no clock, the same answer every time.
 
-Insert, update, delete and rename are one function, `plan_changes`: a record appears (`old` None), changes, disappears (`new`
+Insert, update, delete and rename are one function, `plan_writes`: a record appears (`old` None), is replaced, disappears (`new`
 None), or disappears at one key and appears at another. A transaction's writes are planned together, so that a unique entry
 may pass from one of its records to another.
 """
@@ -13,15 +13,15 @@ from keyplan.errors import UniqueViolationError
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable
 
 __all__ = [
-    "Change",
     "Count",
     "Plan",
     "Pointer",
     "Version",
+    "Write",
     "given_up",
     "keys_to_observe",
-    "plan_changes",
     "plan_counts",
+    "plan_writes",
     "pointers_of",
     "unique_violation",
 ]
@@ -46,7 +46,7 @@ class Version(NamedTuple):
     revision: int
 
 
-class Change(NamedTuple):
+class Write(NamedTuple):
     """What becomes of one primary key: from `old`, as the transaction found it, to `new`; None is absence.
 
     `is_guarded` False: `old` was not read and does not matter (only for tables without indexes). `is_insert` and
@@ -87,59 +87,59 @@ def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes
     }
 
 
-def keys_to_observe(change: Change) -> list[bytes]:
-    """Return the index keys whose stored entries `plan_changes` needs to see for this change.
+def keys_to_observe(write: Write) -> list[bytes]:
+    """Return the index keys whose stored entries `plan_writes` needs to see for this write.
 
     These are all unique entries, old and new, because another record may hold them; and the entries that stay, because one
     that is missing is put back.
     """
-    old = _pointers(change.old)
-    new = _pointers(change.new)
+    old = _pointers(write.old)
+    new = _pointers(write.new)
     keys = [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique or raw_key in old]
     keys += [raw_key for raw_key, pointer in old.items() if pointer.source.spec.is_unique and raw_key not in new]
     return keys
 
 
-def plan_changes(changes: Iterable[Change], observed: Mapping[bytes, Entry | None]) -> Plan:
-    """Return the one commit that makes all `changes`.
+def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None]) -> Plan:
+    """Return the one commit that carries out all `writes`.
 
-    `observed` holds the stored entries at `keys_to_observe` of every change; a key that is not in it counts as absent, and
+    `observed` holds the stored entries at `keys_to_observe` of every write; a key that is not in it counts as absent, and
     its absence is guarded where that matters. Guards: each primary key is as it was found; each unique entry that is newly
     taken is absent, or still that of a record that gives it up in the same plan.
 
     An entry that should stay is written only when it is missing, points elsewhere or hangs on another lease; so a rewrite of
     an unchanged record restores what was lost. Raises UniqueViolationError when a record outside the plan holds an entry.
     """
-    changes = tuple(changes)
+    writes = tuple(writes)
     guards: dict[bytes, Guard] = {}
     puts: dict[bytes, Mutation] = {}
     deletes: dict[bytes, Mutation] = {}
-    for change in changes:
-        raw_key, old, new = change.raw_key, change.old, change.new
-        if change.is_guarded:
+    for write in writes:
+        raw_key, old, new = write.raw_key, write.old, write.new
+        if write.is_guarded:
             guards[raw_key] = KeyAbsent(raw_key) if old is None else KeyUnchanged(raw_key, old.revision)
         if new is not None:
             puts[raw_key] = Put(raw_key, new.raw_value, new.lease)
-        elif old is not None or not change.is_guarded:
+        elif old is not None or not write.is_guarded:
             deletes[raw_key] = Delete(raw_key)
-        for gone in given_up(change, observed):
+        for gone in given_up(write, observed):
             deletes[gone] = Delete(gone)
-    for change in changes:
-        if change.new is not None:
-            for put, guard in _entries_to_put(change, change.new, observed, deletes):
+    for write in writes:
+        if write.new is not None:
+            for put, guard in _entries_to_put(write, write.new, observed, deletes):
                 taken = puts.get(put.key)
                 if isinstance(taken, Put) and taken.value != put.value:
-                    raise unique_violation(change.new.pointers[put.key].source, put.key, taken.value)
+                    raise unique_violation(write.new.pointers[put.key].source, put.key, taken.value)
                 puts[put.key] = put
                 if guard is not None:
                     guards[put.key] = guard
     return Plan(guards, {**{key: put for key, put in deletes.items() if key not in puts}, **puts})
 
 
-def given_up(change: Change, observed: Mapping[bytes, Entry | None]) -> Iterator[bytes]:
+def given_up(write: Write, observed: Mapping[bytes, Entry | None]) -> Iterator[bytes]:
     """Yield the index keys that the record gives up. An entry that points at another record is not its to remove."""
-    new = _pointers(change.new)
-    for raw_key, pointer in _pointers(change.old).items():
+    new = _pointers(write.new)
+    for raw_key, pointer in _pointers(write.old).items():
         if raw_key not in new:
             entry = observed.get(raw_key)
             if not pointer.source.spec.is_unique or (entry is not None and entry.value == pointer.raw_value):
@@ -147,9 +147,9 @@ def given_up(change: Change, observed: Mapping[bytes, Entry | None]) -> Iterator
 
 
 def _entries_to_put(
-    change: Change, new: Version, observed: Mapping[bytes, Entry | None], deletes: Mapping[bytes, Mutation]
+    write: Write, new: Version, observed: Mapping[bytes, Entry | None], deletes: Mapping[bytes, Mutation]
 ) -> Iterator[tuple[Put, Guard | None]]:
-    old = _pointers(change.old)
+    old = _pointers(write.old)
     for raw_key, pointer in new.pointers.items():
         guard: Guard | None = None
         is_unique = pointer.source.spec.is_unique

@@ -13,13 +13,13 @@ from keyplan.layout import BoundCounter, BoundTable
 from keyplan.store.decoding import decode_record
 from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
-    Change,
     Count,
     Pointer,
     Version,
+    Write,
     keys_to_observe,
-    plan_changes,
     plan_counts,
+    plan_writes,
     pointers_of,
     unique_violation,
 )
@@ -34,7 +34,7 @@ class Session:
 
     def __init__(self, engine: Engine) -> None:
         self.reads = Reads(engine, has_revisions=engine.profile.claims(Capability.REVISIONS))
-        self._changes: dict[bytes, Change] = {}
+        self._writes: dict[bytes, Write] = {}
         self._counts: dict[bytes, Count] = {}
         self._overlay = Overlay()
         self._is_ended = False
@@ -76,53 +76,53 @@ class Session:
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         raw_key = table.keys.encode(key)
         new = self._version(table, key, record, lease)
-        change = self._change(table, key, raw_key)
-        self._require_absent(change)
-        self._apply(change._replace(new=new, is_insert=change.old is None))
+        write = self._write_of(table, key, raw_key)
+        self._require_absent(write)
+        self._apply(write._replace(new=new, is_insert=write.old is None))
         return 0
 
     def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
         raw_key = table.keys.encode(key)
         new = self._version(table, key, record, lease)
-        change = self._change(table, key, raw_key, is_blind=expected_revision is None and not table.indexes)
-        self._apply(self._expecting(change, expected_revision)._replace(new=new))
+        write = self._write_of(table, key, raw_key, is_blind=expected_revision is None and not table.indexes)
+        self._apply(self._expecting(write, expected_revision)._replace(new=new))
         return 0
 
     def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
         raw_key = table.keys.encode(key)
-        change = self._change(table, key, raw_key)
-        current = self._present(change)
-        change = self._expecting(change, expected_revision)
-        self._apply(change._replace(new=self._version(table, key, record, current.lease)))
+        write = self._write_of(table, key, raw_key)
+        current = self._present(write)
+        write = self._expecting(write, expected_revision)
+        self._apply(write._replace(new=self._version(table, key, record, current.lease)))
         return 0
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
         raw_key = table.keys.encode(key)
-        current = self._present(self._change(table, key, raw_key))
+        current = self._present(self._write_of(table, key, raw_key))
         record = change(decode_record(table, raw_key, current.raw_value))
         return self.update(table, key, record, expected_revision=None)
 
     def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
         raw_key = table.keys.encode(key)
         is_blind = expected_revision is None and missing_ok and not table.indexes
-        change = self._change(table, key, raw_key, is_blind=is_blind)
-        is_absent = change.new is None and (change.is_guarded or raw_key in self._changes)
-        change = self._expecting(change, expected_revision)
+        write = self._write_of(table, key, raw_key, is_blind=is_blind)
+        is_absent = write.new is None and (write.is_guarded or raw_key in self._writes)
+        write = self._expecting(write, expected_revision)
         if is_absent and expected_revision is not None:
             self.get(raw_key)  # Why: that it is absent was expected, so it is a premise of the commit.
         elif is_absent and not missing_ok:
-            self._present(change)
+            self._present(write)
         elif not is_absent:
-            self._apply(change._replace(new=None))
+            self._apply(write._replace(new=None))
         return 0
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int:
         raw_key, new_raw_key = table.keys.encode(key), table.keys.encode(new_key)
-        leaving = self._change(table, key, raw_key)
+        leaving = self._write_of(table, key, raw_key)
         record = self._present(leaving)
         if new_raw_key == raw_key:
             return 0
-        coming = self._change(table, new_key, new_raw_key)
+        coming = self._write_of(table, new_key, new_raw_key)
         self._require_absent(coming)
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
         moved = Version(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
@@ -144,13 +144,13 @@ class Session:
     # ---- the commit ----------------------------------------------------------------------------------------------------
 
     @property
-    def changes(self) -> dict[bytes, Change]:
+    def writes(self) -> dict[bytes, Write]:
         """What was written so far, by raw primary key."""
-        return self._changes
+        return self._writes
 
     def commit(self) -> Commit:
         """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
-        records = plan_changes(self._changes.values(), self.reads.observed)
+        records = plan_writes(self._writes.values(), self.reads.observed)
         counters = plan_counts(self._counts.values())
         guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))
         guards.update(dict.fromkeys(self.reads.guards()))
@@ -164,11 +164,11 @@ class Session:
     @contextmanager
     def savepoint(self) -> Generator[None, None, None]:
         """Undo the writes of the block when it fails. What it has read remains a premise."""
-        changes, counts, overlay = dict(self._changes), dict(self._counts), self._overlay.copy()
+        writes, counts, overlay = dict(self._writes), dict(self._counts), self._overlay.copy()
         try:
             yield
         except BaseException:
-            self._changes, self._counts, self._overlay = changes, counts, overlay
+            self._writes, self._counts, self._overlay = writes, counts, overlay
             raise
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
@@ -177,16 +177,16 @@ class Session:
         if self._is_ended:
             raise transaction_ended()
 
-    def _change(self, table: BoundTable, key: object, raw_key: bytes, *, is_blind: bool = False) -> Change:
+    def _write_of(self, table: BoundTable, key: object, raw_key: bytes, *, is_blind: bool = False) -> Write:
         """Return what the transaction did to the record so far; for the first time, from the stored record unless blind."""
         self._check_open()
-        change = self._changes.get(raw_key)
-        if change is None:
+        write = self._writes.get(raw_key)
+        if write is None:
             if is_blind:
-                return Change(table, key, raw_key, None, None, is_guarded=False)
+                return Write(table, key, raw_key, None, None, is_guarded=False)
             stored = self._stored(table, key, raw_key)
-            return Change(table, key, raw_key, stored, stored)
-        return change
+            return Write(table, key, raw_key, stored, stored)
+        return write
 
     def _stored(self, table: BoundTable, key: object, raw_key: bytes) -> Version | None:
         entry = self.reads.fetch(raw_key)
@@ -198,32 +198,32 @@ class Session:
     def _version(self, table: BoundTable, key: object, record: object, lease: int) -> Version:
         return Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, write: Write) -> None:
         """Take a write in, after making sure that no other record holds a unique entry of it."""
-        observe = keys_to_observe(change)
+        observe = keys_to_observe(write)
         if observe:
             self.reads.fetch_many(observe)
-        earlier = self._changes.get(change.raw_key)
-        if change.new is not None:
-            for raw_key, pointer in change.new.pointers.items():
+        earlier = self._writes.get(write.raw_key)
+        if write.new is not None:
+            for raw_key, pointer in write.new.pointers.items():
                 if pointer.source.spec.is_unique:
                     self._require_free(pointer, raw_key)
-        self._overlay.replace(earlier, change, self.reads.observed)
-        self._changes[change.raw_key] = change
+        self._overlay.replace(earlier, write, self.reads.observed)
+        self._writes[write.raw_key] = write
 
     # Why: the four errors below tell something about the store; who catches one and goes on rests on it, so that what was
     # seen becomes a premise of the commit.
 
-    def _require_absent(self, change: Change) -> None:
-        if change.new is not None:
-            self.get(change.raw_key)
-            raise AlreadyExistsError(table=change.table.name, key=change.key, revision=change.new.revision)
+    def _require_absent(self, write: Write) -> None:
+        if write.new is not None:
+            self.get(write.raw_key)
+            raise AlreadyExistsError(table=write.table.name, key=write.key, revision=write.new.revision)
 
-    def _present(self, change: Change) -> Version:
-        if change.new is None:
-            self.get(change.raw_key)
-            raise NotFoundError(table=change.table.name, key=change.key)
-        return change.new
+    def _present(self, write: Write) -> Version:
+        if write.new is None:
+            self.get(write.raw_key)
+            raise NotFoundError(table=write.table.name, key=write.key)
+        return write.new
 
     def _require_free(self, pointer: Pointer, raw_key: bytes) -> None:
         entry = self._overlay.get(raw_key) if raw_key in self._overlay else self.reads.fetch(raw_key)
@@ -231,23 +231,23 @@ class Session:
             self.get(raw_key)
             raise unique_violation(pointer.source, raw_key, entry.value)
 
-    def _expecting(self, change: Change, expected_revision: int | None) -> Change:
-        """Return the change with the caller's expectation, which is about the state that the transaction found."""
+    def _expecting(self, write: Write, expected_revision: int | None) -> Write:
+        """Return the write with the caller's expectation, which is about the state that the transaction found."""
         if expected_revision is None:
-            return change
-        if not change.is_guarded:
-            old = self._stored(change.table, change.key, change.raw_key)
-            change = change._replace(old=old, is_guarded=True)
-        actual = change.old.revision if change.old is not None and change.new is not None else 0
-        is_own = change.old is None and change.new is not None
+            return write
+        if not write.is_guarded:
+            old = self._stored(write.table, write.key, write.raw_key)
+            write = write._replace(old=old, is_guarded=True)
+        actual = write.old.revision if write.old is not None and write.new is not None else 0
+        is_own = write.old is None and write.new is not None
         if actual != expected_revision or is_own:
-            self.get(change.raw_key)
+            self.get(write.raw_key)
             facts = {"problem": "the transaction itself wrote the record"} if is_own else {}
             raise StaleRecordError(
-                table=change.table.name,
-                key=change.key,
+                table=write.table.name,
+                key=write.key,
                 expected_revision=expected_revision,
                 actual_revision=actual,
                 **facts,
             )
-        return change._replace(expected_revision=expected_revision)
+        return write._replace(expected_revision=expected_revision)

@@ -109,7 +109,7 @@ class Transaction(Binding):
             return self.commit_or_conflict()
         except CommitConflictError as conflict:
             told = telling_conflict(
-                conflict, self._session.changes, self._session.reads.premises, self._engine.snapshot
+                conflict, self._session.writes, self._session.reads.premises, self._engine.snapshot
             )
             if told is conflict:
                 raise
@@ -123,7 +123,7 @@ class Transaction(Binding):
             try:
                 self._revision = self._engine.commit(commit)
             except EngineLimitError as error:
-                raise telling_limit(error, commit, self._engine.profile, self._session.changes) from error
+                raise telling_limit(error, commit, self._engine.profile, self._session.writes) from error
         else:
             self._revision = self._session.revision
             self.close()
