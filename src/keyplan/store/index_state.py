@@ -39,20 +39,24 @@ class IndexStage(Enum):
     BUILDING = "building"
     """The records are being gone through, and their entries made."""
     VERIFYING = "verifying"
-    """All records were given entries once; records and entries are being compared."""
+    """All records were given entries once; whether each has them is being looked at."""
+    SWEEPING = "sweeping"
+    """All records have their entries; entries that no record calls for are being removed."""
 
 
 class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of an index that is not readable.
 
     `fingerprint` is that of the layout which began the stage. Everything up to and including the raw key `cursor` is taken by
-    some builder (BUILDING) or is done (VERIFYING); `records` counts the records up to there.
+    some builder (BUILDING) or is done (VERIFYING, SWEEPING); `records` counts the keys up to there. `unresolved` counts what
+    the verification could not put right.
     """
 
     stage: IndexStage
     fingerprint: str = ""
     cursor: bytes = b""
     records: int = 0
+    unresolved: int = 0
 
 
 class IndexStateKey(NamedTuple):

@@ -1,0 +1,53 @@
+"""Many small writes as few commits, each within what the engine takes."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from keyplan.engine import Commit, Guard, KeyAbsent, KeyUnchanged, Profile, Put
+
+__all__ = ["GuardedPut", "commits_of", "operations_max"]
+
+_OPERATIONS_MAX: Final = 512
+"""Why: where an engine has no bound, a larger commit only holds up the others' for longer."""
+
+_BYTES_MAX: Final = 1 << 20
+"""Why: below what every engine with a bound takes, etcd's 1.5 MiB being the least."""
+
+
+class GuardedPut(NamedTuple):
+    """A put with what must be true for it: about the record that calls for it, and about its own key."""
+
+    put: Put
+    guards: tuple[Guard, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What the put and its guards count for in a commit."""
+        return len(self.put.key) + len(self.put.value) + sum(_size(guard) for guard in self.guards)
+
+
+def operations_max(profile: Profile) -> int:
+    """Return how many operations to put into one commit."""
+    return min(profile.commit_operations_max or _OPERATIONS_MAX, _OPERATIONS_MAX)
+
+
+def commits_of(puts: Iterable[GuardedPut], profile: Profile) -> Iterator[Commit]:
+    """Yield commits that hold all the puts, in order, each with its guards. A guard that several share counts once."""
+    bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
+    guards: dict[Guard, None] = {}
+    mutations: list[Put] = []
+    size = 0
+    for guarded in puts:
+        operations = len(guards) + len(mutations) + len(guarded.guards) + 1
+        if mutations and (operations > operations_max(profile) or size + guarded.size_bytes > bytes_max):
+            yield Commit(tuple(guards), tuple(mutations))
+            guards, mutations, size = {}, [], 0
+        guards.update(dict.fromkeys(guarded.guards))
+        mutations.append(guarded.put)
+        size += guarded.size_bytes
+    if mutations:
+        yield Commit(tuple(guards), tuple(mutations))
+
+
+def _size(guard: Guard) -> int:
+    return len(guard.key) if isinstance(guard, KeyAbsent | KeyUnchanged) else 0

@@ -1,0 +1,218 @@
+"""What is wrong with single entries, judged in one snapshot: records against their entries, entries against their records.
+
+Both directions come from one pass over the keys: a record asks for its entries, an entry asks for its record.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from keyplan.engine import NO_LEASE, Entry
+from keyplan.errors import CorruptionError, KeyplanError, RecordError
+from keyplan.layout import BoundIndex, BoundLayout, Kind, Meaning, shown_key
+from keyplan.maintenance.findings import Finding, FindingKind
+from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.roots import NestedRoots
+from keyplan.store import Pointer, index_state_key, pointers_of
+
+__all__ = ["SYSTEM_AREA", "Examiner", "calls_for", "indexes_not_ready", "primary_of"]
+
+SYSTEM_AREA: Final = b"\x00k"
+"""What keyplan itself keeps in a store begins so: index states (00 ki), the registry of key spaces (00 kp)."""
+
+
+def indexes_not_ready(bound: BoundLayout, read: Lookup) -> frozenset[str]:
+    """Return the names of the indexes that are being built: that entries are missing from them is no fault."""
+    keys = {name: index_state_key(index) for name, index in bound.indexes.items()}
+    read.fetch(keys.values())
+    return frozenset(name for name, raw_key in keys.items() if read.get(raw_key) is not None)
+
+
+def primary_of(index: BoundIndex, entry: Entry) -> tuple[object, bytes] | None:
+    """Return the primary key that an entry points at, and its raw key; None when it names none."""
+    try:
+        key = index.primary_key(entry.key, entry.value)
+        return key, index.table.keys.encode(key)
+    except (CorruptionError, RecordError):
+        return None
+
+
+def calls_for(index: BoundIndex, key: object, record: Entry, raw_key: bytes) -> bool | None:
+    """Tell whether the record stored at the primary key should have an entry at `raw_key`; None when it cannot be read."""
+    try:
+        return any(raw_key == own for own, _ in index.entries(key, index.table.form.decode(record.value)))
+    except (CorruptionError, RecordError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A record that was read, with the entries that it should have."""
+
+    entry: Entry
+    pointers: Mapping[bytes, Pointer]
+
+    @property
+    def wanted(self) -> Iterable[bytes]:
+        return self.pointers
+
+
+@dataclass(frozen=True, slots=True)
+class _Pointing:
+    """An index entry that was read, with the record that it points at."""
+
+    entry: Entry
+    index: BoundIndex
+    primary_key: object
+    record_key: bytes
+
+    @property
+    def wanted(self) -> Iterable[bytes]:
+        return (self.record_key,)
+
+
+_Question: TypeAlias = _Record | _Pointing
+
+
+class Examiner:
+    """Examines entries of one layout. Not for use by two threads at once.
+
+    Keys that one of the layouts `beside` can read are theirs, as are keys below other roots of this layout.
+    """
+
+    def __init__(self, bound: BoundLayout, *, beside: Sequence[BoundLayout] = ()) -> None:
+        self._bound = bound
+        self._beside = beside
+        self._nested = [NestedRoots(layout) for layout in (bound, *beside)]
+
+    def examine(self, entries: Sequence[Entry], read: Lookup) -> list[Finding]:
+        """Return what is wrong with the entries, all of them read from the snapshot of `read`."""
+        findings: list[Finding] = []
+        questions: list[_Question] = []
+        read.add(entries)
+        for entry in entries:
+            told = self._told_by_itself(entry)
+            for answer in told:
+                if isinstance(answer, Finding):
+                    findings.append(answer)
+                else:
+                    questions.append(answer)
+        read.fetch(raw_key for question in questions for raw_key in question.wanted)
+        not_ready = indexes_not_ready(self._bound, read)
+        for question in questions:
+            if isinstance(question, _Record):
+                findings += self._entries_of(question, read, not_ready)
+            else:
+                findings += self._record_of(question, read)
+        return findings
+
+    # ---- what an entry says by itself --------------------------------------------------------------------------------
+
+    def _told_by_itself(self, entry: Entry) -> Iterator[Finding | _Question]:
+        meanings = self._bound.meanings(entry.key)
+        if not meanings:
+            yield from self._stranger(entry)
+            return
+        if len(meanings) > 1:
+            readings = " or ".join(f"{meaning.kind.value} of {meaning.item}" for meaning in meanings)
+            yield Finding(FindingKind.AMBIGUOUS_KEY, entry.key, meanings[0].item, detail=readings)
+        meaning = meanings[0]
+        if meaning.kind is Kind.RECORD:
+            yield from self._record(meaning, entry)
+        elif meaning.kind is Kind.INDEX_ENTRY:
+            yield self._pointing(meaning, entry)
+        else:
+            yield from self._counter(meaning, entry)
+
+    def _stranger(self, entry: Entry) -> Iterator[Finding]:
+        raw_key, root = entry.key, self._bound.root
+        if raw_key.startswith(SYSTEM_AREA) and not root.startswith(SYSTEM_AREA):
+            return
+        if any(nested.root_of(raw_key) is not None for nested in self._nested):
+            return
+        if any(layout.meanings(raw_key) for layout in self._beside):
+            return
+        meaning = self._bound.meaning(raw_key)
+        if meaning.kind is Kind.NAMESPACE:
+            yield Finding(FindingKind.NAMESPACE_KEY, raw_key, meaning.item)
+            return
+        nearest = "" if meaning.item is None else f"nearest is {meaning.template}, "
+        detail = f"{nearest}departs at byte {meaning.position}"
+        yield Finding(FindingKind.UNKNOWN_KEY, raw_key, meaning.item, detail=detail)
+
+    def _record(self, meaning: Meaning, entry: Entry) -> Iterator[Finding | _Question]:
+        table = self._bound.table(str(meaning.item))
+        if table.spec.has_lease and entry.lease == NO_LEASE:
+            yield Finding(FindingKind.UNLEASED_RECORD, entry.key, table.name)
+        try:
+            record = table.form.decode(entry.value)
+        except KeyplanError as error:
+            problem = str(error.facts.get("problem", error.summary))
+            yield Finding(FindingKind.DAMAGED_RECORD, entry.key, table.name, detail=problem)
+            return
+        try:
+            pointers = pointers_of(table, meaning.key, record)
+        except RecordError as error:
+            # Why: not the error's whole text: it may show the value that does not fit.
+            problem = str(error.facts.get("problem", error.summary))
+            yield Finding(FindingKind.UNINDEXABLE_RECORD, entry.key, table.name, detail=problem)
+            return
+        if pointers:
+            yield _Record(entry, pointers)
+
+    def _pointing(self, meaning: Meaning, entry: Entry) -> Finding | _Question:
+        index = self._bound.indexes[str(meaning.item)]
+        primary = primary_of(index, entry)
+        if primary is None:
+            return Finding(FindingKind.DAMAGED_ENTRY, entry.key, index.name)
+        return _Pointing(entry, index, *primary)
+
+    def _counter(self, meaning: Meaning, entry: Entry) -> Iterator[Finding]:
+        counter = self._bound.counters[str(meaning.item)]
+        try:
+            number = counter.decode(entry.value)
+        except CorruptionError:
+            yield Finding(FindingKind.DAMAGED_COUNTER, entry.key, counter.name)
+            return
+        if number < counter.start:
+            detail = f"next is {number}, the declared start {counter.start}"
+            yield Finding(FindingKind.COUNTER_BEHIND, entry.key, counter.name, detail=detail)
+
+    # ---- what it takes two entries to see ----------------------------------------------------------------------------
+
+    def _entries_of(self, question: _Record, read: Lookup, not_ready: frozenset[str]) -> Iterator[Finding]:
+        record = question.entry
+        for raw_key, pointer in question.pointers.items():
+            index = pointer.source
+            found = read.get(raw_key)
+            if found is None:
+                if index.name not in not_ready:
+                    yield Finding(FindingKind.MISSING_ENTRY, raw_key, index.name, record.key)
+            elif found.value != pointer.raw_value:
+                kind, detail = self._misdirected(index, found, read)
+                yield Finding(kind, raw_key, index.name, record.key, detail)
+            elif found.lease != record.lease:
+                detail = f"lease {found.lease}, the record's is {record.lease}"
+                yield Finding(FindingKind.ENTRY_LEASE, raw_key, index.name, record.key, detail)
+
+    def _misdirected(self, index: BoundIndex, found: Entry, read: Lookup) -> tuple[FindingKind, str]:
+        primary = primary_of(index, found)
+        if not index.spec.is_unique or primary is None:
+            return (
+                FindingKind.WRONG_ENTRY,
+                "its value names no record" if primary is None else "it should have no value",
+            )
+        key, raw_primary = primary
+        other = read.get(raw_primary)
+        detail = f"it points at {shown_key(raw_primary)}"
+        # Why: a record that cannot be read may call for it; then nobody can tell whose it is.
+        is_contested = other is not None and calls_for(index, key, other, found.key) is not False
+        return (FindingKind.CONTESTED_ENTRY if is_contested else FindingKind.WRONG_ENTRY), detail
+
+    def _record_of(self, question: _Pointing, read: Lookup) -> Iterator[Finding]:
+        entry, index = question.entry, question.index
+        record = read.get(question.record_key)
+        if record is None:
+            yield Finding(FindingKind.DANGLING_ENTRY, entry.key, index.name, question.record_key)
+        elif calls_for(index, question.primary_key, record, entry.key) is False:
+            yield Finding(FindingKind.STALE_ENTRY, entry.key, index.name, question.record_key)

@@ -1,0 +1,270 @@
+"""The online build of an index: while the store is in use, by any number of builders, each of which may die at any moment.
+
+    building     builders take stretches of the table in turn (the state's cursor says what is taken) and write the entries
+    verifying    record by record: what is missing is written, and what two records claim is counted
+    sweeping     entry by entry: what no record calls for is removed
+    readable     the state is removed
+
+A builder that dies leaves a stretch that was taken but not built: the verification, whose cursor says what is done, finds it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Final, NamedTuple, TypeAlias
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Entry, KeyRange
+from keyplan.errors import CommitConflictError, InvalidInputError, LeaseNotFoundError
+from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
+from keyplan.maintenance.batches import commits_of
+from keyplan.maintenance.check import batch_of
+from keyplan.maintenance.entries_due import EntriesDue, entries_due
+from keyplan.maintenance.examine import Examiner
+from keyplan.maintenance.findings import Finding
+from keyplan.maintenance.index_states import index_named, read_index_state, replace_index_state
+from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.repair import RepairResult, carry_out, plan_repairs
+from keyplan.store import Backoff, IndexStage, IndexState, Store
+
+__all__ = ["BuildProgress", "BuildReport", "build_index"]
+
+_BATCH_RECORDS_MAX: Final = 128
+"""Why: what is taken at once is what a dying builder leaves to the verification, and what one conflict makes read again."""
+
+_FINDINGS_MAX: Final = 100
+"""How many contested entries a report names. Why: memory; `keyplan check` lists them all."""
+
+
+class BuildProgress(NamedTuple):
+    """Where a build is: its stage, and how many records or entries the stage has gone through, all builders together."""
+
+    stage: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildReport:
+    """How a build ended: whether the index is readable, and if not, the unique entries that two records claim.
+
+    `records` and `entries_written` count this builder's own work, the verification's included.
+    """
+
+    is_readable: bool
+    records: int
+    entries_written: int
+    contested: tuple[Finding, ...]
+
+
+def build_index(
+    store: Store,
+    layout: Layout | BoundLayout,
+    name: str,
+    *,
+    records_per_second: float | None = None,
+    progress: Callable[[BuildProgress], None] | None = None,
+    backoff: Backoff | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    sleep: Callable[[float], object] | None = None,
+) -> BuildReport:
+    """Build an index that `prepare_index` made write-only, verify it, and make it readable.
+
+    Writers go on meanwhile, provided that all of them keep the index, that is, have a layout that declares it. Every batch is
+    a commit guarded by its records being unchanged; where a writer came between, they are read again. An interrupted build
+    goes on where it was when this is called again; several may run at once and share the work. A change of the layout in
+    between starts it anew.
+
+    When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
+    call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch.
+
+    Raises InvalidInputError when the index is readable already, UnknownNameError, EngineError, CommitOutcomeUnknownError.
+    """
+    bound = bound_layout_of(layout)
+    pace = _Pace(records_per_second, clock, sleep or Event().wait)
+    builder = _Builder(store, bound, index_named(bound, name), pace, progress, backoff or Backoff())
+    return builder.run()
+
+
+class _Pace:
+    """Waits as long as it takes for no more than so many records a second."""
+
+    def __init__(self, per_second: float | None, clock: Clock, sleep: Callable[[float], object]) -> None:
+        if per_second is not None and per_second <= 0:
+            raise InvalidInputError(source="records_per_second", problem="the pace is a positive number")
+        self._seconds_each = 0.0 if per_second is None else 1 / per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._next = clock.monotonic()
+
+    def spend(self, records: int) -> None:
+        now = self._clock.monotonic()
+        self._next = max(self._next, now) + records * self._seconds_each
+        if self._next > now:
+            self._sleep(self._next - now)
+
+
+_Step: TypeAlias = Callable[[Entry, IndexState], None]
+
+
+class _Builder:
+    def __init__(
+        self,
+        store: Store,
+        bound: BoundLayout,
+        index: BoundIndex,
+        pace: _Pace,
+        progress: Callable[[BuildProgress], None] | None,
+        backoff: Backoff,
+    ) -> None:
+        self._store = store
+        self._engine = store.engine
+        self._bound = bound
+        self._index = index
+        self._pace = pace
+        self._progress = progress
+        self._backoff = backoff
+        self._records = 0
+        self._entries_written = 0
+        self._contested: dict[bytes, Finding] = {}
+
+    def run(self) -> BuildReport:
+        steps: dict[IndexStage, _Step] = {
+            IndexStage.WRITE_ONLY: self._begin,
+            IndexStage.BUILDING: self._build,
+            IndexStage.VERIFYING: self._verify,
+            IndexStage.SWEEPING: self._sweep,
+        }
+        is_first = True
+        while True:
+            entry, state = read_index_state(self._engine, self._index)
+            if entry is None or state is None:
+                if is_first:
+                    raise InvalidInputError(source=self._index.name, problem="the index is readable; prepare it first")
+                return self._report(is_readable=True)
+            is_first = False
+            is_of_other_layout = state.fingerprint != self._bound.fingerprint
+            step = self._begin if is_of_other_layout else steps[state.stage]
+            try:
+                step(entry, state)
+            except _LostError:
+                continue  # Why: another builder moved the state; it is read again.
+            except _ContestedError:
+                return self._report(is_readable=False)
+
+    def _report(self, *, is_readable: bool) -> BuildReport:
+        contested = () if is_readable else tuple(self._contested.values())
+        return BuildReport(is_readable, self._records, self._entries_written, contested)
+
+    # ---- the stages ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, entry: Entry, _state: IndexState) -> None:
+        self._replace(entry, IndexState(IndexStage.BUILDING, self._bound.fingerprint))
+
+    def _build(self, entry: Entry, state: IndexState) -> None:
+        batch = self._batch(self._table_range, state)
+        if not batch:
+            self._replace(entry, IndexState(IndexStage.VERIFYING, self._bound.fingerprint))
+            self._contested.clear()
+            return
+        # Why: taken before it is built, so that another builder takes the next stretch.
+        self._replace(entry, self._moved(state, batch))
+        self._write(batch)
+        self._told(state, batch)
+
+    def _verify(self, entry: Entry, state: IndexState) -> None:
+        batch = self._batch(self._table_range, state)
+        if not batch:
+            self._replace(entry, IndexState(IndexStage.SWEEPING, self._bound.fingerprint, unresolved=state.unresolved))
+            return
+        unresolved = self._write(batch)
+        self._replace(entry, self._moved(state, batch, unresolved))
+        self._told(state, batch)
+
+    def _sweep(self, entry: Entry, state: IndexState) -> None:
+        batch = self._batch(KeyRange(*self._index.keys.range(())), state)
+        if batch:
+            unresolved = self._remove_strangers(batch)
+            self._replace(entry, self._moved(state, batch, unresolved))
+            self._told(state, batch)
+        elif state.unresolved:
+            self._replace(entry, IndexState(IndexStage.VERIFYING, self._bound.fingerprint))
+            raise _ContestedError
+        else:
+            self._replace(entry, None)
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _table_range(self) -> KeyRange:
+        return KeyRange(*self._index.table.keys.range(()))
+
+    def _batch(self, key_range: KeyRange, state: IndexState) -> list[Entry]:
+        """The next keys of the range after the state's cursor, templates of others included."""
+        start = max(key_range.start, state.cursor + b"\x00") if state.cursor else key_range.start
+        with self._engine.snapshot() as snapshot:
+            return batch_of(snapshot, KeyRange(start, key_range.end), _BATCH_RECORDS_MAX)
+
+    def _moved(self, state: IndexState, batch: Sequence[Entry], unresolved: int = 0) -> IndexState:
+        records = state.records + len(batch)
+        return IndexState(state.stage, state.fingerprint, batch[-1].key, records, state.unresolved + unresolved)
+
+    def _replace(self, entry: Entry, state: IndexState | None) -> None:
+        try:
+            replace_index_state(self._engine, self._index, entry, state)
+        except CommitConflictError as error:
+            raise _LostError from error
+
+    def _told(self, state: IndexState, batch: Sequence[Entry]) -> None:
+        self._records += len(batch)
+        if self._progress is not None:
+            self._progress(BuildProgress(state.stage.value, state.records + len(batch)))
+        self._pace.spend(len(batch))
+
+    def _write(self, batch: Sequence[Entry]) -> int:
+        """Write the entries that the records lack; return how many were left to decide."""
+        try:
+            return self._write_once([entry.key for entry in batch])
+        except CommitConflictError:
+            # Why: a writer is at one of these records; one by one the others are not held up by it.
+            return sum(self._write_one(entry.key) for entry in batch)
+
+    def _write_one(self, record_key: bytes) -> int:
+        try:
+            return self._backoff.until_committed(lambda: self._write_once([record_key]))
+        except CommitConflictError:
+            return 1
+
+    def _write_once(self, record_keys: Sequence[bytes]) -> int:
+        with self._engine.snapshot() as snapshot:
+            read = Lookup(snapshot)
+            read.fetch(record_keys)
+            records = [entry for key in record_keys if (entry := read.get(key)) is not None]
+            due: EntriesDue = entries_due(self._index, records, read)
+        try:
+            for commit in commits_of(due.puts, self._engine.profile):
+                self._engine.commit(commit)
+                self._entries_written += len(commit.mutations)
+        except LeaseNotFoundError as error:
+            # Why: a record's lease ended after it was read, and the record with it.
+            raise CommitConflictError(failed=()) from error
+        for finding in due.contested:
+            if len(self._contested) < _FINDINGS_MAX:
+                self._contested[finding.raw_key] = finding
+        return len(due.contested)
+
+    def _remove_strangers(self, batch: Sequence[Entry]) -> int:
+        """Remove entries that no record calls for; return how many could not be."""
+        with self._engine.snapshot() as snapshot:
+            entries = [entry for entry in batch if self._index.keys.decode(entry.key) is not None]
+            found = Examiner(self._bound).examine(entries, Lookup(snapshot))
+        own = [finding for finding in found if finding.item == self._index.name and finding.kind.is_repairable]
+        repairs = plan_repairs(self._store, self._bound, own)
+        outcomes = carry_out(self._store, self._bound, repairs, backoff=self._backoff)
+        return sum(outcome.result is RepairResult.CONTENDED for outcome in outcomes)
+
+
+class _LostError(Exception):
+    """Another builder or maintainer replaced the state."""
+
+
+class _ContestedError(Exception):
+    """The build is over, and something is left to decide."""

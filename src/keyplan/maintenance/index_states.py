@@ -1,0 +1,127 @@
+"""The states of indexes, seen and changed: listed, prepared for a build, dropped. Building is in index_build.py.
+
+A state is stored while an index is not readable; see keyplan.store's index_state for the bytes.
+"""
+
+from dataclasses import dataclass
+
+from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
+from keyplan.errors import UnknownNameError
+from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
+from keyplan.maintenance.batches import operations_max
+from keyplan.store import (
+    IndexStage,
+    IndexState,
+    Store,
+    index_state_key,
+    index_state_of,
+    index_state_value,
+)
+
+__all__ = [
+    "IndexStatus",
+    "drop_index",
+    "index_named",
+    "list_indexes",
+    "prepare_index",
+    "read_index_state",
+    "replace_index_state",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """An index and how far it is. `records` counts those that a build has gone through."""
+
+    name: str
+    table: str
+    is_unique: bool
+    state: IndexState | None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether readers are given answers."""
+        return self.state is None
+
+    @property
+    def stage(self) -> str:
+        """readable, write-only, building or verifying."""
+        return "readable" if self.state is None else self.state.stage.value
+
+    @property
+    def records(self) -> int:
+        """How many records the stage has gone through."""
+        return 0 if self.state is None else self.state.records
+
+
+def list_indexes(store: Store, layout: Layout | BoundLayout) -> list[IndexStatus]:
+    """Return the indexes of a layout in the order declared, each with its state."""
+    indexes = list(bound_layout_of(layout).indexes.values())
+    with store.engine.snapshot() as snapshot:
+        entries = snapshot.get_many([index_state_key(index) for index in indexes])
+    return [
+        IndexStatus(index.name, index.table.name, index.spec.is_unique, index_state_of(entry))
+        for index, entry in zip(indexes, entries, strict=True)
+    ]
+
+
+def prepare_index(store: Store, layout: Layout | BoundLayout, name: str) -> bool:
+    """Make an index write-only: writers keep it, readers are refused until it is built. Return False when it was so already.
+
+    To be done before any program reads or writes by a layout that has the index new. A program that has read the index before
+    goes on reading it. Raises UnknownNameError, CommitConflictError when another maintainer came between.
+    """
+    bound = bound_layout_of(layout)
+    index = index_named(bound, name)
+    entry, state = read_index_state(store.engine, index)
+    if state is not None:
+        return False
+    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, bound.fingerprint))
+    return True
+
+
+def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
+    """Make an index write-only, then remove its entries, batch by batch; return how many were removed.
+
+    Readers are refused from the beginning, and the index stays write-only: building it again makes it readable. Entries that
+    writers make meanwhile may stay. Records are not touched. Raises UnknownNameError, CommitConflictError as `prepare_index`.
+    """
+    bound = bound_layout_of(layout)
+    index = index_named(bound, name)
+    entry, _ = read_index_state(store.engine, index)
+    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, bound.fingerprint))
+    removed = 0
+    key_range = KeyRange(*index.keys.range(()))
+    while True:
+        with store.engine.snapshot() as snapshot:
+            found = list(snapshot.scan(key_range, limit=operations_max(store.engine.profile), keys_only=True))
+        if not found:
+            return removed
+        own = [entry.key for entry in found if index.keys.decode(entry.key) is not None]
+        if own:
+            store.engine.commit(Commit((), tuple(Delete(raw_key) for raw_key in own)))
+        removed += len(own)
+        key_range = KeyRange(found[-1].key + b"\x00", key_range.end)
+
+
+def index_named(bound: BoundLayout, name: str) -> BoundIndex:
+    """Return the index of that name. Raises UnknownNameError."""
+    index = bound.indexes.get(name)
+    if index is None:
+        raise UnknownNameError(kind="index", name=name, known=list(bound.indexes), layout=bound.name)
+    return index
+
+
+def read_index_state(engine: Engine, index: BoundIndex) -> tuple[Entry | None, IndexState | None]:
+    """Return the state of an index with the entry that it stands in; None, None: readable."""
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(index_state_key(index))
+    return entry, index_state_of(entry)
+
+
+def replace_index_state(engine: Engine, index: BoundIndex, entry: Entry | None, state: IndexState | None) -> None:
+    """Write a state over the one that was read in `entry`; None: readable. Raises CommitConflictError when it was replaced."""
+    raw_key = index_state_key(index)
+    guard: Guard = KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
+    mutation = Delete(raw_key) if state is None else Put(raw_key, index_state_value(state), NO_LEASE)
+    engine.commit(Commit((guard,), (mutation,)))
