@@ -34,6 +34,9 @@ class Site(Layout, root="/site/"):
     blades = Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
     by_serial = Unique("by-serial/{serial}", of=blades, key=str)
     by_tag = Index("by-tag/{tag}/{rack}/{slot}", of=blades, key=str, each={"tag": "tags"})
+    members = Table("members/{member}", key=str, value=Blade, lease=True)
+    member_by_serial = Unique("member-by-serial/{serial}", of=members, key=str)
+    member_by_tag = Index("member-by-tag/{tag}/{member}", of=members, key=str, each={"tag": "tags"})
     flags = Table("flags/{flag}", key=str, value=None)
     ports = Counter("next-port", start=33000)
 

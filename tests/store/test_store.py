@@ -191,43 +191,40 @@ def test_too_many_bytes_are_refused_before_anything_is_written(small: Race) -> N
 
 def test_entries_hang_on_the_lease_of_their_record_and_end_with_it(site: Site, store: Store) -> None:
     lease = store.engine.lease(60)
-    site.blades.insert(ONE, Blade("s1", ["a"]), lease=lease.id)
+    site.members.insert("m1", Blade("s1", ["a"]), lease=lease.id)
 
-    found = site.blades.versioned(ONE)
+    found = site.members.versioned("m1")
     assert found is not None
     assert found.lease == lease.id
     assert index_faults(store, Site.bound()) == []
     lease.revoke()
-    assert (site.blades.count(), site.by_serial.count(), site.by_tag.count()) == (0, 0, 0)
+    assert (site.members.count(), site.member_by_serial.count(), site.member_by_tag.count()) == (0, 0, 0)
 
 
-def test_update_modify_and_rename_stay_on_the_lease_and_put_leaves_it(site: Site, store: Store) -> None:
+def test_update_modify_and_rename_stay_on_the_lease(site: Site, store: Store) -> None:
     lease = store.engine.lease(60).id
-    site.blades.put(ONE, Blade("s1", ["a"]), lease=lease)
+    site.members.put("m1", Blade("s1", ["a"]), lease=lease)
 
-    site.blades.update(ONE, Blade("s2", ["a", "b"]))
-    site.blades.modify(ONE, lambda blade: Blade(blade.serial, ["b", "c"]))
-    site.blades.rename(ONE, TWO)
-    assert [entry.lease for entry in site.blades.entries()] == [lease]
-    assert index_faults(store, Site.bound()) == []
+    site.members.update("m1", Blade("s2", ["a", "b"]))
+    site.members.modify("m1", lambda blade: Blade(blade.serial, ["b", "c"]))
+    site.members.rename("m1", "m2")
 
-    site.blades.put(TWO, Blade("s2", ["b", "c"]))
-    assert [entry.lease for entry in site.blades.entries()] == [0]
+    assert [(entry.key, entry.lease) for entry in site.members.entries()] == [("m2", lease)]
     assert index_faults(store, Site.bound()) == []
 
 
 def test_a_record_moves_to_another_lease_with_all_its_entries(site: Site, store: Store) -> None:
     first, second = store.engine.lease(60), store.engine.lease(60)
-    site.blades.insert(ONE, Blade("s1", ["a"]), lease=first.id)
+    site.members.insert("m1", Blade("s1", ["a"]), lease=first.id)
 
     with site.transaction() as tx:
-        tx.blades.put(ONE, Blade("s1", ["a"]), lease=second.id)
-        assert [entry.lease for entry in tx.blades.entries()] == [second.id]
+        tx.members.put("m1", Blade("s1", ["a"]), lease=second.id)
+        assert [entry.lease for entry in tx.members.entries()] == [second.id]
 
     first.revoke()
-    assert site.by_serial.one("s1") == Blade("s1", ["a"])
+    assert site.member_by_serial.one("s1") == Blade("s1", ["a"])
     second.revoke()
-    assert site.by_serial.count() == 0
+    assert site.member_by_serial.count() == 0
 
 
 def test_a_lease_that_is_gone_refuses_the_write(site: Site, store: Store) -> None:
@@ -235,7 +232,7 @@ def test_a_lease_that_is_gone_refuses_the_write(site: Site, store: Store) -> Non
     lease.revoke()
 
     with pytest.raises(LeaseNotFoundError):
-        site.blades.insert(ONE, Blade("s1"), lease=lease.id)
+        site.members.insert("m1", Blade("s1"), lease=lease.id)
     assert store.revision == 0
 
 
@@ -243,14 +240,14 @@ def test_a_lease_that_expires_between_read_and_commit_is_a_lost_race() -> None:
     clock = FakeClock()
     race = Race(MemoryEngine(clock=clock))
     site = Site(Store(race, backoff=no_waiting()))
-    lease = race.lease(5)
-    site.blades.insert(ONE, Blade("s1"), lease=lease.id)
+    short, long = race.lease(5), race.lease(60)
+    site.members.insert("m1", Blade("s1"), lease=short.id)
     race.between(lambda: clock.advance(6))
 
-    site.blades.put(ONE, Blade("s2"))
+    site.members.put("m1", Blade("s2"), lease=long.id)
 
-    assert site.by_serial.key_of("s2") == ONE
-    assert site.by_serial.count() == 1
+    assert site.member_by_serial.key_of("s2") == "m1"
+    assert site.member_by_serial.count() == 1
 
 
 # ---- explanations ---------------------------------------------------------------------------------------------------
