@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 from keyplan.codec import ANY_BYTE, Bytes, Choice, Element, Language, Limited, Repeat, Series, byte_class
 from keyplan.errors import InvalidKeyError
+from keyplan.layout.generated import REFUSALS, generated_function, is_struct, key_expression
 from keyplan.layout.spec import KeyShape
 from keyplan.layout.template import Field, Literal, Part, Template, encoded_part
 
@@ -103,11 +104,26 @@ class CompiledKeys:
 
 def compile_keys(template: Template, shape: KeyShape) -> CompiledKeys:
     """Compile a template whose keys have the given shape."""
-    if _is_struct(template):
-        encode, decode = _struct_functions(template, shape)
-    else:
-        encode, decode = _text_encoder(template, shape), _pattern_decoder(template, shape)
-    return CompiledKeys(template, shape, encode, decode)
+    decoder = _struct_decoder if is_struct(template) else _pattern_decoder
+    return CompiledKeys(template, shape, _encoder(template, shape), decoder(template, shape))
+
+
+def _encoder(template: Template, shape: KeyShape) -> Callable[[object], bytes]:
+    slow = _slow_encoder(template, shape)
+    expression = key_expression(template)
+    if expression is None:
+        return slow
+    source = f"""
+def encode(key):
+    try:
+{_unpacked_key(template, shape)}
+        if {expression.check}:
+            return {expression.raw}
+    except refusals:
+        pass
+    return slow(key)
+"""
+    return generated_function("encode", source, {**expression.names, "slow": slow, "refusals": REFUSALS})
 
 
 # ---- the slow path: any template, and the error that names the mistake ---------------------------------------------------
@@ -153,21 +169,13 @@ def _element_of(template: Template, name: str) -> Element[Any]:
 # ---- fixed-width items: one struct ---------------------------------------------------------------------------------------
 
 
-def _is_struct(template: Template) -> bool:
-    fields = [part for part in template.parts if isinstance(part, Field)]
-    return bool(fields) and all(not field.is_derived and field.element.fast_struct() is not None for field in fields)
-
-
-def _struct_functions(
-    template: Template, shape: KeyShape
-) -> tuple[Callable[[object], bytes], Callable[[bytes], object | None]]:
-    code, packed, unpacked, checks, parsed = ">", [], [], [], []
-    scope: dict[str, object] = {"slow": _slow_encoder(template, shape), "error": struct.error}
+def _struct_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], object | None]:
+    code, unpacked, checks, parsed = ">", [], [], []
+    scope: dict[str, object] = {}
     for number, part in enumerate(template.parts):
         if isinstance(part, Literal):
             code += f"{len(part.raw)}s"
             scope[f"literal{number}"] = part.raw
-            packed.append(f"literal{number}")
             unpacked.append(f"l{number}")
             checks.append(f"l{number} != literal{number}")
             continue
@@ -175,29 +183,13 @@ def _struct_functions(
         assert fast is not None
         code += fast.code
         scope.update(fast.names)
-        packed.append(fast.pack.format(v=f"f_{part.name}"))
         unpacked.append(f"r_{part.name}")
         parsed.append(fast.parse.format(raw=f"r_{part.name}"))
         if fast.member:
             checks.append(f"not {fast.member.format(raw=f'r_{part.name}')}")
     packer = struct.Struct(code)
-    scope.update(pack=packer.pack, unpack=packer.unpack)
-    ready = " and ".join(
-        fast.check.format(v=f"f_{field.name}")
-        for field in template.fields
-        if (fast := field.element.fast_struct()) is not None
-    )
-    encode_source = f"""
-def encode(key):
-    try:
-{_unpacked_key(template, shape)}
-        if {ready or "True"}:
-            return pack({", ".join(packed)})
-    except (error, AttributeError, TypeError, ValueError):
-        pass
-    return slow(key)
-"""
-    decode_source = f"""
+    scope["unpack"] = packer.unpack
+    source = f"""
 def decode(raw):
     if len(raw) != {packer.size}:
         return None
@@ -205,37 +197,10 @@ def decode(raw):
     {f"if {' or '.join(checks)}: return None" if checks else "pass"}
     return {_made_key(shape, parsed, scope)}
 """
-    return _function("encode", encode_source, scope), _function("decode", decode_source, scope)
+    return generated_function("decode", source, scope)
 
 
-# ---- everything else: an f-string to encode, a pattern to decode ---------------------------------------------------------
-
-
-def _text_encoder(template: Template, shape: KeyShape) -> Callable[[object], bytes]:
-    slow = _slow_encoder(template, shape)
-    scope: dict[str, object] = {"slow": slow}
-    spelled, checks = "", []
-    for part in template.parts:
-        if isinstance(part, Literal):
-            spelled += _quoted(part.raw.decode("utf-8" if template.is_text else "latin-1"))
-            continue
-        fast = part.element.fast_text() if template.is_text and not part.is_derived else None
-        if fast is None:
-            return slow
-        scope.update(fast.names)
-        checks.append(fast.check.format(v=f"f_{part.name}"))
-        spelled += "{" + fast.format.format(v=f"f_{part.name}") + "}"
-    source = f"""
-def encode(key):
-    try:
-{_unpacked_key(template, shape)}
-        if {" and ".join(checks) or "True"}:
-            return f"{spelled}".encode()
-    except (AttributeError, TypeError, ValueError):
-        pass
-    return slow(key)
-"""
-    return _function("encode", source, scope)
+# ---- everything else: a pattern to decode, and text in one piece where that is enough ------------------------------------
 
 
 def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], object | None]:
@@ -270,12 +235,77 @@ def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], o
     lines = "\n        ".join([*body, f"return {made}"])
     source = f"""
 def decode(raw):
+{_read_in_one_piece(template, made, scope)}
     try:
         {lines}
     except refused:
         {otherwise}
 """
-    return _function("decode", source, scope)
+    return generated_function("decode", source, scope)
+
+
+def _read_in_one_piece(template: Template, made: str, scope: dict[str, object]) -> str:
+    """Statements that read the usual text key without a pattern, and leave every other one to what follows.
+
+    A key is split where its literals stand, if they can stand nowhere else in it. A name whose `check` holds is encoded as it
+    stands; so the key is the encoding of these names, and there is only one way to split it.
+    """
+    names, literals = _names_and_literals(template)
+    if not names or len(literals) != len(names) + 1:
+        return "    pass"
+    checks = []
+    for field in template.fields:
+        fast = field.element.fast_text()
+        if fast is None or fast.format != "{v}" or field.element.value_type is not str:
+            return "    pass"
+        scope.update(fast.names)
+        checks.append(fast.check.format(v=f"f_{field.name}"))
+    first, *between, last = literals
+    scope.update(first=first, last=last)
+    lines = ["if not raw.startswith(first): return None"] if first else []
+    body = f"raw[{len(first)}:{-len(last) or ''}].decode()"
+    ends = [f"raw.endswith(last) and len(raw) >= {len(first) + len(last)}"] if last else []
+    indent = ""
+    lines.append("try:")
+    if ends:
+        lines.append(f"    if {ends[0]}:")
+        indent = "    "
+    if not between:
+        lines.append(f"{indent}    {names[0]} = {body}")
+    elif len(set(between)) == 1 and len(between[0]) == 1:
+        lines.append(f"{indent}    parts = {body}.split({between[0].decode()!r})")
+        lines.append(f"{indent}    if len(parts) == {len(names)}:")
+        indent += "    "
+        lines.append(f"{indent}    {', '.join(names)} = parts")
+    else:
+        lines.append(f"{indent}    rest = {body}")
+        for name, separator in zip(names, between, strict=False):
+            shown = separator.decode()
+            lines.append(f"{indent}    at = rest.find({shown!r})")
+            lines.append(f"{indent}    if at >= 0 and at == rest.rfind({shown!r}):")
+            indent += "    "
+            lines.append(f"{indent}    {name} = rest[:at]")
+            lines.append(f"{indent}    rest = rest[at + {len(shown)}:]")
+        lines.append(f"{indent}    {names[-1]} = rest")
+    lines += [f"{indent}    if {' and '.join(checks)}:", f"{indent}        return {made}", "except refused_text: pass"]
+    scope["refused_text"] = UnicodeDecodeError
+    return "\n".join("    " + line for line in lines)
+
+
+def _names_and_literals(template: Template) -> tuple[list[str], list[bytes]]:
+    """The variables of the fields, and the literals before, between and after them; none where fields touch."""
+    names, literals = [], [b""]
+    was_field = False
+    for part in template.parts if template.is_text else ():
+        if isinstance(part, Literal):
+            literals[-1] = part.raw
+        elif was_field or part.is_derived:
+            return [], []
+        else:
+            names.append(f"f_{part.name}")
+            literals.append(b"")
+        was_field = isinstance(part, Field)
+    return names, literals
 
 
 def _parsed(part: Field, number: int, template: Template, scope: dict[str, object]) -> str:
@@ -380,17 +410,6 @@ def _made_key(shape: KeyShape, values: list[str], scope: dict[str, object]) -> s
         scope["new"] = tuple.__new__
         return f"new(make, {inside})"
     return f"make(*{inside})"
-
-
-def _quoted(text: str) -> str:
-    """Text as it stands inside a double-quoted f-string."""
-    return text.replace("{", "{{").replace("}", "}}").encode("unicode_escape").decode().replace('"', '\\"')
-
-
-def _function(name: str, source: str, scope: dict[str, object]) -> Callable[..., Any]:
-    made: dict[str, Callable[..., Any]] = {}
-    exec(compile(source, f"<keyplan {name}>", "exec"), scope, made)  # noqa: S102  # Why: see the module's docstring.
-    return made[name]
 
 
 def _successor(prefix: bytes) -> bytes | None:
