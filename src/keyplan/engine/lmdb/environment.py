@@ -31,6 +31,9 @@ Result = TypeVar("Result")
 
 _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 """Why: a lease that another process granted is noticed at least this often."""
+_READERS_LOOK_COMMITS: Final = 256
+"""Why: a reader that was killed keeps the pages of its snapshot, and all that are replaced after it, from being used again.
+Looking for such readers costs some microseconds for each process that reads."""
 _WRITING: Final = 0
 """Stands in `live` for the write transaction."""
 
@@ -50,6 +53,8 @@ class Environment:
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._closing = Lock()
         self._queue = CommitQueue[WriteTransaction](self._carry_out)
+        self._commits_since_look = 0
+        """Commits since dead readers were looked for."""
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
         self.lmdb, self.is_locked = open_files(path, options)
@@ -154,6 +159,7 @@ class Environment:
     def _attempt_open(self, batch: list[Ticket[WriteTransaction]]) -> None:
         if self.problem is not None:
             raise self.unavailable()
+        self._forget_dead_readers()
         transaction = self.lmdb.begin(self.databases.data, write=True)
         try:
             target = self._target(transaction)
@@ -171,6 +177,13 @@ class Environment:
                 ticket.finish(result)
             else:
                 ticket.fail(error)
+
+    def _forget_dead_readers(self) -> None:
+        """Let go of the snapshots of processes that were killed, every so many commits."""
+        self._commits_since_look += 1
+        if self._commits_since_look >= _READERS_LOOK_COMMITS:
+            self._commits_since_look = 0
+            self.lmdb.reader_check()
 
     def _target(self, transaction: "lmdb.Transaction[bytes]") -> WriteTransaction:
         return WriteTransaction(

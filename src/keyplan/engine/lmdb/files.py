@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -20,6 +21,9 @@ _SPARE_TRANSACTIONS_MAX: Final = 0
 """Why: a spare transaction keeps its slot across a fork, and a child that closes its copy would take the parent's slot away.
 It would make a get a tenth faster."""
 _MAP_BYTES_MIN: Final = 1 << 24
+_LOCK_BYTES: Final = 64 * (_READERS_MAX + 16)
+"""The slots and what LMDB puts before them. It takes a longer file for more readers, and fills a shorter one up."""
+_FILE_MODE: Final = 0o755
 _META_MAGIC: Final = 0xBEEFC0DE
 _META: Final = Struct("<II")
 
@@ -61,7 +65,25 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> None:
         raise refusal(path, f"the folder cannot be used: {error.strerror}") from error
 
 
+def _allocate_lock_file(path: Path) -> None:
+    """Make the lock file with room on the disk for all of it.
+
+    Why: LMDB leaves holes in it. On a full disk, the first reader to use a slot in a hole would be ended by a bus error.
+    Trap: never for one that is there: closing any descriptor of it gives up the locks that LMDB holds in this process.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    # Why: whatever is wrong with the folder, LMDB will say, or open what can be read.
+    with suppress(OSError):
+        descriptor = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE & 0o666)
+        try:
+            os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
+        finally:
+            os.close(descriptor)
+
+
 def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
+    _allocate_lock_file(path)
     try:
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:
@@ -86,7 +108,7 @@ def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Enviro
                 readonly=options.is_readonly,
                 metasync=options.durability is Durability.FULL,
                 sync=options.durability is not Durability.NONE,
-                mode=0o755,
+                mode=_FILE_MODE,
                 create=False,
                 max_readers=_READERS_MAX,
                 max_dbs=_DATABASES_MAX,
