@@ -19,7 +19,7 @@ from keyplan.errors import (
 from keyplan.store import Store
 from keyplan.testing.faults import FailingEngine, FakeClock
 from tests.store.engines import no_waiting
-from tests.store.layouts import Blade, BladeKey, Rack, Site, index_faults
+from tests.store.layouts import Blade, BladeKey, LeasedSite, Rack, Site, index_faults, leased
 
 ONE: Final = BladeKey("r1", "1")
 TWO: Final = BladeKey("r1", "2")
@@ -60,8 +60,12 @@ WRITES: Final = [
     pytest.param(lambda site, lease: site.blades.delete(ONE), id="delete"),
     pytest.param(lambda site, lease: site.racks.delete("r1"), id="delete that reads nothing"),
     pytest.param(lambda site, lease: site.ports.next(5), id="counter"),
-    pytest.param(lambda site, lease: site.blades.insert(NEW, Blade("s9", ["z"]), lease=lease), id="insert on a lease"),
-    pytest.param(lambda site, lease: site.blades.put(ONE, Blade("s1", ["a"]), lease=lease), id="move onto a lease"),
+    pytest.param(
+        lambda site, lease: leased(site).blades.insert(NEW, Blade("s9", ["z"]), lease=lease), id="insert on a lease"
+    ),
+    pytest.param(
+        lambda site, lease: leased(site).blades.put(ONE, Blade("s1", ["a"]), lease=lease), id="move onto a lease"
+    ),
     pytest.param(two_tables, id="transaction over two tables"),
     pytest.param(run_two_tables, id="run over two tables"),
 ]
@@ -211,7 +215,7 @@ def test_records_on_a_lease_end_with_their_index_entries_in_one_revision(bench: 
     clock = FakeClock()
     engine, lease = bench.furnished(clock)
     with store_on(engine) as store:
-        site = Site(store)
+        site = LeasedSite(store)
         site.blades.put(ONE, Blade("s1", ["a", "b"]), lease=lease)
         site.blades.put(TWO, Blade("s2", ["b"]), lease=lease)
         revision = store.revision

@@ -14,7 +14,7 @@ from keyplan.errors import KeyplanError
 from keyplan.store import Store, Transaction, open_store
 from tests.crash.workload import Ack, LeasedPut, Revoke, Step, Together, steps
 from tests.model.dictionary import Delete, Insert, Modify, Operation, Put, Rename, Update
-from tests.store.layouts import Blade, Rack, Site
+from tests.store.layouts import Blade, Rack, Site, leased
 
 
 def carried_out(site: Site, operation: Operation) -> int:
@@ -51,7 +51,7 @@ class Writer:
                 if self._lease is None:
                     self._lease = self._store.engine.lease(86_400)
                 lease = self._lease.id
-                return self._alone(number, lambda: self._site.blades.put(key, blade, lease=lease))
+                return self._alone(number, lambda: leased(self._site).blades.put(key, blade, lease=lease))
             case Revoke():
                 if self._lease is not None:
                     self._lease.revoke()
