@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         Text,
     )
     from keyplan.errors import KeyplanError
-    from keyplan.layout import Counter, Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
-    from keyplan.store import Store, Transaction
+    from keyplan.layout import Change, ChangeKind, Counter, Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
+    from keyplan.store import Lease, Store, Transaction
     from keyplan.store import open_store as open  # noqa: A004  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
 
 __all__ = [
@@ -46,12 +46,15 @@ __all__ = [
     "U16",
     "U32",
     "U64",
+    "Change",
+    "ChangeKind",
     "Counter",
     "Decimal",
     "HexUuid",
     "Index",
     "KeyplanError",
     "Layout",
+    "Lease",
     "Only",
     "Parameter",
     "Percent",
@@ -73,8 +76,11 @@ _PACKAGES: Final = {
         *("Decimal", "HexUuid", "Percent", "RawUuid", "Tail", "Text"),
     ),
     "keyplan.errors": ("KeyplanError",),
-    "keyplan.layout": ("Counter", "Index", "Layout", "Only", "Parameter", "Table", "Unique", "Unlike", "Waiver"),
-    "keyplan.store": ("Store", "Transaction", "open"),
+    "keyplan.layout": (
+        *("Change", "ChangeKind", "Counter", "Index", "Layout", "Only", "Parameter", "Table", "Unique", "Unlike"),
+        "Waiver",
+    ),
+    "keyplan.store": ("Lease", "Store", "Transaction", "open"),
 }
 _HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
 _NAMED_PACKAGES: Final = frozenset({"codec", "engine", "errors", "keyspace", "layout", "limits", "store"})

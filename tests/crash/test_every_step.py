@@ -236,7 +236,7 @@ def test_records_on_a_lease_end_with_their_index_entries_in_one_revision(bench: 
                 b"/site/rack/r1/blades/2",
             )
         ]
-        site.blades.insert(NEW, Blade("s1"))
+        Site(store).blades.insert(NEW, Blade("s1"))
         assert (site.by_serial.key_of("s1"), site.racks.count()) == (NEW, 1)
 
 

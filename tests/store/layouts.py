@@ -41,6 +41,19 @@ class Site(Layout, root="/site/"):
     ports = Counter("next-port", start=33000)
 
 
+class LeasedSite(Site):
+    """The same keys as another program declares them: here blades live on leases."""
+
+    blades = Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade, lease=True)
+    by_serial = Unique("by-serial/{serial}", of=blades, key=str)
+    by_tag = Index("by-tag/{tag}/{rack}/{slot}", of=blades, key=str, each={"tag": "tags"})
+
+
+def leased(site: Site) -> LeasedSite:
+    """Return the leased layout on what `site` is bound to."""
+    return LeasedSite(site._binding)  # Why: a layout does not tell its binding; tests mix two on one.
+
+
 class EventKey(NamedTuple):
     dataset: UUID
     number: Annotated[int, U64()]

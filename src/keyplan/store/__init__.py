@@ -10,6 +10,7 @@ from keyplan.store.index_state import (
     index_state_of,
     index_state_value,
 )
+from keyplan.store.lease import Lease
 from keyplan.store.plan import (
     Plan,
     Pointer,
@@ -31,6 +32,7 @@ __all__ = [
     "IndexState",
     "IndexStateKey",
     "IndexStates",
+    "Lease",
     "PinnedState",
     "Plan",
     "Pointer",

@@ -11,11 +11,13 @@ from typing import Final
 
 from keyplan.engine import Entry, KeyRange
 from keyplan.errors import NotFoundError
-from keyplan.layout import BoundIndex, IndexView, UniqueView
+from keyplan.layout import BoundIndex, Changes, IndexView, UniqueView
 from keyplan.store.decoding import decode_record
 from keyplan.store.index_state import require_readable
 from keyplan.store.reader import Reader
+from keyplan.store.selection import IndexSelection
 from keyplan.store.tables import check_limit
+from keyplan.store.watcher import Watcher
 
 __all__ = ["IndexEntries", "UniqueEntries"]
 
@@ -26,9 +28,10 @@ _BATCH_RECORDS_MAX: Final = 128
 class IndexEntries(IndexView[object, object]):
     """An index on a reader. There is nothing to write: the entries follow the records."""
 
-    def __init__(self, index: BoundIndex, reader: Reader) -> None:
+    def __init__(self, index: BoundIndex, reader: Reader, watcher: Watcher) -> None:
         self._index = index
         self._reader = reader
+        self._watcher = watcher
         self._is_readable = False
 
     def list(
@@ -46,6 +49,12 @@ class IndexEntries(IndexView[object, object]):
 
     def count(self, *prefix: object, starts_with: object = None) -> int:
         return sum(1 for _ in self.keys(*prefix, starts_with=starts_with))
+
+    def watch(
+        self, *prefix: object, starts_with: object = None, after: int | str | None = None
+    ) -> Changes[object, object]:
+        # Why: what a record's entries should be is told by the record, so an index that is still being built can be watched.
+        return self._watcher.watch(IndexSelection(self._index, self._range(prefix, starts_with)), after)
 
     def _range(self, prefix: tuple[object, ...], starts_with: object) -> KeyRange:
         return KeyRange(*self._index.keys.range(prefix, starts_with=starts_with))

@@ -18,6 +18,7 @@ from keyplan.store.counters import CounterNumber
 from keyplan.store.indexes import IndexEntries, UniqueEntries
 from keyplan.store.reader import Reader
 from keyplan.store.tables import TableRecords
+from keyplan.store.watcher import NoWatcher
 from keyplan.store.writer import NoWriter
 
 __all__ = ["PinnedState"]
@@ -31,6 +32,7 @@ class PinnedState(Binding):
     def __init__(self, reader: Reader, engine_name: str) -> None:
         self._reader = reader
         self._no_writer = NoWriter(engine_name)
+        self._no_watcher = NoWatcher(engine_name, "a snapshot")
 
     @property
     def revision(self) -> int:
@@ -38,13 +40,13 @@ class PinnedState(Binding):
         return self._reader.revision
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
-        return TableRecords(table, self._reader, self._no_writer)
+        return TableRecords(table, self._reader, self._no_writer, self._no_watcher)
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
-        return UniqueEntries(index, self._reader)
+        return UniqueEntries(index, self._reader, self._no_watcher)
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
-        return IndexEntries(index, self._reader)
+        return IndexEntries(index, self._reader, self._no_watcher)
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
         return CounterNumber(counter, self._reader, self._no_writer)

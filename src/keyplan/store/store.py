@@ -3,10 +3,12 @@
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
-from keyplan.engine import Engine, open_engine
+from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.engine import Lease as EngineLease
+from keyplan.errors import LeaseNotFoundError
 from keyplan.layout import (
     Binding,
     BoundCounter,
@@ -21,15 +23,21 @@ from keyplan.store.commits import CommitWriter
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
 from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.keeper import LeaseKeeper
+from keyplan.store.lease import Lease
 from keyplan.store.reader import LatestReader, SnapshotReader
 from keyplan.store.retry import Backoff
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.tables import TableRecords
 from keyplan.store.transaction import Transaction
+from keyplan.store.watcher import EngineWatcher
 
 __all__ = ["Store", "open_store"]
 
 R = TypeVar("R")
+
+_ANY_SECONDS: Final = 1.0
+"""An engine wants a time to live with every call; a lease that is resumed keeps its own."""
 
 
 def open_store(url: str, **options: str | int | bool) -> "Store":
@@ -45,14 +53,18 @@ def open_store(url: str, **options: str | int | bool) -> "Store":
 class Store(Binding):
     """An engine with layouts on it: `CloudChamber(store)`. Safe for use by several threads.
 
-    The store owns the engine: closing one closes the other. `backoff` says how long to wait after a lost race.
+    The store owns the engine: closing one closes the other. `backoff` says how long to wait after a lost race, `clock` when
+    leases are due.
     """
 
-    def __init__(self, engine: Engine, *, backoff: Backoff | None = None) -> None:
+    def __init__(self, engine: Engine, *, backoff: Backoff | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self._engine = engine
         self._backoff = backoff if backoff is not None else Backoff()
         self._reader = LatestReader(engine)
         self._writer = CommitWriter(engine, self._backoff)
+        self._watcher = EngineWatcher(engine)
+        self._clock = clock
+        self._keeper = LeaseKeeper(engine, clock)
 
     @property
     def engine(self) -> Engine:
@@ -102,8 +114,39 @@ class Store(Binding):
             transaction.close()
             return explanation
 
+    def lease(
+        self, ttl_seconds: float, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
+    ) -> Lease:
+        """Grant a lease: records inserted with `lease=` are removed when it ends; see `Lease`. Use it in a `with` block.
+
+        With `keep_alive` one thread of the store renews it, as all others, at a third of its time, and tries again when that
+        fails, until its time is over. Without, call its `keep_alive`. `on_loss` is called once when it is lost, within about a
+        third of its time, or when its time is over. Raises UnsupportedByEngineError, InvalidInputError.
+        """
+        return self._held(self._engine.lease(ttl_seconds), on_loss, keep_alive=keep_alive, is_resumed=False)
+
+    def resume_lease(
+        self, lease_id: int, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
+    ) -> Lease:
+        """Take up a living lease by its id, for instance after a restart, with the time to live that it was granted with.
+
+        Its time starts again only when it is renewed, which `keep_alive` does at once. Raises LeaseNotFoundError.
+        """
+        if lease_id == NO_LEASE:
+            raise LeaseNotFoundError(lease=lease_id)
+        lease = self._engine.lease(_ANY_SECONDS, resume=lease_id)
+        return self._held(lease, on_loss, keep_alive=keep_alive, is_resumed=True)
+
+    def _held(
+        self, lease: EngineLease, on_loss: Callable[[Lease], object] | None, *, keep_alive: bool, is_resumed: bool
+    ) -> Lease:
+        held = Lease(lease, clock=self._clock, on_loss=on_loss, on_end=self._keeper.forget, is_kept_alive=keep_alive)
+        self._keeper.keep(held, is_resumed=is_resumed)
+        return held
+
     def close(self) -> None:
-        """Close the engine. Closing twice is harmless."""
+        """Close the engine. The leases that are held here are lost; they live out their time. Closing twice is harmless."""
+        self._keeper.close()
         self._engine.close()
 
     def __enter__(self) -> Self:
@@ -117,13 +160,13 @@ class Store(Binding):
     # ---- what a layout asks of its binding -----------------------------------------------------------------------------
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
-        return TableRecords(table, self._reader, self._writer)
+        return TableRecords(table, self._reader, self._writer, self._watcher)
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
-        return UniqueEntries(index, self._reader)
+        return UniqueEntries(index, self._reader, self._watcher)
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
-        return IndexEntries(index, self._reader)
+        return IndexEntries(index, self._reader, self._watcher)
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
         return CounterNumber(counter, self._reader, self._writer)

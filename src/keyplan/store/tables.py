@@ -9,11 +9,14 @@ from itertools import islice
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
-from keyplan.layout import BoundTable, Page, TableView, Versioned
+from keyplan.layout import BoundTable, Changes, LeaseHandle, Page, TableView, Versioned
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
 from keyplan.store.decoding import corrupted, decode_record
+from keyplan.store.lease import lease_id_for
 from keyplan.store.pages import PageToken
 from keyplan.store.reader import Reader
+from keyplan.store.selection import TableSelection
+from keyplan.store.watcher import Watcher
 from keyplan.store.writer import Writer
 
 __all__ = ["TableRecords", "check_limit"]
@@ -26,12 +29,13 @@ def check_limit(limit: int | None) -> None:
 
 
 class TableRecords(TableView[object, object]):
-    """A table on a reader and a writer."""
+    """A table on a reader, a writer and a watcher."""
 
-    def __init__(self, table: BoundTable, reader: Reader, writer: Writer) -> None:
+    def __init__(self, table: BoundTable, reader: Reader, writer: Writer, watcher: Watcher) -> None:
         self._table = table
         self._reader = reader
         self._writer = writer
+        self._watcher = watcher
         # Why: kept here, since every single read asks for them.
         self._encode = table.keys.encode
         self._decode = table.form.decode
@@ -77,11 +81,19 @@ class TableRecords(TableView[object, object]):
 
     # ---- writes --------------------------------------------------------------------------------------------------------
 
-    def insert(self, key: object, record: object, *, lease: int = NO_LEASE) -> int:
-        return self._writer.insert(self._table, key, record, lease=lease)
+    def insert(self, key: object, record: object, *, lease: int | LeaseHandle = NO_LEASE) -> int:
+        return self._writer.insert(self._table, key, record, lease=lease_id_for(self._table, lease))
 
-    def put(self, key: object, record: object, *, expected_revision: int | None = None, lease: int = NO_LEASE) -> int:
-        return self._writer.put(self._table, key, record, expected_revision=expected_revision, lease=lease)
+    def put(
+        self,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None = None,
+        lease: int | LeaseHandle = NO_LEASE,
+    ) -> int:
+        lease_id = lease_id_for(self._table, lease)
+        return self._writer.put(self._table, key, record, expected_revision=expected_revision, lease=lease_id)
 
     def update(self, key: object, record: object, *, expected_revision: int | None = None) -> int:
         return self._writer.update(self._table, key, record, expected_revision=expected_revision)
@@ -154,7 +166,22 @@ class TableRecords(TableView[object, object]):
         last = found[limit - 1][1].key if len(found) > limit else None
         return Page(records, "" if last is None else PageToken.after(last, self._table, whole, revision).text, revision)
 
+    # ---- watches -------------------------------------------------------------------------------------------------------
+
+    def watch(
+        self, *prefix: object, starts_with: object = None, after: int | str | None = None
+    ) -> Changes[object, object]:
+        return self._watcher.watch(self._selection(prefix, starts_with), after)
+
+    def follow(
+        self, *prefix: object, starts_with: object = None, keep_records: bool = False
+    ) -> Changes[object, object]:
+        return self._watcher.follow(self._selection(prefix, starts_with), keep_records=keep_records)
+
     # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _selection(self, prefix: tuple[object, ...], starts_with: object) -> TableSelection:
+        return TableSelection(self._table, self._range(prefix, starts_with=starts_with, at_least=None, below=None))
 
     def _range(self, prefix: tuple[object, ...], *, starts_with: object, at_least: object, below: object) -> KeyRange:
         return KeyRange(*self._table.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below))

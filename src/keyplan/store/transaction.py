@@ -26,6 +26,7 @@ from keyplan.store.reads import transaction_ended
 from keyplan.store.session import Session
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.tables import TableRecords
+from keyplan.store.watcher import NoWatcher
 
 __all__ = ["Transaction"]
 
@@ -46,6 +47,7 @@ class Transaction(Binding):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._session = Session(engine)
+        self._no_watcher = NoWatcher(engine.profile.name, "a transaction")
         self._revision = 0
         self._is_ended = False
         self._layouts: dict[BoundLayout, None] = {}
@@ -64,15 +66,15 @@ class Transaction(Binding):
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         self._layouts[table.layout] = None
-        return TableRecords(table, self._session, self._session)
+        return TableRecords(table, self._session, self._session, self._no_watcher)
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
         self._layouts[index.table.layout] = None
-        return UniqueEntries(index, self._session)
+        return UniqueEntries(index, self._session, self._no_watcher)
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
         self._layouts[index.table.layout] = None
-        return IndexEntries(index, self._session)
+        return IndexEntries(index, self._session, self._no_watcher)
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
         self._layouts[counter.layout] = None
@@ -108,9 +110,7 @@ class Transaction(Binding):
         try:
             return self.commit_or_conflict()
         except CommitConflictError as conflict:
-            told = telling_conflict(
-                conflict, self._session.writes, self._session.reads.premises, self._engine.snapshot
-            )
+            told = telling_conflict(conflict, self._session.writes, self._session.reads.premises, self._engine.snapshot)
             if told is conflict:
                 raise
             raise told from conflict

@@ -1,0 +1,146 @@
+"""Listing and watching as one: what a list holds, then its changes; when history is gone, the differences of a new list."""
+
+from collections.abc import Iterator
+from itertools import islice
+from threading import Lock
+from typing import Final
+
+from keyplan.engine import Engine, Entry, Event, Snapshot
+from keyplan.errors import CorruptionError, HistoryCompactedError
+from keyplan.layout import Change, ChangeKind
+from keyplan.store.decoding import decode_record
+from keyplan.store.selection import TableSelection
+from keyplan.store.watch import Delivery, Place, Source, WatchSource
+
+__all__ = ["FollowSource"]
+
+_BATCH_RECORDS: Final = 256
+"""Records that are read at once. Why: another thread that closes the stream waits for one batch at most."""
+
+
+class FollowSource(Source):
+    """Lists the selection from one snapshot, then watches it from there; again from the start when history is gone.
+
+    Invariant: `_seen` has the revision of each record that was delivered and not removed, by raw key. With `keep_records`,
+    `_kept` has their bytes.
+    """
+
+    def __init__(self, engine: Engine, selection: TableSelection, *, keep_records: bool) -> None:
+        self.selection: TableSelection = selection
+        self.engine_name = engine.profile.name
+        self._engine = engine
+        self._keep_records = keep_records
+        self._seen: dict[bytes, int] = {}
+        self._kept: dict[bytes, bytes] = {}
+        self._lock = Lock()
+        """Held while the list's snapshot is read, opened or closed."""
+        self._is_closed = False
+        self._listing: _Listing | None = None
+        self._begin_list()
+
+    @property
+    def place(self) -> Place | None:
+        return self._watch.place if self._listing is None else None
+
+    def take(self, timeout_seconds: float) -> Iterator[Delivery]:
+        with self._lock:
+            if self._listing is not None and not self._is_closed:
+                return iter(self._listed(self._listing))
+        try:
+            return self._watch.take(timeout_seconds)
+        except HistoryCompactedError:
+            with self._lock:
+                if not self._is_closed:
+                    self._watch.close()
+                    self._begin_list()
+            return iter(())
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            if self._listing is not None:
+                self._listing.snapshot.close()
+        self._watch.close()
+
+    # ---- the list ------------------------------------------------------------------------------------------------------
+
+    def _begin_list(self) -> None:
+        snapshot = self._engine.snapshot()
+        try:
+            # Why: opened before the list is read, so that an engine that cannot watch says so now.
+            place = Place(snapshot.revision)
+            self._watch = WatchSource(self._engine, self.selection, place, note=self._note)
+        except BaseException:
+            snapshot.close()
+            raise
+        self._listing = _Listing(snapshot, self.selection)
+
+    def _listed(self, listing: "_Listing") -> list[Delivery]:
+        """The next part of the list; at its end, what was delivered before and is not in it any more."""
+        entries = list(islice(listing.entries, _BATCH_RECORDS))
+        deliveries = [delivery for entry in entries for delivery in self._difference(listing, entry)]
+        if len(entries) < _BATCH_RECORDS:
+            revision = listing.snapshot.revision
+            deliveries += [self._removal(raw_key, revision) for raw_key in sorted(self._seen)]
+            self._seen = listing.found
+            listing.snapshot.close()
+            self._listing = None
+        return deliveries
+
+    def _difference(self, listing: "_Listing", entry: Entry) -> Iterator[Delivery]:
+        selection = self.selection
+        key = selection.table.keys.decode(entry.key)
+        if key is None:
+            return
+        listing.found[entry.key] = entry.mod_revision
+        seen_revision = self._seen.pop(entry.key, None)
+        if seen_revision == entry.mod_revision:
+            return
+        old = self._known(entry.key)
+        self._keep(entry)
+        try:
+            record = decode_record(selection.table, entry.key, entry.value)
+        except CorruptionError as error:
+            yield Delivery(selection.unreadable(key, entry, error), None)
+            return
+        kind = ChangeKind.INSERTED if seen_revision is None else ChangeKind.CHANGED
+        yield Delivery(Change(kind, key, old, record, entry.mod_revision, ""), None)
+
+    def _removal(self, raw_key: bytes, revision: int) -> Delivery:
+        key = self.selection.table.keys.decode(raw_key)
+        old = self._known(raw_key)
+        self._kept.pop(raw_key, None)
+        return Delivery(Change(ChangeKind.REMOVED, key, old, None, revision, ""), None)
+
+    # ---- what was delivered --------------------------------------------------------------------------------------------
+
+    def _note(self, event: Event) -> None:
+        if event.entry is None:
+            self._seen.pop(event.key, None)
+            self._kept.pop(event.key, None)
+        elif self.selection.table.keys.decode(event.key) is not None:
+            self._seen[event.key] = event.revision
+            self._keep(event.entry)
+
+    def _keep(self, entry: Entry) -> None:
+        if self._keep_records:
+            self._kept[entry.key] = entry.value
+
+    def _known(self, raw_key: bytes) -> object | None:
+        raw_value = self._kept.get(raw_key)
+        if raw_value is None:
+            return None
+        try:
+            return decode_record(self.selection.table, raw_key, raw_value)
+        except CorruptionError:
+            return None
+
+
+class _Listing:
+    """A list under way: its snapshot, what is left to read of it, and the revisions found so far."""
+
+    def __init__(self, snapshot: Snapshot, selection: TableSelection) -> None:
+        self.snapshot = snapshot
+        key_range = selection.range
+        self.entries: Iterator[Entry] = iter(()) if key_range.is_empty else snapshot.scan(key_range)
+        self.found: dict[bytes, int] = {}

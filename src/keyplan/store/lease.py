@@ -1,0 +1,140 @@
+"""Leases of a store: records that live as long as their holder. Who keeps them alive: keeper.py."""
+
+from collections.abc import Callable
+from threading import Lock, Thread
+from types import TracebackType
+from typing import Self
+
+from keyplan.engine import NO_LEASE, Clock
+from keyplan.engine import Lease as EngineLease
+from keyplan.errors import EngineError, InvalidRecordError, LeaseNotFoundError
+from keyplan.layout import BoundTable, LeaseHandle
+
+__all__ = ["Lease", "lease_id_for"]
+
+
+class Lease(LeaseHandle):
+    """A life span that records hang on: `with store.lease(10) as lease: members.insert(key, record, lease=lease)`.
+
+    When the block ends the lease is revoked: its records and their index entries are removed in one revision. The same happens
+    when it expires, because its holder died or could not renew it in time. Its time is the engine's: it lives for `ttl_seconds`
+    after each renewal.
+
+    Loss is an end that the holder did not ask for: it expired, somebody else revoked it, or the store was closed (then it still
+    lives out its time). `is_lost` says so from then on, writes with it raise LeaseNotFoundError before anything is sent, and
+    `on_loss` was called once, in a thread of its own. Safe for use by several threads.
+    """
+
+    def __init__(
+        self,
+        lease: EngineLease,
+        *,
+        clock: Clock,
+        on_loss: "Callable[[Lease], object] | None",
+        on_end: "Callable[[Lease], object]",
+        is_kept_alive: bool,
+    ) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._on_loss = on_loss
+        self._on_end = on_end
+        self._lock = Lock()
+        self._loss = ""
+        self._is_revoked = False
+        self.is_kept_alive = is_kept_alive
+        """True when the store renews it in the background."""
+        self.lives_until = clock.monotonic() + lease.ttl_seconds
+        """By the store's clock, how long it lives for sure, as far as is known here."""
+
+    @property
+    def id(self) -> int:
+        """The id by which any process can use it, or take it up with `store.resume_lease`."""
+        return self._lease.id
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long it lives after it was renewed."""
+        return self._lease.ttl_seconds
+
+    @property
+    def is_lost(self) -> bool:
+        """True once it is known that the lease ended without this holder's doing."""
+        return bool(self._loss)
+
+    @property
+    def loss(self) -> str:
+        """Why it was lost; empty while it is not."""
+        return self._loss
+
+    @property
+    def is_over(self) -> bool:
+        """True when there is nothing to renew any more: it was revoked here, or lost."""
+        return self._is_revoked or self.is_lost
+
+    def keep_alive(self) -> float:
+        """Renew it now; return the seconds that it has. Raises LeaseNotFoundError when it is gone, which is its loss."""
+        self.check_usable()
+        # Why: before the call, since the engine starts the time somewhere during it.
+        begun = self._clock.monotonic()
+        try:
+            seconds = self._lease.keep_alive()
+        except LeaseNotFoundError:
+            self.lose("it expired, or was revoked by another holder")
+            raise
+        self.lives_until = begun + seconds
+        return seconds
+
+    def revoke(self) -> None:
+        """End it now, with its records and their index entries in one revision. Harmless when it is gone already."""
+        with self._lock:
+            self._is_revoked = True
+        self._on_end(self)
+        try:
+            self._lease.revoke()
+        except EngineError:
+            # Why: of a lease that was lost with its store the holder has been told; otherwise this can be tried again.
+            if not self.is_lost:
+                raise
+
+    def check_usable(self) -> None:
+        """Raise LeaseNotFoundError when it was revoked here or lost."""
+        if self.is_over:
+            raise LeaseNotFoundError(lease=self.id, problem=self._loss or "it was revoked")
+
+    def lose(self, problem: str) -> None:
+        """Note the loss and tell the holder, once; for the store's own use."""
+        with self._lock:
+            if self.is_over:
+                return
+            self._loss = problem
+        self._on_end(self)
+        if self._on_loss is not None:
+            # Why: a holder's slow or failing answer must not delay the renewal of other leases.
+            Thread(target=self._on_loss, args=(self,), name=f"keyplan-lease-{self.id}-lost", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.revoke()
+
+
+def lease_id_for(table: BoundTable, lease: int | LeaseHandle) -> int:
+    """Return the id of the lease that a record of the table is written with.
+
+    Raises InvalidRecordError when the table's declaration says otherwise, LeaseNotFoundError for one that is known to be over.
+    """
+    if isinstance(lease, Lease):
+        lease.check_usable()
+    lease_id = lease if isinstance(lease, int) else lease.id
+    has_lease = table.spec.has_lease
+    if has_lease == (lease_id != NO_LEASE):
+        return lease_id
+    problem = (
+        "records of this table live on a lease: give lease="
+        if has_lease
+        else "the table is not declared with lease=True, so its records cannot hang on a lease"
+    )
+    raise InvalidRecordError(table=table.name, problem=problem)

@@ -1,0 +1,258 @@
+"""Typed watches of a store: raw events to changes with tokens, resumed where a token says. What is typed how: selection.py.
+
+A stream hands over what a source takes in: `WatchSource` here, `FollowSource` in follow.py.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import attrgetter
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+import msgspec
+
+from keyplan.engine import SYSTEM_CLOCK, Engine, Event
+from keyplan.errors import CorruptionError, EngineUnavailableError, InvalidInputError, InvalidWatchTokenError
+from keyplan.layout import Change, Changes
+from keyplan.store.sealing import sealed, unsealed
+from keyplan.store.selection import Selection, Typed
+
+__all__ = ["ChangeStream", "Delivery", "Place", "Source", "WatchSource", "place_after"]
+
+_FORMAT: Final = "w1"
+_WAIT_SECONDS: Final = 60.0
+"""Why: an iteration waits without end, but in turns, so that Ctrl-C is noticed wherever Python delivers it between them."""
+
+
+class _Content(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    format: str
+    item: str
+    fingerprint: str
+    arguments: str
+    revision: int
+    position: int
+
+
+class Place(NamedTuple):
+    """What was delivered of a list: everything before `revision` and the first `position` of it; 0 stands for all of it."""
+
+    revision: int
+    position: int = 0
+
+    @property
+    def after(self) -> int:
+        """The revision after which an engine's watch must begin."""
+        return self.revision - 1 if self.position else self.revision
+
+    def token(self, selection: Selection) -> str:
+        """Return the text that a caller may keep."""
+        content = _Content(
+            _FORMAT, selection.name, selection.fingerprint, selection.digest, self.revision, self.position
+        )
+        return sealed(content)
+
+
+def place_after(after: int | str | None, selection: Selection, engine: Engine) -> Place:
+    """Return where a watch begins: behind a revision, behind what a token was made for, or now.
+
+    Raises InvalidWatchTokenError, InvalidInputError for a revision below 0.
+    """
+    if isinstance(after, int):
+        if after < 0:
+            raise InvalidInputError(source="after", problem=f"there is no revision {after}")
+        return Place(after)
+    with engine.snapshot() as snapshot:
+        revision = snapshot.revision
+    if after is None:
+        return Place(revision)
+    try:
+        content = unsealed(after, _Content)
+    except ValueError as error:
+        raise InvalidWatchTokenError(problem="the token is damaged or was never one") from error
+    if content.format != _FORMAT or content.revision < 0 or content.position < 0:
+        raise InvalidWatchTokenError(problem="the token is of another version of keyplan")
+    if (content.item, content.fingerprint) != (selection.name, selection.fingerprint):
+        raise InvalidWatchTokenError(problem="the token is of another layout, table or index", item=selection.name)
+    if content.arguments != selection.digest:
+        raise InvalidWatchTokenError(problem="the token is of a list with other arguments", item=selection.name)
+    if content.revision > revision:
+        # Why: waiting for that revision would leave out everything until then, for instance after a restore.
+        raise InvalidWatchTokenError(
+            problem="the store has not reached the token's revision: it is another store",
+            item=selection.name,
+            token_revision=content.revision,
+            store_revision=revision,
+        )
+    return Place(content.revision, content.position)
+
+
+class Delivery(NamedTuple):
+    """A change, or the error in its place; and the place behind it, None while a list is not complete."""
+
+    outcome: Change[object, object] | CorruptionError
+    place: Place | None
+
+
+class Source(ABC):
+    """Where a stream's deliveries come from. Used by one thread at a time, but for `close`."""
+
+    selection: Selection
+    engine_name: str
+
+    @abstractmethod
+    def take(self, timeout_seconds: float) -> Iterator[Delivery]:
+        """Wait at most so long for raw news, and return the deliveries that come of it; there may be none.
+
+        The iterator is exhausted before the next call. Raises as `Changes` does.
+        """
+
+    @property
+    @abstractmethod
+    def place(self) -> Place | None:
+        """The place behind everything taken."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the source, and wake who takes from it. Closing twice is harmless."""
+
+
+class ChangeStream(Changes[object, object]):
+    """The changes of a source, one by one or as many as there are."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ready: Iterator[Delivery] = iter(())
+        self._pending: deque[Delivery] = deque()
+        self._place: Place | None = source.place
+        self._is_closed = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change[object, object]:
+        while not self._is_closed:
+            delivery = self._next_ready()
+            if delivery is not None:
+                return self._handed_over(delivery)
+            try:
+                self._fetch(_WAIT_SECONDS)
+            except EngineUnavailableError:
+                if not self._is_closed:
+                    raise
+        raise StopIteration
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[Change[object, object]]:
+        # Why: waiting takes real time, whatever clock the leases go by.
+        give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
+        found: list[Change[object, object]] = []
+        while True:
+            self._check_open()
+            delivery = self._next_ready()
+            if delivery is not None:
+                if found and isinstance(delivery.outcome, CorruptionError):
+                    self._pending.appendleft(delivery)  # the next call raises it, so that nothing before it is lost
+                    return found
+                found.append(self._handed_over(delivery))
+                continue
+            remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+            if found:
+                return found
+            self._fetch(max(0.0, remaining))
+            if remaining <= 0 and not self._peek():
+                return found
+
+    @property
+    def token(self) -> str:
+        place = self._place
+        return "" if place is None else place.token(self._source.selection)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _next_ready(self) -> Delivery | None:
+        if self._pending:
+            return self._pending.popleft()
+        try:
+            delivery = next(self._ready, None)
+        except BaseException:
+            # Why: an index's function failed, or Ctrl-C came. The rest of what was taken is lost, so nothing may come after it.
+            self.close()
+            raise
+        if delivery is None:
+            self._place = self._source.place
+        return delivery
+
+    def _peek(self) -> bool:
+        delivery = self._next_ready()
+        if delivery is not None:
+            self._pending.appendleft(delivery)
+        return delivery is not None
+
+    def _fetch(self, timeout_seconds: float) -> None:
+        self._ready = self._source.take(timeout_seconds)
+
+    def _handed_over(self, delivery: Delivery) -> Change[object, object]:
+        self._place = delivery.place
+        if isinstance(delivery.outcome, CorruptionError):
+            raise delivery.outcome
+        return delivery.outcome
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailableError(engine=self._source.engine_name, problem="the watch was closed")
+
+
+class WatchSource(Source):
+    """The changes of a selection after a place. `note` is told of each event that is typed."""
+
+    def __init__(
+        self, engine: Engine, selection: Selection, place: Place, *, note: Callable[[Event], None] | None = None
+    ) -> None:
+        self.selection = selection
+        self._note = note
+        self.engine_name = engine.profile.name
+        self._watch = engine.watch(selection.range, after=place.after)
+        self._begin = place
+
+    @property
+    def place(self) -> Place:
+        # Why: until the rest of a revision was taken, the engine's watch still stands before it.
+        return self._begin if self._watch.revision < self._begin.revision else Place(self._watch.revision)
+
+    def take(self, timeout_seconds: float) -> Iterator[Delivery]:
+        return self._deliveries(self._watch.poll(timeout_seconds))
+
+    def _deliveries(self, events: Sequence[Event]) -> Iterator[Delivery]:
+        # Why: one revision at a time is decoded; its end must be known for the token of its last change.
+        for revision, group in groupby(events, key=attrgetter("revision")):
+            events_of_revision = list(group)
+            found = [typed for typed in map(self.selection.typed, events_of_revision) if typed is not None]
+            if self._note is not None:
+                for event in events_of_revision:
+                    self._note(event)
+            done = self._begin.position if revision == self._begin.revision else 0
+            for position, typed in islice(enumerate(found, start=1), done, None):
+                place = Place(revision, 0 if position == len(found) else position)
+                yield Delivery(_outcome(typed, revision, place.token(self.selection)), place)
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+def _outcome(typed: Typed | CorruptionError, revision: int, token: str) -> Change[object, object] | CorruptionError:
+    if isinstance(typed, CorruptionError):
+        return typed
+    return Change(typed.kind, typed.key, typed.old, typed.new, revision, token)
