@@ -182,7 +182,7 @@ def test_the_script_ends_with_the_exit_code() -> None:
         cwd=Path(__file__).parents[2],
     )
     assert (ran.returncode, ran.stderr) == (1, "")
-    assert ran.stdout.splitlines()[-1] == "Colliding: 1 findings, 1 to fix or waive"
+    assert ran.stdout.splitlines()[-1] == "Colliding: 1 finding, 1 to fix or waive"
 
 
 def test_a_reader_that_has_enough_is_no_error(site: Keyplan, tmp_path: Path) -> None:

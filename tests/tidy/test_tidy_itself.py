@@ -94,6 +94,13 @@ def test_an_import_goes_through_the_package(path: str, text: str, found: list[in
     )
 
 
+def test_a_name_that_a_package_offers_may_be_that_of_a_module() -> None:
+    offering = Source("src/keyplan/codec/__init__.py", '__all__ = ["text"]\n')
+    inside = Source("src/keyplan/codec/text.py", '__all__ = ["Text"]\n')
+    user = source("from keyplan.codec import text\nfrom keyplan.codec.text import Text\n", PLAN)
+    assert lines(imports.reaches_inside((offering, inside, user))) == [2]
+
+
 def test_an_application_may_use_its_own_modules_and_not_another_s() -> None:
     own = Source("src/keyplan/apps/runm/layout.py", "")
     inside = Source("src/keyplan/apps/runm/cli.py", "from keyplan.apps.runm.layout import Runm\n")

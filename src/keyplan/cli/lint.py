@@ -64,7 +64,8 @@ def run(
     else:
         for finding in findings:
             print_text(str(finding))
-        print_text(f"{spec.name}: {len(findings)} findings, {len(failures)} to fix or waive")
+        number = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        print_text(f"{spec.name}: {number}, {len(failures)} to fix or waive")
     if failures:
         raise typer.Exit(FINDINGS)
 

@@ -72,11 +72,13 @@ def _print_columns(head: Sequence[str], first: list[list[str]], others: Iterator
     from rich.table import Table as Grid  # noqa: PLC0415
 
     console = Console(highlight=False, soft_wrap=True)
-    widths = [max(map(cell_len, column)) for column in zip(head, *first, strict=True)]
-    room = console.width - sum(width + 2 for width in widths[:-1])
-    widths[-1] = min(widths[-1], max(room, _LAST_COLUMN_WIDTH_MIN))
+    widths = [0] * len(head)
     parts = chain([first], iter(lambda: list(islice(others, _GRID_ROWS_MAX)), []))
     for number, part in enumerate(parts):
+        needed = [max(map(cell_len, column)) for column in zip(head, *part, strict=True)]
+        widths = list(map(max, widths, needed))  # Why: a later part may need more room, and keys are never cut.
+        room = console.width - sum(width + 2 for width in widths[:-1])
+        widths[-1] = min(widths[-1], max(room, _LAST_COLUMN_WIDTH_MIN))
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_header=number == 0)
         for name, width in zip(head, widths, strict=True):
             grid.add_column(name, min_width=width, max_width=width, no_wrap=True, overflow="ellipsis")

@@ -48,7 +48,9 @@ def run(
     with a minus sign follows --.
     """
     if insert and expected_revision is not None:
-        raise InvalidInputError(source="--insert", problem="it goes not with --expected-revision: 0 says the same")
+        raise InvalidInputError(
+            source="--insert", problem="it does not go with --expected-revision, of which 0 says the same"
+        )
     with opened(store, layout, parameter, config, create=not explain, readonly=explain) as open_layout:
         table, _ = open_layout.table(item)
         key, record = _key_and_record(table, words or [])
