@@ -16,7 +16,7 @@ LAYOUT_GROUP: Final = "keyplan.layouts"
 
 
 class Command(NamedTuple):
-    """A command: the module with its function `run`, and its line of help."""
+    """A command: the module with its function `run`, or with the group `app`, and its line of help."""
 
     module: str
     help: str
@@ -31,6 +31,8 @@ COMMANDS: Final = {
     "put": Command("keyplan.cli.put", "Write one record with its index entries."),
     "delete": Command("keyplan.cli.delete", "Delete one record with its index entries."),
     "explain": Command("keyplan.cli.explain", "Say what a raw key is, and what is stored there."),
+    "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
+    "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
     "lint": Command(
         "keyplan.cli.lint", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."

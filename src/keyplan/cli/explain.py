@@ -24,7 +24,7 @@ from keyplan.cli.options import (
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import line_of_value, text_of_value
 from keyplan.cli.stored import stored_facts
-from keyplan.engine import Snapshot
+from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, InvalidKeyError
 from keyplan.layout import BoundLayout, Kind, Meaning, raw_key_of, shown_key
 
@@ -60,8 +60,8 @@ def run(
             raise InvalidInputError(source="--parameter", problem="name the layout whose parameter this is: --layout")
         meanings = _best(raw_key)
     is_looked_up = not offline and is_store_named(store, config)
-    with _state(store, config, is_looked_up=is_looked_up) as snapshot:
-        found = [_facts(bound, meaning, snapshot) for bound, meaning in meanings]
+    with _state(store, config, is_looked_up=is_looked_up) as engine:
+        found = [_facts(bound, meaning, engine) for bound, meaning in meanings]
     if json:
         print_json(found[0] if is_one else found)
         return
@@ -80,12 +80,12 @@ def _raw_key(key: str, *, is_hex: bool) -> bytes:
 
 
 @contextmanager
-def _state(store: str | None, config: Path | None, *, is_looked_up: bool) -> Iterator[Snapshot | None]:
+def _state(store: str | None, config: Path | None, *, is_looked_up: bool) -> Iterator[Engine | None]:
     if not is_looked_up:
         yield None
         return
-    with store_of_option(store, config, readonly=True) as opened, opened.engine.snapshot() as snapshot:
-        yield snapshot
+    with store_of_option(store, config, readonly=True) as opened:
+        yield opened.engine
 
 
 def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
@@ -115,7 +115,7 @@ def _nearness(pair: tuple[BoundLayout, Meaning]) -> tuple[bool, bool, int]:
     return meaning.kind is Kind.NAMESPACE, is_below_root, meaning.position
 
 
-def _facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot | None) -> dict[str, Any]:
+def _facts(bound: BoundLayout, meaning: Meaning, engine: Engine | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "layout": meaning.layout,
         "key": shown_key(meaning.raw_key),
@@ -127,8 +127,8 @@ def _facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot | None) -> d
     }
     if not meaning.is_known:
         facts["departs_at_byte"] = meaning.position
-    if snapshot is not None:
-        facts["stored"] = stored_facts(bound, meaning, snapshot)
+    if engine is not None:
+        facts["stored"] = stored_facts(bound, meaning.raw_key, engine)
     return facts
 
 
@@ -141,6 +141,7 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if stored is None:
         return [*lines, _line("stored", "nothing")]
     lease = f", lease {stored['lease']}" if stored["lease"] else ""
+    lease += f" of {stored['lease_ttl_seconds']:g} s" if "lease_ttl_seconds" in stored else ""
     lines.append(
         _line("stored", f"{stored['bytes']} bytes, revision {stored['revision']}, version {stored['version']}{lease}")
     )
@@ -150,7 +151,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         lines.append(_line("entry", f"{pointer['key']} ({pointer['index']}): {pointer['state']}"))
     if "points_at" in stored:
         lines.append(_line("points at", f"{stored['points_at']}: {stored['record_state']}"))
-    return lines + [_line(name, stored[name]) for name in ("next", "damaged") if name in stored]
+    lines += [_line(name, stored[name]) for name in ("next", "damaged") if name in stored]
+    return lines + [_line("finding", finding) for finding in stored.get("findings", [])]
 
 
 def _line(name: str, value: object) -> str:

@@ -60,13 +60,19 @@ class LazyGroup(TyperGroup):
 
 
 def _command(name: str) -> Any:
+    module = import_module(COMMANDS[name].module)
+    if hasattr(module, "app"):
+        return _with_settings(get_command(module.app))
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    command.command(name)(import_module(COMMANDS[name].module).run)
+    command.command(name)(module.run)
     return get_command(command)
 
 
 def _group(entry: EntryPoint) -> Any:
-    group = get_command(entry.load())
+    return _with_settings(get_command(entry.load()))
+
+
+def _with_settings(group: Any) -> Any:
     group.context_settings = {**_SETTINGS, **group.context_settings}
     return group
 

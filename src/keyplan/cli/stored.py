@@ -1,18 +1,19 @@
-"""What a store holds at a key, and at the keys that belong to it: the record's index entries, an index entry's record."""
+"""What a store holds at a key, as JSON values: maintenance's explanation, spelled for output."""
 
 from typing import Any
 
 from keyplan.cli.plain import plain_value
-from keyplan.engine import Entry, Snapshot
-from keyplan.errors import CorruptionError, KeyplanError
-from keyplan.layout import BoundLayout, Kind, Meaning, shown_key
+from keyplan.engine import Engine
+from keyplan.layout import BoundLayout, shown_key
+from keyplan.maintenance import KeyExplanation, explain_key
 
 __all__ = ["stored_facts"]
 
 
-def stored_facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot) -> dict[str, Any] | None:
+def stored_facts(bound: BoundLayout, raw_key: bytes, engine: Engine) -> dict[str, Any] | None:
     """Return what is stored at the key, as JSON values; None when nothing is. Damage is a fact, not an error."""
-    entry = snapshot.get(meaning.raw_key)
+    explanation = explain_key(engine, bound, raw_key)
+    entry = explanation.entry
     if entry is None:
         return None
     stored: dict[str, Any] = {
@@ -22,42 +23,28 @@ def stored_facts(bound: BoundLayout, meaning: Meaning, snapshot: Snapshot) -> di
         "lease": entry.lease,
         "bytes": len(entry.value),
     }
-    try:
-        if meaning.kind is Kind.RECORD:
-            stored |= _record(bound, meaning, entry, snapshot)
-        elif meaning.kind is Kind.INDEX_ENTRY:
-            stored |= _pointed_at(bound, meaning, entry, snapshot)
-        elif meaning.kind is Kind.COUNTER:
-            stored["next"] = bound.counters[str(meaning.item)].decode(entry.value)
-    except CorruptionError as error:
-        stored["damaged"] = str(error)
-    return stored
+    if explanation.lease_ttl_seconds is not None:
+        stored["lease_ttl_seconds"] = explanation.lease_ttl_seconds
+    return stored | _contents(explanation)
 
 
-def _record(bound: BoundLayout, meaning: Meaning, entry: Entry, snapshot: Snapshot) -> dict[str, Any]:
-    table = bound.tables[str(meaning.item)]
-    try:
-        record = table.form.decode(entry.value)
-        expected = [(index.name, pair) for index in table.indexes for pair in index.entries(meaning.key, record)]
-    except KeyplanError as error:
-        return {"damaged": str(error)}
-    entries = [
-        {"index": name, "key": shown_key(raw_key), "state": _state(snapshot.get(raw_key), raw_value, entry.lease)}
-        for name, (raw_key, raw_value) in expected
-    ]
-    return {"record": plain_value(record), "index_entries": entries}
-
-
-def _state(found: Entry | None, expected: bytes, lease: int) -> str:
-    if found is None:
-        return "missing"
-    if found.value != expected:
-        return "of another record"
-    return "present" if found.lease == lease else "on another lease"
-
-
-def _pointed_at(bound: BoundLayout, meaning: Meaning, entry: Entry, snapshot: Snapshot) -> dict[str, Any]:
-    index = bound.indexes[str(meaning.item)]
-    primary = index.table.keys.encode(index.primary_key(meaning.raw_key, entry.value))
-    record = snapshot.get(primary)
-    return {"points_at": shown_key(primary), "record_state": "missing" if record is None else "present"}
+def _contents(explanation: KeyExplanation) -> dict[str, Any]:
+    contents: dict[str, Any] = {}
+    if explanation.has_record:
+        contents["record"] = plain_value(explanation.record)
+        contents["index_entries"] = [
+            {"index": due.index, "key": shown_key(due.raw_key), "state": due.state.value} for due in explanation.entries
+        ]
+    if explanation.points_at is not None:
+        contents["points_at"] = shown_key(explanation.points_at)
+    if explanation.pointed_at is not None:
+        contents["record_state"] = explanation.pointed_at.value
+    if explanation.next_number is not None:
+        contents["next"] = explanation.next_number
+    if explanation.problem:
+        contents["damaged"] = explanation.problem
+    # Why: what is wrong with a record's entries is said at each of them.
+    findings = [finding for finding in explanation.findings if finding.raw_key == explanation.meaning.raw_key]
+    if findings:
+        contents["findings"] = [str(finding) for finding in findings]
+    return contents

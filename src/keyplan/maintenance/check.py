@@ -77,11 +77,6 @@ class Check(Iterator[Finding]):
         self.keys_examined = 0
 
     @property
-    def range(self) -> KeyRange:
-        """The keys that the check is about: those that begin with the root."""
-        return self._range
-
-    @property
     def cursor(self) -> str | None:
         """What `resume` takes to go on after the findings that were given so far; None when everything was examined.
 

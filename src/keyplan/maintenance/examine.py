@@ -113,10 +113,10 @@ class Examiner:
         if not meanings:
             yield from self._stranger(entry)
             return
-        if len(meanings) > 1:
-            readings = " or ".join(f"{meaning.kind.value} of {meaning.item}" for meaning in meanings)
-            yield Finding(FindingKind.AMBIGUOUS_KEY, entry.key, meanings[0].item, detail=readings)
-        meaning = meanings[0]
+        meaning, *others = meanings
+        if others:
+            readings = " or ".join(f"{reading.kind.value} of {reading.item}" for reading in meanings)
+            yield Finding(FindingKind.AMBIGUOUS_KEY, entry.key, meaning.item, detail=readings)
         if meaning.kind is Kind.RECORD:
             yield from self._record(meaning, entry)
         elif meaning.kind is Kind.INDEX_ENTRY:
