@@ -141,7 +141,8 @@ class Environment:
         while True:
             self.live.add(_WRITING)
             try:
-                self._attempt(batch)
+                with self._closing:
+                    self._attempt(batch)
             except lmdb.MapFullError:
                 # Trap: this ends the snapshots that are open in this process; they say so when they are used again.
                 self.lmdb.set_mapsize(self.lmdb.info()["map_size"] * 2)
@@ -153,16 +154,17 @@ class Environment:
                 self.live.discard(_WRITING)
 
     def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
-        with self._closing:
-            self._attempt_open(batch)
-
-    def _attempt_open(self, batch: list[Ticket[WriteTransaction]]) -> None:
         if self.problem is not None:
             raise self.unavailable()
         self._forget_dead_readers()
         transaction = self.lmdb.begin(self.databases.data, write=True)
         try:
-            target = self._target(transaction)
+            target = WriteTransaction(
+                transaction,
+                self.databases,
+                clock=self.options.clock,
+                history_revisions_max=self.options.history_revisions_max,
+            )
             if target.state.leases_living and self.is_look_due():
                 target.expire_leases()
             outcomes = [_outcome(ticket, target) for ticket in batch]
@@ -184,14 +186,6 @@ class Environment:
         if self._commits_since_look >= _READERS_LOOK_COMMITS:
             self._commits_since_look = 0
             self.lmdb.reader_check()
-
-    def _target(self, transaction: "lmdb.Transaction[bytes]") -> WriteTransaction:
-        return WriteTransaction(
-            transaction,
-            self.databases,
-            clock=self.options.clock,
-            history_revisions_max=self.options.history_revisions_max,
-        )
 
     def _end(self, transaction: "lmdb.Transaction[bytes]", *, has_changes: bool) -> CommitOutcomeUnknownError | None:
         """Commit what there is. Raises lmdb.Error when nothing was written; returns an error when that cannot be told."""

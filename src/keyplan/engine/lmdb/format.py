@@ -14,12 +14,12 @@ docs/design/engine-contract.md says why.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha1
 from struct import Struct
 from typing import Final, NamedTuple
 
 import lmdb
+import msgspec
 
 from keyplan.engine.clock import Clock
 from keyplan.engine.interface import Entry, Event, EventKind
@@ -64,8 +64,7 @@ class Databases(NamedTuple):
     lease_keys: "lmdb._Database"
 
 
-@dataclass(slots=True)
-class State:
+class State(msgspec.Struct):
     """The numbers that every commit reads and may change."""
 
     revision: int = 0

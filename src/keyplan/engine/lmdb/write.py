@@ -30,7 +30,6 @@ _LOG_PART_BYTES: Final = 1 << 18
 _TRIMMED_PARTS_MAX: Final = 8
 """Why: a commit writes one part as a rule; removing up to eight catches up after `history` was lowered, and stays cheap."""
 
-
 _KEY: Final = attrgetter("key")
 
 
@@ -40,6 +39,17 @@ class WriteTransaction:
     Nothing is written before every check of a piece of work has passed, so that one that is refused leaves no trace in a
     transaction that it shares with others.
     """
+
+    __slots__ = (
+        "_clock",
+        "_databases",
+        "_history_revisions_max",
+        "_state_as_read",
+        "_transaction",
+        "has_changes",
+        "has_history",
+        "state",
+    )
 
     def __init__(
         self,
@@ -56,10 +66,7 @@ class WriteTransaction:
         self._state_as_read = transaction.get(STATE_KEY, db=databases.meta)
         self.state = State.unpack(self._state_as_read)
         self.has_changes = False
-
-    @property
-    def has_history(self) -> bool:
-        return self._history_revisions_max > 0
+        self.has_history = history_revisions_max > 0
 
     def snapshot(self) -> LmdbSnapshot:
         """Return reads of the state as this transaction has it. Not to be closed."""
@@ -69,8 +76,7 @@ class WriteTransaction:
 
     def save_state(self) -> None:
         """Store the state row, if it changed."""
-        packed = self.state.pack()
-        if self.has_history and packed != self._state_as_read:
+        if self.has_history and (packed := self.state.pack()) != self._state_as_read:
             self._transaction.put(STATE_KEY, packed, db=self._databases.meta)
             self.has_changes = True
 
@@ -183,7 +189,8 @@ class WriteTransaction:
 
     def _log(self, revision: int, changes: Iterable[tuple[bytes, bytes, bytes]]) -> bool:
         """Write the events of one revision, in parts. Return True when there were any."""
-        part, events, size = 0, list[bytes](), 0
+        events: list[bytes] = []
+        part, size = 0, 0
         pack = EVENT.pack
         for key, after, before in changes:
             event = pack(len(key), len(after), len(before)) + key + after + before
@@ -201,8 +208,10 @@ class WriteTransaction:
         self._transaction.put(key, b"".join(events), append=True, db=self._databases.log)
 
     def _forget_old(self) -> None:
-        self.state.compacted = max(self.state.compacted, self.state.revision - self._history_revisions_max)
-        self.trim_log(parts_max=_TRIMMED_PARTS_MAX)
+        state = self.state
+        state.compacted = max(state.compacted, state.revision - self._history_revisions_max)
+        if state.compacted:
+            self.trim_log(parts_max=_TRIMMED_PARTS_MAX)
 
     def compact(self, revision: int) -> None:
         """Declare the history up to and including `revision` gone; `trim_log` removes it."""
