@@ -15,8 +15,9 @@ from keyplan.errors import EngineUnavailableError, HistoryCompactedError
 __all__ = ["LmdbWatch"]
 
 _LOOK_SECONDS_MIN: Final = 0.001
-_LOOK_SECONDS_MAX: Final = 0.01
-"""Why: a look costs less than a microsecond, a wake-up some ten: idle, a watch takes a thousandth of a core."""
+_LOOK_SECONDS_MAX: Final = 0.006
+"""Why: news of another process waits half of it on average. A wake-up with its look costs some 60 microseconds, most of them
+Python's waiting, so that an idle watch takes a hundredth of a core."""
 
 _POLL_EVENTS_MIN: Final = 1_000
 """A poll ends with the revision that brings it to this many. Why: a resumed watch must not build one huge list."""
@@ -56,11 +57,22 @@ class LmdbWatch:
             remaining = give_up_at - SYSTEM_CLOCK.monotonic()
             if events or remaining <= 0:
                 return events
-            with environment.news:
-                # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
-                if environment.problem is None and environment.last_transaction_id() == self._seen_transaction_id:
-                    environment.news.wait(min(self._wait_seconds, remaining))
-            self._wait_seconds = min(self._wait_seconds * 1.2, _LOOK_SECONDS_MAX)
+            self._wait_for_news(give_up_at)
+
+    def _wait_for_news(self, give_up_at: float) -> None:
+        """Wait for a commit of any process, the look at leases, the end of the watch, or the time to give up."""
+        environment = self._environment
+        with environment.news:
+            # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
+            while not self._is_closed and environment.problem is None:
+                remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+                if remaining <= 0 or environment.last_transaction_id() != self._seen_transaction_id:
+                    return
+                is_notified = environment.news.wait(min(self._wait_seconds, remaining))
+                self._wait_seconds = min(self._wait_seconds * 1.2, _LOOK_SECONDS_MAX)
+                # Why: only after a wait; where a lease cannot be ended, on a full disk for one, the look is due all the time.
+                if is_notified or environment.is_look_due():
+                    return
 
     def _take(self) -> list[Event]:
         """Return the events of the next revisions, whole revisions only."""
