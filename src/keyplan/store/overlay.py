@@ -31,7 +31,8 @@ class Overlay:
 
     def put(self, raw_key: bytes, raw_value: bytes, lease: int = NO_LEASE) -> None:
         """Lay an entry over the key."""
-        self._written[raw_key] = Entry(raw_key, raw_value, 0, 0, 0, lease)
+        # Why: made without NamedTuple's own Python frame, because a record of four entries lays down five.
+        self._written[raw_key] = tuple.__new__(Entry, (raw_key, raw_value, 0, 0, 0, lease))
 
     def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
         """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""

@@ -3,10 +3,14 @@
 Insert, update, delete and rename are one function, `plan_writes`: a record appears (`old` None), is replaced, disappears (`new`
 None), or disappears at one key and appears at another. A transaction's writes are planned together, so that a unique entry
 may pass from one of its records to another.
+
+The data are msgspec structs: one is made in a fraction of a named tuple's time, and every write makes several.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from keyplan.engine import Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
 from keyplan.errors import UniqueViolationError
@@ -27,14 +31,14 @@ __all__ = [
 ]
 
 
-class Pointer(NamedTuple):
+class Pointer(msgspec.Struct, frozen=True):
     """An index entry that a record should have: its index and its raw value."""
 
     source: BoundIndex
     raw_value: bytes
 
 
-class Version(NamedTuple):
+class Version(msgspec.Struct, frozen=True):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
     `revision` is that of the stored entry; 0 when the version is not committed yet.
@@ -46,7 +50,7 @@ class Version(NamedTuple):
     revision: int
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """What becomes of one primary key: from `old`, as the transaction found it, to `new`; None is absence.
 
     `is_guarded` False: `old` was not read and does not matter (only for tables without indexes). `is_insert` and
@@ -122,18 +126,22 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
             puts[raw_key] = Put(raw_key, new.raw_value, new.lease)
         elif old is not None or not write.is_guarded:
             deletes[raw_key] = Delete(raw_key)
-        for gone in given_up(write, observed):
-            deletes[gone] = Delete(gone)
+        if old is not None:
+            for gone in given_up(write, observed):
+                deletes[gone] = Delete(gone)
     for write in writes:
-        if write.new is not None:
+        if write.new is not None and write.new.pointers:
             for put, guard in _entries_to_put(write, write.new, observed, deletes):
-                taken = puts.get(put.key)
-                if isinstance(taken, Put) and taken.value != put.value:
-                    raise unique_violation(write.new.pointers[put.key].source, put.key, taken.value)
-                puts[put.key] = put
+                raw_key = put.key
+                taken = puts.get(raw_key)
+                if taken is not None and isinstance(taken, Put) and taken.value != put.value:
+                    raise unique_violation(write.new.pointers[raw_key].source, raw_key, taken.value)
+                puts[raw_key] = put
                 if guard is not None:
-                    guards[put.key] = guard
-    return Plan(guards, {**{key: put for key, put in deletes.items() if key not in puts}, **puts})
+                    guards[raw_key] = guard
+    if not deletes:
+        return Plan(guards, puts)
+    return Plan(guards, {**{key: delete for key, delete in deletes.items() if key not in puts}, **puts})
 
 
 def given_up(write: Write, observed: Mapping[bytes, Entry | None]) -> Iterator[bytes]:

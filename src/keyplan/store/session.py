@@ -7,6 +7,8 @@ caller does with a record afterwards does not matter.
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from msgspec import structs
+
 from keyplan.engine import Capability, Commit, Engine, Entry, Guard, KeyRange
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundCounter, BoundTable
@@ -78,14 +80,14 @@ class Session:
         new = self._version(table, key, record, lease)
         write = self._write_of(table, key, raw_key)
         self._require_absent(write)
-        self._apply(write._replace(new=new, is_insert=write.old is None))
+        self._apply(structs.replace(write, new=new, is_insert=write.old is None))
         return 0
 
     def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
         raw_key = table.keys.encode(key)
         new = self._version(table, key, record, lease)
         write = self._write_of(table, key, raw_key, is_blind=expected_revision is None and not table.indexes)
-        self._apply(self._expecting(write, expected_revision)._replace(new=new))
+        self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
         return 0
 
     def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
@@ -93,7 +95,7 @@ class Session:
         write = self._write_of(table, key, raw_key)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
-        self._apply(write._replace(new=self._version(table, key, record, current.lease)))
+        self._apply(structs.replace(write, new=self._version(table, key, record, current.lease)))
         return 0
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
@@ -113,7 +115,7 @@ class Session:
         elif is_absent and not missing_ok:
             self._present(write)
         elif not is_absent:
-            self._apply(write._replace(new=None))
+            self._apply(structs.replace(write, new=None))
         return 0
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int:
@@ -127,8 +129,8 @@ class Session:
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
         moved = Version(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
         with self.savepoint():
-            self._apply(leaving._replace(new=None))
-            self._apply(coming._replace(new=moved, is_insert=coming.old is None))
+            self._apply(structs.replace(leaving, new=None))
+            self._apply(structs.replace(coming, new=moved, is_insert=coming.old is None))
         return 0
 
     def move_counter(self, counter: BoundCounter, choose: Callable[[int], int]) -> tuple[int, int]:
@@ -237,7 +239,7 @@ class Session:
             return write
         if not write.is_guarded:
             old = self._stored(write.table, write.key, write.raw_key)
-            write = write._replace(old=old, is_guarded=True)
+            write = structs.replace(write, old=old, is_guarded=True)
         actual = write.old.revision if write.old is not None and write.new is not None else 0
         is_own = write.old is None and write.new is not None
         if actual != expected_revision or is_own:
@@ -250,4 +252,4 @@ class Session:
                 actual_revision=actual,
                 **facts,
             )
-        return write._replace(expected_revision=expected_revision)
+        return structs.replace(write, expected_revision=expected_revision)
