@@ -1,5 +1,6 @@
 """The LMDB engine: the contract's eight methods over one environment."""
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -136,6 +137,14 @@ def _batches(entries: Iterable[tuple[bytes, bytes]], profile: Profile) -> Iterat
         yield batch
 
 
+def _is_spellable(path: str) -> bool:
+    """Tell whether the system can be asked for such a path at all."""
+    try:
+        return b"\x00" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+
+
 def open_lmdb(url: EngineUrl) -> Engine:
     """Open `lmdb:PATH`; options: `history` (off, or revisions kept), `durability`, `readonly`, `create`."""
     url.check_options({"create", "durability", "history", "readonly"})
@@ -144,6 +153,8 @@ def open_lmdb(url: EngineUrl) -> Engine:
     path = url.address.removeprefix("//")
     if not path:
         raise url.refuse("lmdb: needs the path of a folder")
+    if not _is_spellable(path):
+        raise url.refuse("the path holds a character that no file name can have")
     is_off = url.options.get("history") == "off"
     return LmdbEngine(
         path,
