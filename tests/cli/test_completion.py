@@ -5,32 +5,36 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
+from keyplan.cli.main import main
 from tests.cli.conftest import SITE, Keyplan
 
 SCRIPT = Path(sys.executable).parent / "keyplan"
-REPOSITORY = Path(__file__).parents[2]
 
 
-def completions(*words: str, **environment: str) -> list[str]:
-    ran = subprocess.run(
-        [SCRIPT],
-        env={
-            **os.environ,
-            **environment,
-            "COMP_WORDS": " ".join(["keyplan", *words]),
-            "COMP_CWORD": str(len(words)),
-            "_KEYPLAN_COMPLETE": "complete_bash",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-    )
-    assert ran.stderr == ""
-    return ran.stdout.split()
+class Shell(Protocol):
+    """What bash would be answered for the words of a command line, the last of which is completed."""
+
+    def __call__(self, *words: str, layout: str = "") -> list[str]: ...
+
+
+@pytest.fixture
+def completions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    def ask(*words: str, layout: str = "") -> list[str]:
+        monkeypatch.setenv("KEYPLAN_LAYOUT", layout)
+        monkeypatch.setenv("COMP_WORDS", " ".join(["keyplan", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        monkeypatch.setenv("_KEYPLAN_COMPLETE", "complete_bash")
+        with pytest.raises(SystemExit):
+            main([])
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out.split()
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -50,27 +54,27 @@ def test_an_unknown_shell_is_a_usage_error(run: Keyplan) -> None:
     assert run("completion", "tcsh").code == 2
 
 
-def test_commands_are_completed() -> None:
+def test_commands_are_completed(completions: Shell) -> None:
     assert completions("l") == ["ls", "list", "lint"]
     assert completions("cloud") == ["cloudchamber"]
 
 
-def test_an_applications_commands_are_completed() -> None:
+def test_an_applications_commands_are_completed(completions: Shell) -> None:
     assert completions("cloudchamber", "i") == ["import"]
 
 
-def test_items_of_the_layout_are_completed() -> None:
-    assert completions("get", "b", KEYPLAN_LAYOUT=SITE) == ["boxes", "by_name", "by_tag"]
-    assert completions("tree", "h", KEYPLAN_LAYOUT=SITE) == ["holders"]
+def test_items_of_the_layout_are_completed(completions: Shell) -> None:
+    assert completions("get", "b", layout=SITE) == ["boxes", "by_name", "by_tag"]
+    assert completions("tree", "h", layout=SITE) == ["holders"]
     assert completions("ls", "--layout", "cloudchamber", "rack") == ["racks"]
 
 
-def test_items_without_a_layout_or_of_a_wrong_one_are_none() -> None:
-    assert completions("get", "b", KEYPLAN_LAYOUT="") == []
-    assert completions("get", "b", KEYPLAN_LAYOUT="nothing") == []
+def test_items_without_a_layout_or_of_a_wrong_one_are_none(completions: Shell) -> None:
+    assert completions("get", "b") == []
+    assert completions("get", "b", layout="nothing") == []
 
 
-def test_options_and_installed_layouts_are_completed() -> None:
+def test_options_and_installed_layouts_are_completed(completions: Shell) -> None:
     assert completions("list", "--rev") == ["--reverse"]
     assert completions("list", "--layout", "cloudchamber-") == ["cloudchamber-go"]
 
