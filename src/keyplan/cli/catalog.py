@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "tree": Command("keyplan.cli.tree", "Show records as a tree of their keys' fields."),
     "get": Command("keyplan.cli.get", "Print one record."),
     "list": Command("keyplan.cli.list", "Print records: of a table, or by an index."),
+    "watch": Command("keyplan.cli.watch", "Print changes as they are committed."),
     "count": Command("keyplan.cli.count", "Count records or index entries."),
     "put": Command("keyplan.cli.put", "Write one record with its index entries."),
     "delete": Command("keyplan.cli.delete", "Delete one record with its index entries."),
