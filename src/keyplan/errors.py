@@ -26,6 +26,7 @@
     │   ├── EngineLimitError              larger than the engine's profile allows
     │   ├── UnsupportedByEngineError      a capability that the engine does not claim
     │   └── EngineOpenError               the file, folder or address cannot be opened
+    │       └── StoreMissingError           there is no store, and none was to be made
     └── CorruptionError                 stored bytes break an invariant: run `keyplan check`
 
 A summary never varies, so that errors can be counted and searched; what varies is in `facts`, which are printed after
@@ -58,6 +59,7 @@ __all__ = [
     "NotFoundError",
     "RecordError",
     "StaleRecordError",
+    "StoreMissingError",
     "TemplateError",
     "UniqueViolationError",
     "UnknownNameError",
@@ -280,6 +282,13 @@ class EngineOpenError(EngineError):
 
     code = "engine-open"
     summary = "the store cannot be opened"
+
+
+class StoreMissingError(EngineOpenError):
+    """There is no store at this place, and it was opened without leave to make one. Facts: `url`, `problem`."""
+
+    code = "store-missing"
+    summary = "there is no such store"
 
 
 class CorruptionError(KeyplanError):

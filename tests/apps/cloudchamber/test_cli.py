@@ -70,6 +70,12 @@ def test_a_dry_run_tells_the_changes_and_writes_nothing(url: str, sample: Path, 
         assert store.revision == 1
 
 
+def test_a_dry_run_makes_no_store(sample: Path, tmp_path: Path) -> None:
+    said = run(sample, "--store", f"lmdb:{tmp_path / 'none.kv'}", "--dry-run")
+    assert lines(said)[-1] == "10 to create. This was a dry run: nothing was written."
+    assert not (tmp_path / "none.kv").exists()
+
+
 def test_json_has_every_change_and_no_value(url: str, sample: Path, tmp_path: Path) -> None:
     run(sample, "--store", url)
     changed = tmp_path / "changed.yaml"

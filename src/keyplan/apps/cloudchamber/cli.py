@@ -21,6 +21,8 @@ from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, store_of_option
+from keyplan.errors import StoreMissingError
+from keyplan.store import Store, open_store
 
 __all__ = ["app"]
 
@@ -59,8 +61,7 @@ def import_inventory(
     """
     definition = validated(read_definition(file))
     desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
-    # Why: also for a dry run, which is how a first import begins; what it makes is an empty store.
-    with store_of_option(store, config, create=True) as opened:
+    with _opened(store, config, is_dry_run=dry_run) as opened:
         chamber = CloudChamber(opened, namespace=f"{namespace.strip('/')}/" if namespace else "")
         if dry_run:
             outcome = ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
@@ -71,6 +72,14 @@ def import_inventory(
         _print_json(outcome, is_dry_run=dry_run)
     else:
         _print_text(definition, outcome, is_dry_run=dry_run)
+
+
+def _opened(url: str | None, config: Path | None, *, is_dry_run: bool) -> Store:
+    """The store to import into. A dry run makes none: where there is none yet, it is compared with an empty one."""
+    try:
+        return store_of_option(url, config, create=not is_dry_run)
+    except StoreMissingError:
+        return open_store("memory:")
 
 
 def _print_json(outcome: ImportOutcome, *, is_dry_run: bool) -> None:

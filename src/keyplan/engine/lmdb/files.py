@@ -10,7 +10,7 @@ from typing import Final
 import lmdb
 
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
-from keyplan.errors import EngineOpenError
+from keyplan.errors import EngineOpenError, StoreMissingError
 
 __all__ = ["code_of", "open_files", "refusal"]
 
@@ -58,7 +58,7 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> None:
             raise refusal(path, "it is a file; an LMDB store is a folder")
         if options.is_readonly or not options.create:
             if not data.exists():
-                raise refusal(path, "there is no store here")
+                raise StoreMissingError(url=f"lmdb:{path}", problem="there is no store here")
         else:
             path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
