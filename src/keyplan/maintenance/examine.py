@@ -142,8 +142,9 @@ class Examiner:
 
     def _record(self, meaning: Meaning, entry: Entry) -> Iterator[Finding | _Question]:
         table = self._bound.table(str(meaning.item))
-        if table.spec.has_lease and entry.lease == NO_LEASE:
-            yield Finding(FindingKind.UNLEASED_RECORD, entry.key, table.name)
+        if table.spec.has_lease != (entry.lease != NO_LEASE):
+            kind = FindingKind.UNLEASED_RECORD if table.spec.has_lease else FindingKind.LEASED_RECORD
+            yield Finding(kind, entry.key, table.name)
         try:
             record = table.form.decode(entry.value)
         except KeyplanError as error:

@@ -22,6 +22,7 @@ class FindingKind(Enum):
     DAMAGED_RECORD = "damaged-record"
     UNINDEXABLE_RECORD = "unindexable-record"
     UNLEASED_RECORD = "unleased-record"
+    LEASED_RECORD = "leased-record"
     DAMAGED_COUNTER = "damaged-counter"
     COUNTER_BEHIND = "counter-behind"
     UNKNOWN_KEY = "unknown-key"
@@ -41,7 +42,7 @@ class FindingKind(Enum):
     @property
     def is_note(self) -> bool:
         """Whether it may be intended: it is told, and is no failure."""
-        return self is FindingKind.UNLEASED_RECORD
+        return self in {FindingKind.UNLEASED_RECORD, FindingKind.LEASED_RECORD}
 
 
 _SUMMARIES: Final = {
@@ -55,6 +56,7 @@ _SUMMARIES: Final = {
     FindingKind.DAMAGED_RECORD: "the record's value cannot be read",
     FindingKind.UNINDEXABLE_RECORD: "the record's fields do not fit an index, so that it has no entries",
     FindingKind.UNLEASED_RECORD: "the record of a leased table hangs on no lease",
+    FindingKind.LEASED_RECORD: "the record of a table without leases hangs on one, and will go with it",
     FindingKind.DAMAGED_COUNTER: "the counter's value is not a number",
     FindingKind.COUNTER_BEHIND: "the counter's next number is less than the declared start",
     FindingKind.UNKNOWN_KEY: "no template spells this key",

@@ -1,0 +1,1 @@
+"""Checks, repairs, explanations and index builds, on layouts of their own."""

@@ -1,0 +1,244 @@
+"""Repairs: planned before anything is done, one guarded commit each, nothing else touched, never against a writer."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import keyplan
+from keyplan.engine import Commit, Delete, KeyAbsent, KeyUnchanged, MemoryEngine, Put, WrappedEngine
+from keyplan.errors import UniqueViolationError
+from keyplan.maintenance import Outcome, RepairResult, carry_out, check, plan_repairs
+from keyplan.store import Backoff, Store
+from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
+
+BLADE_1 = b"/site/rack/r1/blades/1"
+S1 = b"/site/by-serial/s1"
+
+
+def repaired(store: Store, site: Site) -> list[str]:
+    repairs = plan_repairs(store, site, check(store, site))
+    return [outcome.result.value for outcome in carry_out(store, site, repairs)]
+
+
+def test_a_plan_is_plain_data_and_writes_nothing(store: Store, site: Site) -> None:
+    write(store, S1)
+    before = dump(store)
+    with store.engine.snapshot() as snapshot:
+        record = snapshot.get(BLADE_1)
+    assert record is not None
+    (repair,) = plan_repairs(store, site, check(store, site))
+    assert repair.commit == Commit(
+        (KeyUnchanged(BLADE_1, record.mod_revision), KeyAbsent(S1)), (Put(S1, b"rack/r1/blades/1"),)
+    )
+    assert repair.what == "write the entry, as the record calls for it"
+    assert dump(store) == before
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {b"/site/by-serial/s9": b"rack/r9/blades/9"},
+        {b"/site/by-serial/s9": b"rack/r1/blades/1"},
+        {b"/site/by-serial/s9": b"rack/r1"},
+        {b"/site/by-serial/s1": b"rack/r9/blades/9"},
+        {b"/site/by-serial/s1": b"rack/r2/blades/1"},
+        {b"/site/by-serial/s1": b"damage"},
+        {b"/site/by-tag/red/r1/1": b"x"},
+        {b"/site/by-tag/green/r1/1": b"", b"/site/by-tag/red/r9/9": b""},
+        {b"/site/by-serial/s1": b"rack/r1/blades/2", b"/site/by-serial/s2": b"rack/r1/blades/1"},
+    ],
+)
+def test_a_repair_restores_what_was_before_and_nothing_else(
+    store: Store, site: Site, faults: dict[bytes, bytes]
+) -> None:
+    before = dump(store)
+    write(store, puts=faults)
+    assert set(repaired(store, site)) <= {"repaired", "gone"}
+    assert dump(store) == before
+    assert list(check(store, site)) == []
+
+
+def test_a_missing_entry_of_a_leased_record_is_put_on_its_lease(store: Store, site: Site) -> None:
+    lease = store.engine.lease(600.0)
+    site.members.put("m", Blade("x"), lease=lease.id)
+    before = dump(store)
+    write(store, b"/site/member-serial/x")
+    assert repaired(store, site) == ["repaired"]
+    write(store, puts={b"/site/member-serial/x": b"m"})
+    assert repaired(store, site) == ["repaired"]
+    assert dump(store) == before
+    assert before[b"/site/member-serial/x"] == (b"m", lease.id)
+
+
+def test_a_counter_behind_is_brought_to_its_start(store: Store, site: Site) -> None:
+    write(store, puts={b"/site/next-port": b"5"})
+    assert repaired(store, site) == ["repaired"]
+    assert site.ports.next() == 33000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"/site/rack/r3/blades/1", b"{"),
+        (b"/site/what", b""),
+        (b"/site/rack/r1/", b""),
+        (b"/site/next-port", b"x"),
+        (b"/site/rack/r3/blades/1", b'{"serial":"s1"}'),
+    ],
+)
+def test_what_takes_a_decision_is_listed_and_left(store: Store, site: Site, key: bytes, value: bytes) -> None:
+    write(store, puts={key: value})
+    before = dump(store)
+    (repair,) = plan_repairs(store, site, check(store, site))
+    assert repair.needs_decision
+    assert repair.what == "left: it takes a decision"
+    assert repaired(store, site) == ["left"]
+    assert dump(store) == before
+
+
+def test_a_fault_that_somebody_put_right_is_gone(store: Store, site: Site) -> None:
+    write(store, S1)
+    repairs = plan_repairs(store, site, check(store, site))
+    site.blades.put(BladeKey("r1", "1"), Blade("s1", ["red", "blue"]))
+    assert [outcome.result for outcome in carry_out(store, site, repairs)] == [RepairResult.GONE]
+
+
+# ---- races -----------------------------------------------------------------------------------------------------------
+
+
+class Between(WrappedEngine):
+    """Another writer does something just before the next commit."""
+
+    act: Callable[[], object] | None = None
+
+    def commit(self, commit: Commit) -> int:
+        act, self.act = self.act, None
+        if act is not None:
+            act()
+        return self.inner.commit(commit)
+
+
+def outcomes_with(engine: Between, plant: Commit, act: Callable[[Site], object]) -> tuple[list[Outcome], Store, Site]:
+    store = Store(engine)
+    site = Site(store)
+    site.blades.insert(BladeKey("r1", "1"), Blade("s1"))
+    engine.inner.commit(plant)
+    repairs = plan_repairs(store, site, check(store, site))
+    engine.act = lambda: act(site)
+    return list(carry_out(store, site, repairs, backoff=Backoff(sleep=lambda _: None))), store, site
+
+
+def test_an_entry_is_not_removed_from_under_the_record_that_comes_for_it() -> None:
+    """The scrubber's classic: dangling when it was seen, called for when it would be deleted."""
+    plant = Commit((), (Put(b"/site/by-serial/s9", b"rack/r9/blades/9"),))
+    outcomes, store, site = outcomes_with(
+        Between(MemoryEngine()), plant, lambda site: site.blades.insert(BladeKey("r9", "9"), Blade("s9"))
+    )
+    with store:
+        assert [outcome.result for outcome in outcomes] == [RepairResult.GONE]
+        assert site.by_serial.key_of("s9") == BladeKey("r9", "9")
+        assert list(check(store, site)) == []
+
+
+def test_an_entry_is_not_written_for_a_record_that_has_gone() -> None:
+    plant = Commit((), (Delete(b"/site/by-serial/s1"),))
+    outcomes, store, site = outcomes_with(
+        Between(MemoryEngine()), plant, lambda site: site.blades.delete(BladeKey("r1", "1"))
+    )
+    with store:
+        assert [outcome.result for outcome in outcomes] == [RepairResult.GONE]
+        assert dump(store) == {}
+        assert list(check(store, site)) == []
+
+
+def test_a_repair_that_loses_every_race_writes_nothing() -> None:
+    class Contended(WrappedEngine):
+        is_contended = False
+
+        def commit(self, commit: Commit) -> int:
+            if self.is_contended:
+                with self.inner.snapshot() as snapshot:
+                    entry = snapshot.get(BLADE_1)
+                assert entry is not None
+                self.inner.commit(Commit((), (Put(BLADE_1, entry.value),)))
+            return self.inner.commit(commit)
+
+    engine = Contended(MemoryEngine())
+    with Store(engine) as store:
+        site = Site(store)
+        site.blades.insert(BladeKey("r1", "1"), Blade("s1"))
+        write(store, S1)
+        repairs = plan_repairs(store, site, check(store, site))
+        engine.is_contended = True
+        (outcome,) = carry_out(store, site, repairs, backoff=Backoff(sleep=lambda _: None))
+        assert outcome.result is RepairResult.CONTENDED
+        assert S1 not in dump(store)
+
+
+def test_a_repairer_beside_writers_and_a_vandal_leaves_indexes_whole(store: Store) -> None:
+    """Writers come and go, a vandal removes and adds entries, a repairer repairs; at the end one pass mends the last of it."""
+    site = Site(store)
+    failures: list[BaseException] = []
+
+    def write_turn(turn: int) -> None:
+        key = BladeKey("r", str(turn % 8))
+        if turn % 3:
+            site.blades.put(key, Blade(f"s{turn % 8}", [f"t{turn % 5}"]))
+        else:
+            site.blades.delete(key, missing_ok=True)
+
+    def vandal_turn(turn: int) -> None:
+        write(store, b"/site/by-serial/s%d" % (turn % 8), puts={b"/site/by-tag/t%d/r/%d" % (turn % 5, turn % 8): b""})
+
+    def repair_turn(_turn: int) -> None:
+        repaired(store, site)
+
+    def work(act: Callable[[int], object]) -> None:
+        try:
+            for turn in range(100):
+                act(turn)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=work, args=(act,)) for act in (write_turn, vandal_turn, repair_turn)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    records = {key: value for key, value in dump(store).items() if b"/rack/" in key}
+    repaired(store, site)
+    assert list(check(store, site)) == []
+    assert {key: value for key, value in dump(store).items() if b"/rack/" in key} == records
+
+
+# ---- any damage to the indexes ---------------------------------------------------------------------------------------
+
+SERIALS = st.sampled_from([b"/site/by-serial/%s" % serial for serial in (b"x", b"y", b"z")])
+TAGS = st.sampled_from([b"/site/by-tag/%s/a/1" % tag for tag in (b"p", b"q")])
+VALUES = st.sampled_from([b"", b"rack/a/blades/1", b"rack/b/blades/2", b"junk"])
+BLADES = st.dictionaries(
+    st.builds(BladeKey, st.sampled_from("ab"), st.sampled_from("12")),
+    st.builds(Blade, st.none() | st.sampled_from("xyz"), st.lists(st.sampled_from("pq"), max_size=2)),
+)
+
+
+@given(BLADES, st.dictionaries(SERIALS | TAGS, VALUES), st.sets(SERIALS | TAGS))
+def test_repairs_restore_any_damage_to_indexes(
+    blades: dict[BladeKey, Blade], puts: dict[bytes, bytes], deletes: set[bytes]
+) -> None:
+    with keyplan.open("memory:") as store:
+        site = Site(store)
+        for key, blade in blades.items():
+            with suppress(UniqueViolationError):
+                site.blades.insert(key, blade)
+        before = dump(store)
+        write(store, *(deletes - puts.keys()), puts=puts)
+        repaired(store, site)
+        assert list(check(store, site)) == []
+        assert dump(store) == before
