@@ -40,18 +40,24 @@ class _SerializedForm(ValueForm[V]):
             name = type_name(value_type)
             problem = f"values of this type cannot be stored as {self.code}"
             raise LayoutError(problem=problem, value_type=name) from error
-        self._class = value_type if _is_record_class(value_type) else None
+        self._class: Any = (get_origin(value_type) or value_type) if _is_record_class(value_type) else None
 
     @property
     def value_type(self) -> Any:
         return self._value_type
 
     def encode(self, value: V) -> bytes:
-        if self._class is not None:
-            check_type(self, value, self._class)
+        if self._class is not None and not isinstance(value, self._class):
+            check_type(self, value, self._value_type)
         try:
-            raw = self._encode(value)
-            self._check_survival(value, self._decode(raw))
+            try:
+                raw = self._encode_sorted(value)
+            except TypeError:
+                # Why: msgspec sorts dicts with text keys only; others keep the order that they have.
+                raw = self._encode_as_is(value)
+            read_back = self._decode(raw)
+            if self._class is None:
+                self._check_survival(value, read_back)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(form=self.code, problem=_problem(error)) from error
         return raw
@@ -70,15 +76,8 @@ class _SerializedForm(ValueForm[V]):
             # Why: a type may be readable through hooks of its own, and yet have no schema.
             return description
 
-    def _encode(self, value: V) -> bytes:
-        try:
-            return self._encode_sorted(value)
-        except TypeError:
-            # Why: msgspec sorts dicts with text keys only; others keep the order that they have.
-            return self._encode_as_is(value)
-
     def _check_survival(self, value: V, read_back: V) -> None:
-        """Refuse a value that reads back as another one, where the form can lose something in silence."""
+        """Refuse a value of no class that reads back as another one, where the form can lose something in silence."""
 
 
 class JsonForm(_SerializedForm[V]):
@@ -95,7 +94,7 @@ class JsonForm(_SerializedForm[V]):
         super().__init__(value_type, msgspec.json.Encoder, msgspec.json.Decoder, is_sorted=is_sorted)
 
     def _check_survival(self, value: V, read_back: V) -> None:
-        if self._class is None and read_back != value:
+        if read_back != value:
             self.refuse("the value reads back from JSON as another one: a tuple, NaN, or a key that is no text")
 
 

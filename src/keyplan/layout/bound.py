@@ -42,13 +42,14 @@ class BoundIndex:
 
     `entries(key, record)` gives the raw keys and values of the entries that the record at a primary key should have; a pure
     function. For a unique index, `keys` are its whole keys; otherwise the primary key's fields come last in them.
+    `primary_of(raw_key, raw_value)` is the primary key that an entry names, None when it names none.
     """
 
     spec: IndexSpec
     keys: CompiledKeys
     table: BoundTable
     entries: EntryMaker
-    _primary_of: Callable[[bytes, bytes], object | None]
+    primary_of: Callable[[bytes, bytes], object | None]
 
     @property
     def name(self) -> str:
@@ -56,7 +57,7 @@ class BoundIndex:
 
     def primary_key(self, raw_key: bytes, raw_value: bytes) -> object:
         """Return the primary key that an index entry points at. Raises CorruptionError when the entry does not decode."""
-        key = self._primary_of(raw_key, raw_value)
+        key = self.primary_of(raw_key, raw_value)
         if key is None:
             raise CorruptionError(
                 raw_key=raw_key.hex(), index=self.name, problem="the index entry does not name a primary key"

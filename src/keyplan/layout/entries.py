@@ -117,7 +117,8 @@ def _declared_entries(
     else:
         (path,) = fan_paths  # Invariant: declare.py refuses an index that fans out over two collections.
         lines += [f"value = {value}", "made = {}"]
-        lines.append(f"for item in items({_read_expression(table, path)}):")
+        lines.append(f"found = {_read_expression(table, path)}")
+        lines.append("for item in found if found.__class__ is list else items(found):")
         for name, component in zip(names, index.components, strict=True):
             if component.origin is Origin.EACH:
                 scope[f"pick_{name}"] = _picker(component)

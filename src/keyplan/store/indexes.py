@@ -77,11 +77,17 @@ class IndexEntries(IndexView[object, object]):
     def _primary_keys(self, reader: Reader, key_range: KeyRange, *, reverse: bool) -> Iterator[object]:
         """What the entries in the range point at. Keys that other templates have there are not shown."""
         self._require_readable(reader)
-        is_unique = self._index.spec.is_unique
-        decode = self._index.keys.decode
-        for entry in reader.scan(key_range, reverse=reverse, keys_only=not is_unique):
-            if decode(entry.key) is not None:
-                yield self._pointed_at(entry)
+        if self._index.spec.is_unique:
+            decode = self._index.keys.decode
+            for entry in reader.scan(key_range, reverse=reverse, keys_only=False):
+                if decode(entry.key) is not None:
+                    yield self._pointed_at(entry)
+            return
+        primary_of = self._index.primary_of
+        for entry in reader.scan(key_range, reverse=reverse, keys_only=True):
+            key = primary_of(entry.key, b"")
+            if key is not None:
+                yield key
 
     def _require_readable(self, reader: Reader) -> None:
         if not self._is_readable:

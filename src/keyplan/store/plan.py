@@ -84,11 +84,11 @@ class Plan(NamedTuple):
 
 def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
     """Return the index entries that the record should have, by raw key. Raises InvalidKeyError, InvalidRecordError."""
-    return {
-        raw_key: Pointer(index, raw_value)
-        for index in table.indexes
-        for raw_key, raw_value in index.entries(key, record)
-    }
+    pointers: dict[bytes, Pointer] = {}
+    for index in table.indexes:
+        for raw_key, raw_value in index.entries(key, record):
+            pointers[raw_key] = Pointer(index, raw_value)
+    return pointers
 
 
 def keys_to_observe(write: Write) -> list[bytes]:
@@ -99,6 +99,8 @@ def keys_to_observe(write: Write) -> list[bytes]:
     """
     old = _pointers(write.old)
     new = _pointers(write.new)
+    if not old:
+        return [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique]
     keys = [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique or raw_key in old]
     keys += [raw_key for raw_key, pointer in old.items() if pointer.source.spec.is_unique and raw_key not in new]
     return keys

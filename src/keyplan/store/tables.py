@@ -119,8 +119,7 @@ class TableRecords(TableView[object, object]):
         reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
         key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
-        return ((key, self._record(entry)) for key, entry in found)
+        return self._with_records(self._found(self._reader, key_range, limit=limit, reverse=reverse))
 
     def keys(
         self,
@@ -150,7 +149,8 @@ class TableRecords(TableView[object, object]):
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
-        return sum(1 for _ in self.keys(*prefix, starts_with=starts_with, at_least=at_least, below=below))
+        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        return sum(1 for _ in self._found(self._reader, key_range, limit=None, reverse=False, keys_only=True))
 
     def page(
         self, *prefix: object, starts_with: object = None, limit: int = PAGE_RECORDS_DEFAULT, token: str = ""
@@ -208,6 +208,15 @@ class TableRecords(TableView[object, object]):
                     remaining -= 1
                     if remaining == 0:
                         return
+
+    def _with_records(self, found: Iterator[tuple[object, Entry]]) -> Iterator[tuple[object, object]]:
+        decode = self._decode
+        for key, entry in found:
+            try:
+                record = decode(entry.value)
+            except CorruptionError as error:
+                raise corrupted(self._table, entry.key, error) from error
+            yield key, record
 
     def _record(self, entry: Entry) -> object:
         return decode_record(self._table, entry.key, entry.value)
