@@ -5,7 +5,7 @@ from dataclasses import replace
 from keyplan.layout import Component, IndexSpec, LayoutSpec, Origin, Waiver
 from keyplan.layout.render import render_docs, render_map
 from keyplan.layout.spec import Condition
-from tests.layout.lint.builders import SHAPE, binary, counter, index, layout, table, text
+from tests.layout.rules.builders import SHAPE, binary, counter, index, layout, table, text
 
 
 def site() -> LayoutSpec:

@@ -19,9 +19,9 @@ from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
-from keyplan.layout.lint import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
 from keyplan.layout.render import render_docs, render_map
+from keyplan.layout.rules import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
 from keyplan.layout.spec import (
     Component,
     Condition,

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from keyplan.codec import Element
-from keyplan.layout.lint.check import lint
-from keyplan.layout.lint.engine_limits import EngineLimits
-from keyplan.layout.lint.finding import RULES, abridged
-from keyplan.layout.lint.report import LintReport
+from keyplan.layout.rules.check import lint
+from keyplan.layout.rules.engine_limits import EngineLimits
+from keyplan.layout.rules.finding import RULES, abridged
+from keyplan.layout.rules.report import LintReport
 from keyplan.layout.spec import Component, CounterSpec, IndexSpec, ItemSpec, LayoutSpec, Origin, TableSpec
 from keyplan.layout.template import Field, Literal, Template
 

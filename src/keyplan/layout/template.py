@@ -153,6 +153,8 @@ def read_template(source: str | bytes) -> list[Literal | Placeholder]:
     """
     is_text = isinstance(source, str)
     text = source if isinstance(source, str) else source.decode("latin-1")
+    if not text.isascii():
+        _refuse_unspellable(source, text, "utf-8")
     parts: list[Literal | Placeholder] = []
     plain = ""
     position = 0
@@ -179,6 +181,8 @@ def read_template(source: str | bytes) -> list[Literal | Placeholder]:
 def template_of_source(source: str, *, is_text: bool) -> Template:
     """Read back what `Template.source` wrote: every field has its codec. Raises TemplateError or UnknownNameError."""
     parts: list[Part] = []
+    if not is_text:
+        _refuse_unspellable(source, source, "latin-1")
     for part in read_template(source if is_text else _unescaped(source).encode("latin-1")):
         if isinstance(part, Literal):
             parts.append(part)
@@ -194,6 +198,13 @@ def encoded_part(field: Field, element: Element[Any], value: object) -> bytes:
     if field.attribute is None:
         return field.element.encode(value)
     return field.element.encode(element.attributes[field.attribute](value))
+
+
+def _refuse_unspellable(source: str | bytes, text: str, encoding: str) -> None:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError as error:
+        _refuse(source, error.start, f"{text[error.start]!a} is no character of such a template")
 
 
 def _closing_brace(source: str | bytes, text: str, opening: int) -> int:

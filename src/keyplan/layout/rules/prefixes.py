@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, Series, literal
 from keyplan.errors import UnknownNameError
-from keyplan.layout.lint.decision import key_below, shortest_key
-from keyplan.layout.lint.finding import Finding
-from keyplan.layout.lint.leaks import ANYTHING, NOT_BELOW, WORD_BYTES
-from keyplan.layout.lint.subject import Subject, ends_in_literal, subjects_of
+from keyplan.layout.rules.decision import key_below, shortest_key
+from keyplan.layout.rules.finding import Finding
+from keyplan.layout.rules.leaks import ANYTHING, NOT_BELOW, WORD_BYTES
+from keyplan.layout.rules.subject import Subject, ends_in_literal, subjects_of
 from keyplan.layout.spec import LayoutSpec
 from keyplan.layout.template import Field, Template
 

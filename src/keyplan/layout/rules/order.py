@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from keyplan.codec import Element
-from keyplan.layout.lint.finding import Finding
-from keyplan.layout.lint.samples import key_with, members, numbers
-from keyplan.layout.lint.search import reading_rank
-from keyplan.layout.lint.subject import Subject
+from keyplan.layout.rules.finding import Finding
+from keyplan.layout.rules.samples import key_with, members, numbers
+from keyplan.layout.rules.search import reading_rank
+from keyplan.layout.rules.subject import Subject
 from keyplan.layout.spec import IndexSpec, Origin
 
 __all__ = ["disorders"]

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from keyplan.layout.lint.collisions import ambiguities, collisions
-from keyplan.layout.lint.directories import directories, lease_mismatches
-from keyplan.layout.lint.engine_limits import EngineLimits
-from keyplan.layout.lint.leaks import leaks
-from keyplan.layout.lint.order import disorders
-from keyplan.layout.lint.placement import fan_outs
-from keyplan.layout.lint.range_ends import lost_range_ends
-from keyplan.layout.lint.report import LintReport
-from keyplan.layout.lint.roots import nested_roots
-from keyplan.layout.lint.sizes import exceeded_limits
-from keyplan.layout.lint.subject import subjects_of
+from keyplan.layout.rules.collisions import ambiguities, collisions
+from keyplan.layout.rules.directories import directories, lease_mismatches
+from keyplan.layout.rules.engine_limits import EngineLimits
+from keyplan.layout.rules.leaks import leaks
+from keyplan.layout.rules.order import disorders
+from keyplan.layout.rules.placement import fan_outs
+from keyplan.layout.rules.range_ends import lost_range_ends
+from keyplan.layout.rules.report import LintReport
+from keyplan.layout.rules.roots import nested_roots
+from keyplan.layout.rules.sizes import exceeded_limits
+from keyplan.layout.rules.subject import subjects_of
 from keyplan.layout.spec import LayoutSpec
 
 __all__ = ["lint"]

@@ -6,9 +6,9 @@ from typing import Final
 
 from keyplan.codec import Element
 from keyplan.errors import InvalidKeyError
-from keyplan.layout.lint.decision import shortest_key
-from keyplan.layout.lint.reading import holds, readings, spelled
-from keyplan.layout.lint.search import OwnWords, words
+from keyplan.layout.rules.decision import shortest_key
+from keyplan.layout.rules.reading import holds, readings, spelled
+from keyplan.layout.rules.search import OwnWords, words
 from keyplan.layout.template import Template
 
 __all__ = ["key_with", "member_of_length", "members", "numbers"]

@@ -4,9 +4,9 @@ from itertools import islice
 
 from keyplan.codec import Bytes, Element, Language, Refined, Repeat, byte_class, literal
 from keyplan.layout import Field, LayoutSpec, Template
-from keyplan.layout.lint import Severity, lint
-from keyplan.layout.lint.search import CommonWords, OwnWords, shortest_word, words
-from tests.layout.lint.builders import layout, table, text
+from keyplan.layout.rules import Severity, lint
+from keyplan.layout.rules.search import CommonWords, OwnWords, shortest_word, words
+from tests.layout.rules.builders import layout, table, text
 
 
 class Balanced(Element[str]):

@@ -1,8 +1,8 @@
 """L7: keys that do not sort as their values do."""
 
 from keyplan.layout import Component, IndexSpec, LayoutSpec, Origin
-from keyplan.layout.lint import Finding, lint
-from tests.layout.lint.builders import SHAPE, binary_tables, layout, table, tables, text
+from keyplan.layout.rules import Finding, lint
+from tests.layout.rules.builders import SHAPE, binary_tables, layout, table, tables, text
 
 
 def only(spec: LayoutSpec) -> Finding:

@@ -4,8 +4,8 @@ import pytest
 
 from keyplan.errors import LintError
 from keyplan.layout import LayoutSpec, Waiver
-from keyplan.layout.lint import RULES, EngineLimits, Finding, Severity, lint
-from tests.layout.lint.builders import layout, table, text
+from keyplan.layout.rules import RULES, EngineLimits, Finding, Severity, lint
+from tests.layout.rules.builders import layout, table, text
 
 
 def colliding(*waivers: Waiver) -> LayoutSpec:

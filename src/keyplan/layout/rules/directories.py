@@ -8,9 +8,9 @@ from itertools import chain, permutations, product
 from typing import Final
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, literal
-from keyplan.layout.lint.decision import Answer, key_below
-from keyplan.layout.lint.finding import Finding
-from keyplan.layout.lint.subject import Subject
+from keyplan.layout.rules.decision import Answer, key_below
+from keyplan.layout.rules.finding import Finding
+from keyplan.layout.rules.subject import Subject
 from keyplan.layout.spec import CounterSpec, IndexSpec, TableSpec
 from keyplan.layout.template import Literal, Template
 

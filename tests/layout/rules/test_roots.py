@@ -1,7 +1,7 @@
 """L6: a root inside another root."""
 
-from keyplan.layout.lint import lint
-from tests.layout.lint.builders import layout, table, text
+from keyplan.layout.rules import lint
+from tests.layout.rules.builders import layout, table, text
 
 USERS = table("users", text("users/{user:text}"))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from keyplan.errors import LintError
-from keyplan.layout.lint.finding import RULES, Finding, Severity
+from keyplan.layout.rules.finding import RULES, Finding, Severity
 from keyplan.layout.spec import Waiver
 
 __all__ = ["LintReport"]

@@ -1,7 +1,7 @@
 """L8: lists that ask every database of a ring."""
 
-from keyplan.layout.lint import Severity, lint
-from tests.layout.lint.builders import binary, layout, table
+from keyplan.layout.rules import Severity, lint
+from tests.layout.rules.builders import binary, layout, table
 
 
 def test_a_table_that_is_not_placed_has_no_fan_out() -> None:

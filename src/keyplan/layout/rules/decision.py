@@ -18,8 +18,8 @@ from itertools import islice, product
 from typing import Final, Protocol
 
 from keyplan.codec import Language
-from keyplan.layout.lint.reading import holds, readings
-from keyplan.layout.lint.search import (
+from keyplan.layout.rules.reading import holds, readings
+from keyplan.layout.rules.search import (
     AmbiguousWords,
     CommonWords,
     OwnWords,
@@ -28,7 +28,7 @@ from keyplan.layout.lint.search import (
     shortest_word,
     words,
 )
-from keyplan.layout.lint.spelling import Slice, Spelling, slices_of, spelling_of
+from keyplan.layout.rules.spelling import Slice, Spelling, slices_of, spelling_of
 from keyplan.layout.template import Template
 
 __all__ = ["Answer", "ambiguous_key", "key_below", "shortest_key"]

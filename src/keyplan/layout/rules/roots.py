@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat
-from keyplan.layout.lint.decision import key_below, shortest_key
-from keyplan.layout.lint.finding import Finding
-from keyplan.layout.lint.subject import bound_root, subjects_of
+from keyplan.layout.rules.decision import key_below, shortest_key
+from keyplan.layout.rules.finding import Finding
+from keyplan.layout.rules.subject import bound_root, subjects_of
 from keyplan.layout.spec import LayoutSpec
 
 __all__ = ["nested_roots"]

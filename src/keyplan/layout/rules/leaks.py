@@ -10,10 +10,10 @@ from itertools import product
 from typing import Final
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, byte_class
-from keyplan.layout.lint.decision import key_below, shortest_key
-from keyplan.layout.lint.finding import Finding, Severity
-from keyplan.layout.lint.reading import holds, readings, spelled
-from keyplan.layout.lint.subject import Subject, ends_in_literal
+from keyplan.layout.rules.decision import key_below, shortest_key
+from keyplan.layout.rules.finding import Finding, Severity
+from keyplan.layout.rules.reading import holds, readings, spelled
+from keyplan.layout.rules.subject import Subject, ends_in_literal
 from keyplan.layout.template import Field, Literal, Template
 
 __all__ = ["ANYTHING", "NOT_BELOW", "WORD_BYTES", "leaks"]

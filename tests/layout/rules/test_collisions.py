@@ -2,8 +2,8 @@
 
 import pytest
 
-from keyplan.layout.lint import Severity, lint
-from tests.layout.lint.builders import binary_tables, layout, table, tables, text
+from keyplan.layout.rules import Severity, lint
+from tests.layout.rules.builders import binary_tables, layout, table, tables, text
 
 
 def test_templates_with_different_literals_do_not_collide() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyplan.layout import Template
-from keyplan.layout.lint import lint, lint_prefix
-from tests.layout.lint.builders import layout, table, text
+from keyplan.layout.rules import lint, lint_prefix
+from tests.layout.rules.builders import layout, table, text
 
 ALPHABET = "ab/"
 BYTES_MAX = 6

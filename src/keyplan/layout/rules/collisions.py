@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, combinations, islice, product
 
-from keyplan.layout.lint.decision import ambiguous_key, key_below
-from keyplan.layout.lint.finding import Finding, Severity
-from keyplan.layout.lint.reading import readings
-from keyplan.layout.lint.subject import Subject
 from keyplan.layout.meaning import shown_key
+from keyplan.layout.rules.decision import ambiguous_key, key_below
+from keyplan.layout.rules.finding import Finding, Severity
+from keyplan.layout.rules.reading import readings
+from keyplan.layout.rules.subject import Subject
 
 __all__ = ["ambiguities", "collisions"]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from keyplan.errors import UnknownNameError
-from keyplan.layout.lint import lint_prefix
-from tests.layout.lint.builders import binary, binary_tables, layout, table, tables, text
+from keyplan.layout.rules import lint_prefix
+from tests.layout.rules.builders import binary, binary_tables, layout, table, tables, text
 
 
 def test_a_prefix_that_ends_at_a_separator_returns_what_it_says() -> None:

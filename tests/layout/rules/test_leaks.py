@@ -1,7 +1,7 @@
 """L4: what a raw read of a list's prefix returns besides the list."""
 
-from keyplan.layout.lint import Severity, lint
-from tests.layout.lint.builders import binary_tables, counter, layout, table, tables, text
+from keyplan.layout.rules import Severity, lint
+from tests.layout.rules.builders import binary_tables, counter, layout, table, tables, text
 
 
 def test_lists_below_prefixes_of_their_own_do_not_leak() -> None:

@@ -1,7 +1,7 @@
 """The defects of the five source documents, each with its witness; layouts and prefixes are as the documents write them."""
 
-from keyplan.layout.lint import lint, lint_prefix
-from tests.layout.lint.builders import binary, counter, layout, table, text
+from keyplan.layout.rules import lint, lint_prefix
+from tests.layout.rules.builders import binary, counter, layout, table, text
 
 RUNM = text("{prefix:text(exclude='',empty=true)}runm/metadata/")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keyplan.layout.lint import lint
-from tests.layout.lint.builders import binary_tables
+from keyplan.layout.rules import lint
+from tests.layout.rules.builders import binary_tables
 
 
 @pytest.mark.parametrize("paths", ["{path.level:u8}{path:path}", "{path:level_path}"])

@@ -1,7 +1,7 @@
 """L10: what an engine can refuse."""
 
-from keyplan.layout.lint import EngineLimits, Severity, lint
-from tests.layout.lint.builders import binary_tables, index, layout, table, tables, text
+from keyplan.layout.rules import EngineLimits, Severity, lint
+from tests.layout.rules.builders import binary_tables, index, layout, table, tables, text
 
 
 def test_without_limits_nothing_is_too_large() -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from keyplan.codec import Element
-from keyplan.layout.lint.finding import Finding, Severity
-from keyplan.layout.lint.samples import key_with, members
-from keyplan.layout.lint.subject import Subject
+from keyplan.layout.rules.finding import Finding, Severity
+from keyplan.layout.rules.samples import key_with, members
+from keyplan.layout.rules.subject import Subject
 from keyplan.layout.spec import TableSpec
 
 __all__ = ["fan_outs"]

@@ -1,7 +1,7 @@
 """L9: keys that a range ending at prefix + FF loses."""
 
-from keyplan.layout.lint import Severity, lint
-from tests.layout.lint.builders import binary_tables, tables
+from keyplan.layout.rules import Severity, lint
+from tests.layout.rules.builders import binary_tables, tables
 
 
 def test_text_never_goes_on_with_ff() -> None:

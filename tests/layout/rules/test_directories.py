@@ -2,8 +2,8 @@
 
 import pytest
 
-from keyplan.layout.lint import lint
-from tests.layout.lint.builders import binary, binary_tables, counter, index, layout, table, tables, text
+from keyplan.layout.rules import lint
+from tests.layout.rules.builders import binary, binary_tables, counter, index, layout, table, tables, text
 
 
 def test_siblings_are_no_directories_of_each_other() -> None:

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from keyplan.layout.lint.decision import shortest_key
-from keyplan.layout.lint.engine_limits import EngineLimits
-from keyplan.layout.lint.finding import Finding, Severity
-from keyplan.layout.lint.reading import readings
-from keyplan.layout.lint.samples import key_with, member_of_length
-from keyplan.layout.lint.subject import Subject
+from keyplan.layout.rules.decision import shortest_key
+from keyplan.layout.rules.engine_limits import EngineLimits
+from keyplan.layout.rules.finding import Finding, Severity
+from keyplan.layout.rules.reading import readings
+from keyplan.layout.rules.samples import key_with, member_of_length
+from keyplan.layout.rules.subject import Subject
 from keyplan.layout.spec import IndexSpec, LayoutSpec, Origin, TableSpec
 from keyplan.layout.template import Template
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from keyplan.layout.lint.decision import shortest_key
-from keyplan.layout.lint.reading import readings
+from keyplan.layout.rules.decision import shortest_key
+from keyplan.layout.rules.reading import readings
 from keyplan.layout.spec import CounterSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Field, Literal, Part, Template
 

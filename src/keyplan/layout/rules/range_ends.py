@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, literal
-from keyplan.layout.lint.decision import key_below
-from keyplan.layout.lint.finding import Finding, Severity
-from keyplan.layout.lint.subject import Subject
+from keyplan.layout.rules.decision import key_below
+from keyplan.layout.rules.finding import Finding, Severity
+from keyplan.layout.rules.subject import Subject
 
 __all__ = ["lost_range_ends"]
 

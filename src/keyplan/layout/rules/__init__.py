@@ -1,0 +1,18 @@
+"""The exact lint of layouts: what two templates, a list or a root do to each other, with a shortest key that shows it."""
+
+from keyplan.layout.rules.check import lint
+from keyplan.layout.rules.engine_limits import EngineLimits
+from keyplan.layout.rules.finding import RULES, Finding, Rule, Severity
+from keyplan.layout.rules.prefixes import lint_prefix
+from keyplan.layout.rules.report import LintReport
+
+__all__ = [
+    "RULES",
+    "EngineLimits",
+    "Finding",
+    "LintReport",
+    "Rule",
+    "Severity",
+    "lint",
+    "lint_prefix",
+]
