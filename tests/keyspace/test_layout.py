@@ -23,7 +23,7 @@ from keyplan.keyspace import (
     UvarintKeySpaces,
 )
 from keyplan.layout import CompiledKeys, Kind, Layout, Only, describe, layout_of_description
-from keyplan.layout.lint import EngineLimits, Severity, lint
+from keyplan.layout.rules import EngineLimits, Severity, lint
 
 
 class Golden(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberGo, InstanceKey
 from keyplan.layout import Layout, Table, template_of_source
-from keyplan.layout.lint import EngineLimits, Severity, lint, lint_prefix
+from keyplan.layout.rules import EngineLimits, Severity, lint, lint_prefix
 
 NAME: Final = "text(dots=false)"
 

@@ -17,7 +17,7 @@ from keyplan.apps.hepnos import (
 )
 from keyplan.codec import Text, TextTail
 from keyplan.layout import Layout, Table, template_of_source
-from keyplan.layout.lint import EngineLimits, Severity, lint, lint_prefix
+from keyplan.layout.rules import EngineLimits, Severity, lint, lint_prefix
 
 TOP = b"\x02aaa/bbb"
 

@@ -7,7 +7,7 @@ import pytest
 
 from keyplan.apps.runm import ObjectType, Partition, ProviderType, Runm, RunmRegistry
 from keyplan.layout import Layout, Table
-from keyplan.layout.lint import EngineLimits, Finding, LintReport, lint
+from keyplan.layout.rules import EngineLimits, Finding, LintReport, lint
 
 LMDB: Final = EngineLimits(key_bytes_max=511)
 
