@@ -270,16 +270,15 @@ def keepers() -> int:
 
 
 def test_leases_are_renewed_by_one_thread_for_as_long_as_they_are_held() -> None:
-    before = keepers()
-    with Store(Renewals(MemoryEngine())) as store:
-        engine = store.engine
-        assert isinstance(engine, Renewals)
-        leases = [store.lease(0.3) for _ in range(5)]
+    before, clock = keepers(), FakeClock()
+    engine = Renewals(MemoryEngine(clock=clock))
+    with Store(engine, clock=clock) as store:
+        leases = [store.lease(9) for _ in range(5)]
         assert keepers() == before + 1
         Site(store).members.insert("m1", Blade(), lease=leases[0])
-        counts = dict.fromkeys((lease.id for lease in leases), 0)
-        while min(counts.values()) < 4:  # with 0.3 s to live and a third of it between two, that is more than one life
-            counts[engine.renewed.get(timeout=SOON_SECONDS)] += 1
+        for _ in range(5):
+            clock.advance(3.5)
+            assert {engine.renewed.get(timeout=SOON_SECONDS) for _ in leases} == {lease.id for lease in leases}
         assert not any(lease.is_lost for lease in leases)
         assert members(Site(store)) == ["m1"]
         for lease in leases:
@@ -308,21 +307,22 @@ def test_a_lease_that_cannot_be_renewed_in_its_time_is_lost() -> None:
 
 
 def test_a_holder_whose_answer_fails_or_takes_long_does_not_hinder_others() -> None:
-    engine = Renewals(MemoryEngine())
+    clock = FakeClock()
+    engine = Renewals(MemoryEngine(clock=clock))
     go_on, entered = Event(), Event()
 
     def slow(_: Lease) -> None:
         entered.set()
         go_on.wait(SOON_SECONDS)
 
-    with Store(engine) as store:
-        kept = store.lease(0.3)
-        lost = store.lease(0.3, on_loss=slow)
+    with Store(engine, clock=clock) as store:
+        kept, lost = store.lease(9), store.lease(9, on_loss=slow)
         engine.inner.lease(1, resume=lost.id).revoke()
+        clock.advance(3.5)
         assert entered.wait(SOON_SECONDS)
-        while not engine.renewed.empty():
-            engine.renewed.get()
-        for _ in range(4):
+        assert engine.renewed.get(timeout=SOON_SECONDS) == kept.id
+        for _ in range(3):
+            clock.advance(3.5)
             assert engine.renewed.get(timeout=SOON_SECONDS) == kept.id
         assert not kept.is_lost
         go_on.set()
@@ -351,7 +351,7 @@ import sys
 from keyplan.store import open_store
 from tests.store.layouts import Blade, Site
 store = open_store(sys.argv[1])
-lease = store.lease(0.5)
+lease = store.lease(1.5)
 Site(store).members.insert("m1", Blade("s1", ["a"]), lease=lease)
 print(lease.id, flush=True)
 sys.stdin.read()
