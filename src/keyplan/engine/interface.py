@@ -2,7 +2,8 @@
 
 An engine is judged by `keyplan.testing.engine_suite`; its capabilities and limits stand in its `profile`, and nowhere else.
 Everything here is plain data or an abstract method: at most eight methods in an engine. The data are msgspec structs: one is
-made in an eighth of a frozen dataclass's time, and a commit is made of ten.
+made in an eighth of a frozen dataclass's time, and a commit is made of ten. `gc=False`: they hold nothing that could refer back
+to them, so that the garbage collector need not look at each.
 """
 
 from abc import ABC, abstractmethod
@@ -42,7 +43,7 @@ __all__ = [
 NO_LEASE: Final = 0
 
 
-class KeyRange(msgspec.Struct, frozen=True):
+class KeyRange(msgspec.Struct, frozen=True, gc=False):
     """The keys k with start <= k < end, as unsigned bytes. `end` None: no upper end."""
 
     start: bytes
@@ -94,26 +95,26 @@ class Entry(NamedTuple):
 # ---- a commit is a value: what must be true, and what to write --------------------------------------------------------
 
 
-class KeyAbsent(msgspec.Struct, frozen=True):
+class KeyAbsent(msgspec.Struct, frozen=True, gc=False):
     """Nothing is stored at `key`."""
 
     key: bytes
 
 
-class KeyUnchanged(msgspec.Struct, frozen=True):
+class KeyUnchanged(msgspec.Struct, frozen=True, gc=False):
     """The entry at `key` exists and its `mod_revision` is `revision`."""
 
     key: bytes
     revision: int
 
 
-class RangeEmpty(msgspec.Struct, frozen=True):
+class RangeEmpty(msgspec.Struct, frozen=True, gc=False):
     """No key is stored in `range`."""
 
     range: KeyRange
 
 
-class RangeUnchanged(msgspec.Struct, frozen=True):
+class RangeUnchanged(msgspec.Struct, frozen=True, gc=False):
     """The keys in `range` are exactly `keys`, and none was written after `revision`: no insert, update or delete since.
 
     `keys` are those that were read, in order; an engine that can only compare single keys needs them.
@@ -127,7 +128,7 @@ class RangeUnchanged(msgspec.Struct, frozen=True):
 Guard = KeyAbsent | KeyUnchanged | RangeEmpty | RangeUnchanged
 
 
-class Put(msgspec.Struct, frozen=True):
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Write `value` at `key`, hanging on `lease`. Writing without a lease takes the entry off the lease it was on."""
 
     key: bytes
@@ -135,13 +136,13 @@ class Put(msgspec.Struct, frozen=True):
     lease: int = NO_LEASE
 
 
-class Delete(msgspec.Struct, frozen=True):
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """Remove `key`. Removing what is not there is no change, and no error."""
 
     key: bytes
 
 
-class DeleteRange(msgspec.Struct, frozen=True):
+class DeleteRange(msgspec.Struct, frozen=True, gc=False):
     """Remove every key in `range`."""
 
     range: KeyRange
@@ -150,7 +151,7 @@ class DeleteRange(msgspec.Struct, frozen=True):
 Mutation = Put | Delete | DeleteRange
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """All guards hold and all mutations are applied, at one revision; or nothing happens.
 
     No key may be written twice: not by two puts or deletes, and not by a put or delete inside a deleted range.

@@ -31,14 +31,14 @@ __all__ = [
 ]
 
 
-class Pointer(msgspec.Struct, frozen=True):
+class Pointer(msgspec.Struct, frozen=True, gc=False):
     """An index entry that a record should have: its index and its raw value."""
 
     source: BoundIndex
     raw_value: bytes
 
 
-class Version(msgspec.Struct, frozen=True):
+class Version(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
     `revision` is that of the stored entry; 0 when the version is not committed yet.
@@ -50,7 +50,7 @@ class Version(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Write(msgspec.Struct, frozen=True):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """What becomes of one primary key: from `old`, as the transaction found it, to `new`; None is absence.
 
     `is_guarded` False: `old` was not read and does not matter (only for tables without indexes). `is_insert` and
