@@ -9,6 +9,8 @@ from hypothesis import HealthCheck, settings
 # Why: the shipped suites hold the asserts; without this a failure would not show the two values.
 pytest.register_assert_rewrite("keyplan.testing")
 
+pytest_plugins = ["keyplan.testing.pytest_plugin"]
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # Why: two busy cores make a deadline for each example a matter of luck; the timeout of pytest bounds the whole test.

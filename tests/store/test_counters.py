@@ -102,6 +102,7 @@ def test_a_counter_ends_at_64_bits(site: Site, store: Store) -> None:
         site.ports.advance_to(2**64)
 
 
+@pytest.mark.leaves("damaged-counter")
 def test_a_counter_that_is_no_number_is_corruption(site: Site, store: Store) -> None:
     store.engine.load([(b"/site/next-port", b"many")])
 

@@ -49,6 +49,7 @@ def test_an_absent_record_is_none_and_not_required(site: Site) -> None:
     assert caught.value.facts == {"table": "racks", "key": "r1"}
 
 
+@pytest.mark.leaves("damaged-record")
 def test_exists_does_not_decode(site: Site, store: Store) -> None:
     store.engine.load([(b"/site/racks/broken", b"not json")])
 
@@ -56,6 +57,7 @@ def test_exists_does_not_decode(site: Site, store: Store) -> None:
     assert not site.racks.exists("other")
 
 
+@pytest.mark.leaves("damaged-record")
 def test_stored_bytes_that_do_not_decode_are_named_by_place_and_never_shown(site: Site, store: Store) -> None:
     store.engine.load([(b"/site/racks/broken", b"secret bytes")])
 

@@ -1,21 +1,33 @@
-"""A pytest plugin: `pytest_plugins = ["keyplan.testing.pytest_plugin"]` in a conftest.py gives the fixture `check_after`."""
+"""A pytest plugin: `pytest_plugins = ["keyplan.testing.pytest_plugin"]` in a conftest.py gives the fixture `check_after`.
+
+A test that damages its store on purpose says what it leaves: `@pytest.mark.leaves("damaged-record")`.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 
 from keyplan.store import Store
 from keyplan.testing import checked
 
-__all__ = ["check_after"]
+__all__ = ["check_after", "pytest_configure"]
 
 
-@pytest.fixture(scope="session")
-def check_after() -> Callable[..., AbstractContextManager[Store]]:
-    """Give a wrapper that checks a store when the test is done with it.
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest the marker."""
+    config.addinivalue_line("markers", "leaves(*codes): findings of keyplan's check that the test leaves in its store")
 
-    with check_after(keyplan.open(url), Site) as store:
-        yield store
+
+@pytest.fixture
+def check_after(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Store]]:
+    """Give a wrapper that checks a store when the test is done with it, and closes it.
+
+        @pytest.fixture
+        def store(check_after):
+            with check_after(keyplan.open("memory:"), Site) as store:
+                yield store
     """
-    return checked.check_after
+    marker = request.node.get_closest_marker("leaves")
+    return partial(checked.check_after, leaves=() if marker is None else marker.args)

@@ -1,6 +1,7 @@
 """What the tests of CloudChamber share: a store on each engine, inventories to import, and a look at raw keys."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ from keyplan.engine import ALL_KEYS, Entry
 from keyplan.store import Store
 
 Desired = Mapping[Place, InventoryRecord]
+CheckAfter = Callable[..., AbstractContextManager[Store]]
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, check_after: CheckAfter) -> Iterator[Store]:
     url = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'chamber.kv'}"
-    with keyplan.open(url) as opened:
+    with check_after(keyplan.open(url), CloudChamber) as opened:
         yield opened
 
 

@@ -162,6 +162,7 @@ def test_two_devices_and_many_zones_are_imported_when_both_are_asked_for(
 # ---- what is not the file's ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves("unknown-key")
 def test_users_workloads_other_prefixes_and_test_instances_are_not_touched(
     store: Store, chamber: CloudChamber, desired: Callable[[str], Desired]
 ) -> None:
@@ -226,6 +227,7 @@ def replace_location(rack: Rack, location: str) -> Rack:
     return Rack(details=details, unknown_fields=rack.unknown_fields)
 
 
+@pytest.mark.leaves("damaged-record")
 def test_a_damaged_record_stops_the_import_before_it_writes(store: Store, chamber: CloudChamber) -> None:
     store.engine.commit(Commit((), (Put(P + b"rack/a/blades/1", b"{damaged"),)))
     with pytest.raises(CorruptionError) as caught:
