@@ -9,7 +9,7 @@ from keyplan.engine import Engine, Entry, Event, Snapshot
 from keyplan.errors import CorruptionError, HistoryCompactedError
 from keyplan.layout import Change, ChangeKind
 from keyplan.store.decoding import decode_record
-from keyplan.store.selection import TableSelection
+from keyplan.store.selection import Selection
 from keyplan.store.watch import Delivery, Place, Source, WatchSource
 
 __all__ = ["FollowSource"]
@@ -25,8 +25,8 @@ class FollowSource(Source):
     `_kept` has their bytes.
     """
 
-    def __init__(self, engine: Engine, selection: TableSelection, *, keep_records: bool) -> None:
-        self.selection: TableSelection = selection
+    def __init__(self, engine: Engine, selection: Selection, *, keep_records: bool) -> None:
+        self.selection = selection
         self.engine_name = engine.profile.name
         self._engine = engine
         self._keep_records = keep_records
@@ -139,7 +139,7 @@ class FollowSource(Source):
 class _Listing:
     """A list under way: its snapshot, what is left to read of it, and the revisions found so far."""
 
-    def __init__(self, snapshot: Snapshot, selection: TableSelection) -> None:
+    def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
         self.snapshot = snapshot
         key_range = selection.range
         self.entries: Iterator[Entry] = iter(()) if key_range.is_empty else snapshot.scan(key_range)

@@ -56,6 +56,18 @@ def use(binding: Binding) -> None:
     if versioned is not None:
         reveal_type(versioned.record)  # revealed: Rack
 
+    reveal_type(chamber.blades.watch("r1", after=7))  # revealed: Changes[BladeKey, Blade]
+    reveal_type(chamber.by_serial.watch("s"))  # revealed: Changes[BladeKey, Blade]
+    reveal_type(chamber.by_cores.watch(16).poll(1.0)[0].new)  # revealed: Blade | None
+    with chamber.racks.follow(keep_records=True) as changes:
+        reveal_type(changes)  # revealed: Changes[str, Rack]
+        reveal_type(changes.token)  # revealed: str
+        for change in changes:
+            reveal_type(change.kind)  # revealed: ChangeKind
+            reveal_type(change.key)  # revealed: str
+            reveal_type(change.old)  # revealed: Rack | None
+            reveal_type(change.new)  # revealed: Rack | None
+
     chamber.blades.get(("r1", 3))  # error
     chamber.blades.get("r1")  # error
     chamber.blades.get(BladeKey("r1", "3"))  # error
@@ -67,6 +79,9 @@ def use(binding: Binding) -> None:
     chamber.racks.get("r1").room  # error
     chamber.chassis  # error
     chamber.port.get("x")  # error
+    chamber.port.watch()  # error
+    chamber.racks.watch(after=b"token")  # error
+    chamber.racks.insert("r1", Rack("a"), lease="lease")  # error
 
 
 Unique("by-room/{room}", of=Rack, key=str)  # error
