@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import keyplan
 from benchmarks.handwritten import RawStore, open_by_hand
-from benchmarks.inventory import ITEMS_A_PROJECT, Inventory, item, item_key
+from benchmarks.inventory import ITEMS_A_PROJECT, Inventory, Item, item, item_key
 from keyplan.codec import JsonForm
 from keyplan.store import Store
 
@@ -65,7 +65,7 @@ class Stands:
 
 def _sorted_pairs(size: int) -> Iterator[tuple[bytes, bytes]]:
     """Everything that a store of `size` items holds, in order of keys, without holding it all."""
-    encode = JsonForm(type(item(0))).encode
+    encode = JsonForm[Item](Item).encode
     for number in range(size):
         yield f"/inventory/items/{item_key(number)}".encode(), encode(item(number))
     for number in range(size):

@@ -1,12 +1,13 @@
 """Durable commits of several threads that share flushes, against hand-written code that commits one by one."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from threading import Barrier, Thread
 from typing import Final
 
 from benchmarks.extent import Extent
-from benchmarks.inventory import item, item_key
+from benchmarks.inventory import Item, item, item_key
 from benchmarks.measure import Result, Work, compared
 
 __all__ = ["measure"]
@@ -23,15 +24,8 @@ def measure(extent: Extent) -> Iterator[Result]:
         with extent.stands.stand(extent.sizes[0], durability="full") as stand:
             insert, by_hand = stand.inventory.items.insert, stand.by_hand.insert
             ours, theirs = count(stand.size), count(stand.size)
-
-            def insert_next(insert=insert, ours=ours) -> None:
-                number = next(ours)
-                insert(item_key(number), item(number))
-
-            def insert_next_by_hand(by_hand=by_hand, theirs=theirs) -> None:
-                number = next(theirs)
-                by_hand(((item_key(number), item(number)),))
-
+            insert_next = partial(_insert_next, insert, ours)
+            insert_next_by_hand = partial(_insert_next, lambda *pair, by_hand=by_hand: by_hand((pair,)), theirs)
             commits = max(threads, extent.operations(_COMMITS) // threads * threads)
             yield compared(
                 "group-commit",
@@ -45,6 +39,11 @@ def measure(extent: Extent) -> Iterator[Result]:
                 size=stand.size,
                 aim=_AIM if threads == max(_THREADS) else None,
             )
+
+
+def _insert_next(insert: Callable[[str, Item], object], numbers: Iterator[int]) -> None:
+    number = next(numbers)
+    insert(item_key(number), item(number))
 
 
 def _repeated(act: Callable[[], None]) -> Work:

@@ -1,13 +1,13 @@
 """Key encoding and decoding against an f-string and a struct. No store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.extent import Extent
 from benchmarks.inventory import Event, Events, Inventory, ItemName
-from benchmarks.measure import Result, compared
+from benchmarks.measure import Result, Work, compared
 from keyplan.layout import bind_layout
 
 __all__ = ["measure"]
@@ -47,27 +47,27 @@ def measure(extent: Extent) -> Iterator[Result]:
     assert text.decode(raw_name) == text_read_by_hand(raw_name) == name
     assert binary.encode(event) == raw_event
     assert binary.decode(raw_event) == binary_read_by_hand(raw_event) == event
-    cases = (
+    cases: tuple[tuple[str, str, Callable[[Any], object], Callable[[Any], object], object], ...] = (
         ("text, encode", "f-string", text.encode, text_by_hand, name),
         ("text, decode", "startswith and split", text.decode, text_read_by_hand, raw_name),
         ("binary, encode", "struct", binary.encode, binary_by_hand, event),
         ("binary, decode", "struct", binary.decode, binary_read_by_hand, raw_event),
     )
     for variant, against, subject, comparator, argument in cases:
-
-        def repeated(function, argument=argument):
-            def work(operations: int) -> None:
-                for given in repeat(argument, operations):
-                    function(given)
-
-            return work
-
         yield compared(
             "keys",
             variant,
             against=against,
-            subject=repeated(subject),
-            comparator=repeated(comparator),
+            subject=_repeated(subject, argument),
+            comparator=_repeated(comparator, argument),
             operations=extent.operations(_KEYS),
             rounds=extent.rounds,
         )
+
+
+def _repeated(function: Callable[[Any], object], argument: object) -> Work:
+    def work(operations: int) -> None:
+        for given in repeat(argument, operations):
+            function(given)
+
+    return work

@@ -26,10 +26,10 @@ for point in entry_points(group="keyplan.layouts"):
 for name in sorted(applications):
     begun = perf_counter()
     for spec in applications[name]:
-        lint(spec, others=[other for other in applications[name] if other is not spec])
+        lint(spec)
     print(name, perf_counter() - begun)
 """
-"""Why: the layouts of one application are linted as they live, beside one another."""
+"""Each layout by itself, as `keyplan lint LAYOUT` judges it; an application may have several."""
 
 
 def measure_import(extent: Extent) -> Iterator[Result]:
@@ -50,7 +50,8 @@ def measure_lint(extent: Extent) -> Iterator[Result]:
     """Milliseconds for all layouts of each shipped application."""
     seconds: dict[str, list[float]] = {}
     for _ in range(extent.amount.processes):
-        finished = subprocess.run([sys.executable, "-c", _LINT], capture_output=True, text=True, check=True)
+        # Why noqa: the program is this Python, and the code stands above.
+        finished = subprocess.run([sys.executable, "-c", _LINT], capture_output=True, text=True, check=True)  # noqa: S603
         for line in finished.stdout.splitlines():
             name, taken = line.split()
             seconds.setdefault(name, []).append(float(taken) * 1e3)
@@ -62,6 +63,6 @@ def measure_lint(extent: Extent) -> Iterator[Result]:
 def _process(arguments: tuple[str, ...]) -> Work:
     def work(operations: int) -> None:
         for _ in range(operations):
-            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)  # noqa: S603
 
     return work

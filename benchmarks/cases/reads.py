@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 from benchmarks.extent import Extent
 from benchmarks.inventory import ITEMS_A_PROJECT, ItemName, item, item_key
@@ -11,6 +11,8 @@ from benchmarks.measure import Result, Work, compared
 from benchmarks.stand import Stand
 
 __all__ = ["measure_count", "measure_get", "measure_index", "measure_list", "measure_unique"]
+
+T = TypeVar("T")
 
 _GETS: Final = 20_000
 _UNIQUES: Final = 10_000
@@ -160,15 +162,14 @@ def _times(operations: int, size: int) -> int:
     return max(1, operations // size)
 
 
-def _chosen(size: int, make: Callable[[int], object]) -> list:
+def _chosen(size: int, make: Callable[[int], T]) -> list[T]:
     """A thousand places of a store, the same in every run."""
-    random = Random(1)
+    random = Random(1)  # noqa: S311  # Why: chance must repeat here.
     return [make(random.randrange(max(1, size))) for _ in range(1_000)]
 
 
-def _turns(things: list, operations: int) -> Iterator:
+def _turns(things: list[T], operations: int) -> Iterator[T]:
     done = 0
     while done < operations:
-        for thing in things[: operations - done]:
-            yield thing
+        yield from things[: operations - done]
         done += len(things)

@@ -31,7 +31,8 @@ def measure(extent: Extent) -> Iterator[Result]:
         watching.start()
         try:
             assert ours.recv() == "watching"
-            random, pause, delays = Random(1), Event(), []
+            random, pause = Random(1), Event()  # noqa: S311  # Why: chance must repeat here.
+            delays: list[float] = []
             for number in range(stand.size, stand.size + extent.operations(_CHANGES)):
                 pause.wait(random.random() * _PAUSE_SECONDS_MAX)
                 begun = perf_counter_ns()
