@@ -123,7 +123,14 @@ def test_every_error_class_has_a_code_of_its_own() -> None:
 def test_documents_use_the_words_of_the_glossary() -> None:
     banned = documents.banned_words(text("docs/glossary.md"))
     assert "bucket" in banned  # the table is found and read
-    prose = [source for source in text_files() if source.path.endswith(".md") and source.path != "docs/glossary.md"]
+    # Why: the generated pages of layouts speak the words of the systems that they are about.
+    prose = [
+        source
+        for source in text_files()
+        if source.path.endswith(".md")
+        and source.path != "docs/glossary.md"
+        and not source.path.startswith("docs/reference/layouts/")
+    ]
     nothing(finding for source in prose for finding in documents.banned_synonyms(source, banned))
 
 
