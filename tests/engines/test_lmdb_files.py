@@ -103,6 +103,7 @@ def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
     ("url", "problem"),
     [
         ("lmdb:", "needs the path"),
+        ("lmdb:a%00b", "a character that no file name can have"),
         ("lmdb://host/path", "takes a path, not a host"),
         ("lmdb:x?durability=maybe", "one of full, meta, none"),
         ("lmdb:x?history=-1", "whole number"),

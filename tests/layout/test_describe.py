@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keyplan.errors import KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import Layout, Table, bind_layout, describe, layout_of_description
 from tests.layout.layouts import BladeKey, Physics, Site
 
@@ -50,6 +50,48 @@ def test_the_fingerprint_ignores_notes_and_sees_templates() -> None:
 def test_what_is_no_description_is_refused(described: dict[str, object]) -> None:
     with pytest.raises(KeyplanError):
         layout_of_description(described)
+
+
+def damaged(name: str, **changes: object) -> dict[str, Any]:
+    """The description of Site with some parts of one item replaced."""
+    described = copy.deepcopy(describe(Site.spec))
+    (item,) = (item for item in described["items"] if item["name"] == name)
+    item.update(changes)
+    return described
+
+
+@pytest.mark.parametrize(
+    ("described", "problem"),
+    [
+        (
+            damaged("by_tag", template="by-tag/{tag:text}/{state:text}/{blade:decimal}/{rack:text}"),
+            "ends in the primary key's fields",
+        ),
+        (damaged("by_tag", fields=[]), "a source for each field"),
+        (damaged("by_serial", fields=[{"from": "key", "path": "shelf", "item": None}]), "does not have"),
+        (damaged("by_serial", of="nothing"), "a table that is not there"),
+        (damaged("by_serial", when=[{"path": "a", "is": [], "equal": True}]), "a condition compares"),
+        (damaged("blades", place=["shelf"]), "is placed by"),
+        (damaged("blades", template="{rack.level:u8}{slot:text}"), "derived from what is not there"),
+        (damaged("port", template="ports/{a:text}"), "a counter's template has no fields"),
+        (damaged("port", start=-1), "a counter starts between"),
+    ],
+)
+def test_a_description_that_cannot_be_compiled_is_refused(described: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        layout_of_description(described)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["fields", "when"])
+def test_a_path_in_a_description_is_never_taken_as_python(part: str) -> None:
+    # Why: paths become parts of generated functions, and a description may come from anybody.
+    path = "x or __import__('os').abort()"
+    change = (
+        {"from": "record", "path": path, "item": None} if part == "fields" else {"path": path, "is": 1, "equal": True}
+    )
+    with pytest.raises(InvalidInputError, match="a path is names with dots"):
+        layout_of_description(damaged("by_serial", **{part: [change]}))
 
 
 _JSON = st.recursive(

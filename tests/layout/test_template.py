@@ -42,6 +42,7 @@ def test_a_binary_template_keeps_its_bytes() -> None:
         ("x{1a}", 1, "is not {name}"),
         ("{a b}", 0, "is not {name}"),
         ("{a}/{a}", 4, "stands twice"),
+        ("a/\udcf2", 2, "'\\udcf2' is no character of such a template"),
     ],
 )
 def test_a_malformed_template_is_refused_at_its_position(source: str, position: int, problem: str) -> None:
@@ -104,3 +105,9 @@ def test_a_binary_template_reads_back_from_its_printable_source(template: Templa
     assert template.source.isascii()
     assert template.source.isprintable()
     assert template_of_source(template.source, is_text=False) == template
+
+
+def test_a_binary_template_is_described_in_characters_of_one_byte() -> None:
+    with pytest.raises(TemplateError) as caught:
+        template_of_source("a\u0142", is_text=False)
+    assert caught.value.facts["position"] == 1

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from keyplan.codec import value_form_of_description
 from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.layout.soundness import check_described
 from keyplan.layout.spec import (
     Component,
     Condition,
@@ -59,21 +60,12 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
 
     Raises InvalidInputError, TemplateError or UnknownNameError when it is not such a description.
     """
-    if described.get("format") != FORMAT:
-        raise InvalidInputError(source="layout", problem=f"not a layout description of format {FORMAT}")
     try:
+        if described.get("format") != FORMAT:
+            raise InvalidInputError(source="layout", problem=f"not a layout description of format {FORMAT}")
         is_text = described["keys"] == "text"
         items = [_item_of(item, is_text=is_text) for item in described["items"]]
-        names = [item.name for item in items]
-        if len(set(names)) != len(names):
-            raise InvalidInputError(source="layout", problem="two items have one name", names=names)
-        tables = {item.name for item in items if isinstance(item, TableSpec)}
-        for item in items:
-            if isinstance(item, IndexSpec) and item.of not in tables:
-                raise InvalidInputError(
-                    source="layout", problem="an index is of a table that is not there", index=item.name, table=item.of
-                )
-        return LayoutSpec(
+        spec = LayoutSpec(
             name=str(described["layout"]),
             root=template_of_source(described["root"], is_text=is_text),
             items=tuple(items),
@@ -82,12 +74,14 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
             waivers=tuple(Waiver(w["rule"], w["items"], w["reason"]) for w in described["waivers"]),
             note=str(described["note"]),
         )
+        check_described(spec)
     except KeyplanError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(
             source="layout", problem=f"the description is incomplete or malformed: {error!r}"
         ) from error
+    return spec
 
 
 def _described_item(item: ItemSpec) -> dict[str, Any]:
