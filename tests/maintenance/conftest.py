@@ -11,8 +11,12 @@ from tests.maintenance.layouts import Blade, BladeKey, Site
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'store'}"
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'store'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
     with keyplan.open(url) as opened:
         yield opened
 

@@ -1,5 +1,7 @@
 """Every kind of finding, planted by raw writes and found at its key; nothing found where nothing is wrong."""
 
+import threading
+import tracemalloc
 from collections.abc import Iterator
 from itertools import islice
 
@@ -222,7 +224,7 @@ def test_what_is_put_right_before_it_is_told_is_not_told() -> None:
 
 
 class Counting(WrappedEngine):
-    """Tells how many snapshots are open, and how many entries one has given at most."""
+    """Tells how many snapshots are open."""
 
     def __init__(self, inner: MemoryEngine) -> None:
         super().__init__(inner)
@@ -241,20 +243,65 @@ class Counting(WrappedEngine):
         return snapshot
 
 
-def test_a_check_of_many_records_holds_no_snapshot_and_few_entries_between_findings() -> None:
-    records = 100_000
+@pytest.mark.slow
+def test_a_check_of_many_keys_holds_no_snapshot_between_findings() -> None:
     engine = Counting(MemoryEngine())
     with Store(engine) as store:
-        pairs = ((b"/site/by-tag/t/r/%06d" % number, b"") for number in range(records))
-        engine.load(pairs)
-        count = 0
+        engine.load((b"/site/by-tag/t/r/%06d" % number, b"") for number in range(100_000))
         examined = check(store, Site(store))
+        count = 0
         for _ in examined:
             count += 1
             assert engine.open == 0
-        assert count == records
-        assert len(examined._pending) == 0
-        assert examined.keys_examined == records
+        assert (count, examined.keys_examined, examined.cursor) == (100_000, 100_000, None)
+
+
+def peak_bytes(keys: int) -> int:
+    """The most memory that a check takes which finds something at each of so many keys."""
+    with keyplan.open("memory:") as store:
+        store.engine.load((b"/site/by-tag/t/r/%06d" % number, b"") for number in range(keys))
+        examined = check(store, Site(store))
+        next(examined)  # what is made once
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in examined) == keys - 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_store() -> None:
+    assert peak_bytes(12_000) < 1 << 20  # a batch takes a third of that; the findings alone would be 3 MiB in a list
+
+
+def test_a_store_in_use_gives_no_false_alarm(store: Store) -> None:
+    site = Site(store)
+    is_over = threading.Event()
+    failures: list[BaseException] = []
+
+    def write_on() -> None:
+        try:
+            for turn in range(100_000):
+                if is_over.is_set():
+                    return
+                key = BladeKey("r", str(turn * 7 % 600))
+                if turn % 4 == 3:
+                    site.blades.delete(key, missing_ok=True)
+                else:
+                    site.blades.put(key, Blade(f"{key.slot}-{turn % 5}", ["t", f"u{turn % 3}"]))
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    writer = threading.Thread(target=write_on)
+    writer.start()
+    try:
+        alarms = [finding for _ in range(25) for finding in check(store, site)]
+    finally:
+        is_over.set()
+        writer.join()
+    assert failures == []
+    assert alarms == []
 
 
 # ---- whatever is done through the layout -----------------------------------------------------------------------------

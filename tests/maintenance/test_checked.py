@@ -30,9 +30,13 @@ def test_a_fault_that_a_test_leaves_is_told() -> None:
 
 
 def test_the_tests_own_failure_is_not_hidden_by_the_check() -> None:
-    with pytest.raises(ZeroDivisionError), check_after(keyplan.open("memory:"), Site) as store:
-        write(store, puts={b"/site/what": b""})
-        raise ZeroDivisionError
+    def run_test() -> None:
+        with check_after(keyplan.open("memory:"), Site) as store:
+            write(store, puts={b"/site/what": b""})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_test()
 
 
 def test_layouts_of_one_root_do_not_call_each_others_keys_unknown(store: Store) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 import keyplan
 from keyplan.engine import Commit, Delete, KeyAbsent, KeyUnchanged, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import UniqueViolationError
-from keyplan.maintenance import Outcome, RepairResult, carry_out, check, plan_repairs
+from keyplan.maintenance import Outcome, RepairResult, build_index, carry_out, check, drop_index, plan_repairs
 from keyplan.store import Backoff, Store
 from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
 
@@ -105,6 +106,33 @@ def test_a_fault_that_somebody_put_right_is_gone(store: Store, site: Site) -> No
     repairs = plan_repairs(store, site, check(store, site))
     site.blades.put(BladeKey("r1", "1"), Blade("s1", ["red", "blue"]))
     assert [outcome.result for outcome in carry_out(store, site, repairs)] == [RepairResult.GONE]
+
+
+def test_an_engine_without_revisions_is_checked_repaired_and_given_indexes(tmp_path: Path) -> None:
+    with keyplan.open(f"lmdb:{tmp_path / 'plain'}", history="off") as store:
+        site = Site(store)
+        site.blades.insert(BladeKey("r1", "1"), Blade("s1", ["red"]))
+        before = dump(store)
+        write(store, S1, puts={b"/site/by-tag/old/r1/1": b"", b"/site/by-serial/s9": b"rack/r1/blades/1"})
+        assert repaired(store, site) == ["repaired"] * 3
+        assert dump(store) == before
+        assert drop_index(store, site, "by_serial") == 1
+        assert build_index(store, site, "by_serial").is_readable
+        assert dump(store) == before
+
+
+def test_an_index_below_a_root_as_long_as_the_engine_takes_can_be_read(url: str) -> None:
+    """The key of its state would be too long to be stored: there is none, so the index is readable."""
+
+    class Deep(keyplan.Layout, root="/" + "d" * 490 + "/"):
+        notes = keyplan.Table("{note}", key=str, value=str)
+        by_text = keyplan.Unique("t/{text}", of=notes, key=str, bind={"text": ""})
+
+    with keyplan.open(url) as store:
+        deep = Deep(store)
+        deep.notes.insert("a", "b")
+        assert deep.by_text.key_of("b") == "a"
+        assert list(check(store, deep)) == []
 
 
 # ---- races -----------------------------------------------------------------------------------------------------------

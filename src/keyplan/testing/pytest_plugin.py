@@ -22,12 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def check_after(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[Store]]:
-    """Give a wrapper that checks a store when the test is done with it, and closes it.
+    """Give `checked.check_after`, which checks a store when its block ends, for the fixtures of this test's stores.
 
-        @pytest.fixture
-        def store(check_after):
-            with check_after(keyplan.open("memory:"), Site) as store:
-                yield store
+    It takes the store and its layouts, and knows what the test's marker `leaves` promises.
     """
     marker = request.node.get_closest_marker("leaves")
     return partial(checked.check_after, leaves=() if marker is None else marker.args)
