@@ -202,7 +202,8 @@ def main(cycles: int, seed: int) -> None:
             killed.run_cycle()
             if number % 50 == 0 or number == cycles:
                 seconds = SYSTEM_CLOCK.monotonic() - began
-                print(f"{number} of {cycles} cycles, {seconds:.0f} s", file=sys.stderr, flush=True)
+                told = ", ".join(f"{figure:,} {name}" for name, figure in sorted(killed.figures.items()))
+                print(f"{seconds:.0f} s: {told}", file=sys.stderr, flush=True)
         with open_store(killed.url) as store:
             killed.figures["revisions replayed at the end"] = _replayed(store)
         size = (Path(folder) / "data.mdb").stat().st_size

@@ -71,7 +71,7 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
             items=tuple(items),
             version=int(described["version"]),
             parameters=dict(described["parameters"]),
-            waivers=tuple(Waiver(w["rule"], w["items"], w["reason"]) for w in described["waivers"]),
+            waivers=tuple(Waiver(str(w["rule"]), str(w["items"]), str(w["reason"])) for w in described["waivers"]),
             note=str(described["note"]),
         )
         check_described(spec)
