@@ -15,7 +15,7 @@ from keyplan.errors import (
     InvalidWatchTokenError,
     UnsupportedByEngineError,
 )
-from keyplan.layout import Changes
+from keyplan.layout import Changes, Index, Layout, Table
 from keyplan.store import Store, open_store
 from tests.store.layouts import Blade, BladeKey, Rack, Site
 from tests.store.watching import (
@@ -281,6 +281,32 @@ def test_a_record_that_was_unreadable_is_told_without_what_it_was(site: Site, st
         with pytest.raises(CorruptionError):
             changes.poll()
         assert changes.poll() == []
+
+
+def picky(_key: str, rack: Rack) -> str:
+    """An index's function with a fault in it."""
+    if rack.height < 0:
+        raise ZeroDivisionError
+    return rack.room
+
+
+class Picky(Layout, root="/picky/"):
+    racks = Table("racks/{rack}", key=str, value=Rack)
+    by_room = Index("by-room/{room}/{rack}", of=racks, key=str, on=picky, version=1)
+
+
+def test_a_fault_in_an_indexs_function_ends_the_watch_and_its_token_continues(store: Store) -> None:
+    picky_site = Picky(store)
+    picky_site.racks.insert("a", Rack("x"))
+    store.engine.commit(Commit((), (Put(b"/picky/racks/b", b'{"room":"x","height":-1}'),)))
+    picky_site.racks.insert("c", Rack("x"))
+    changes = picky_site.by_room.watch("x", after=0)
+    assert next(changes).key == "a"
+    with pytest.raises(ZeroDivisionError):
+        next(changes)
+    assert list(changes) == []
+    with picky_site.by_room.watch("x", after=changes.token) as again, pytest.raises(ZeroDivisionError):
+        next(again)
 
 
 # ---- waiting and closing ------------------------------------------------------------------------------------------------

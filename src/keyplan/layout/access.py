@@ -94,7 +94,8 @@ class Changes(Protocol[K, V]):
 
     A record whose stored bytes do not decode raises CorruptionError (facts `table`, `key`, `raw_key`, `revision`) in its place;
     take it as gone until a later change of it. The next call goes on after it. HistoryCompactedError says that the history was
-    compacted before it was read: list again, or use `follow`, which does. EngineUnavailableError: the store was closed.
+    compacted before it was read: list again, or use `follow`, which does. EngineUnavailableError: the store was closed. Any
+    other exception, Ctrl-C for one, ends it; its token continues.
     """
 
     def __iter__(self) -> Iterator[Change[K, V]]: ...

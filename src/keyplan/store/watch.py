@@ -14,7 +14,13 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from keyplan.engine import SYSTEM_CLOCK, Engine, Event
-from keyplan.errors import CorruptionError, EngineUnavailableError, InvalidInputError, InvalidWatchTokenError
+from keyplan.errors import (
+    CorruptionError,
+    EngineUnavailableError,
+    InvalidInputError,
+    InvalidWatchTokenError,
+    KeyplanError,
+)
 from keyplan.layout import Change, Changes
 from keyplan.store.sealing import sealed, unsealed
 from keyplan.store.selection import Selection, Typed
@@ -202,7 +208,13 @@ class ChangeStream(Changes[object, object]):
         return delivery is not None
 
     def _fetch(self, timeout_seconds: float) -> None:
-        self._ready = self._source.take(timeout_seconds)
+        try:
+            self._ready = self._source.take(timeout_seconds)
+        except KeyplanError:
+            raise
+        except BaseException:
+            self.close()  # as above: Ctrl-C may come between the engine's taking and our getting
+            raise
 
     def _handed_over(self, delivery: Delivery) -> Change[object, object]:
         self._place = delivery.place
