@@ -35,7 +35,19 @@ if TYPE_CHECKING:
         Text,
     )
     from keyplan.errors import KeyplanError
-    from keyplan.layout import Change, ChangeKind, Counter, Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
+    from keyplan.layout import (
+        Change,
+        ChangeKind,
+        Counter,
+        Index,
+        Layout,
+        Only,
+        Parameter,
+        Table,
+        Unique,
+        Unlike,
+        Waiver,
+    )
     from keyplan.store import Lease, Store, Transaction
     from keyplan.store import open_store as open  # noqa: A004  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
 
