@@ -20,7 +20,7 @@ class Amount:
 
 
 QUICK: Final = Amount(sizes=(1_000, 10_000), rounds=7, share=0.25, processes=3)
-FULL: Final = Amount(sizes=(1_000, 10_000, 100_000, 1_000_000), rounds=15, share=1.0, processes=11)
+FULL: Final = Amount(sizes=(1_000, 10_000, 100_000, 1_000_000), rounds=9, share=0.5, processes=5)
 TINY: Final = Amount(sizes=(50,), rounds=1, share=0.002, processes=1)
 """For the test that everything runs."""
 

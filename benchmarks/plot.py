@@ -28,7 +28,8 @@ def plotted(run: Run) -> str:
     rows = math.ceil(len(panels) / _COLUMNS) or 1
     drawn = [_panel(number, name, results) for number, (name, results) in enumerate(panels)]
     width, height = _COLUMNS * _WIDTH, _HEAD + rows * _HEIGHT
-    title = f"keyplan to hand-written code on py-lmdb, same bytes: ratio of speeds by records stored ({run.at[:10]})"
+    title = "keyplan to hand-written code on py-lmdb, same bytes: ratio of speeds by records stored"
+    title += f" ({run.at[:10]}; dashed: the aim)"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',

@@ -31,26 +31,30 @@ class Stand(NamedTuple):
 
 
 class Stands:
-    """Makes stands. A store of each size is filled once, and copied for every stand, which may then write to it."""
+    """Makes stands. A store of each size is filled once, and copied for every stand that writes to it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
-    def stand(self, size: int, *, has_history: bool = True, durability: str = "none") -> Generator[Stand, None, None]:
-        """Open two fresh copies of the store of that size; they are removed at the end."""
+    def stand(
+        self, size: int, *, has_history: bool = True, durability: str = "none", is_only_read: bool = False
+    ) -> Generator[Stand, None, None]:
+        """Open two copies of the store of that size: fresh ones, removed at the end, or ones that are only read and kept."""
         template = self._filled(size, has_history=has_history)
-        folders = [self._folder / name for name in ("keyplan", "by-hand")]
+        suffix = f"-{template.name}" if is_only_read else ""
+        folders = [self._folder / f"{name}{suffix}" for name in ("keyplan", "by-hand")]
         try:
             for folder in folders:
-                shutil.copytree(template, folder)
+                if not folder.exists():
+                    shutil.copytree(template, folder)
             with ExitStack() as stack:
                 options = {"durability": durability} | ({} if has_history else {"history": "off"})
                 store = stack.enter_context(keyplan.open(f"lmdb:{folders[0]}", **options))
                 by_hand = open_by_hand(folders[1], has_history=has_history, durability=durability)
                 yield Stand(store, Inventory(store), stack.enter_context(by_hand), folders[0], size)
         finally:
-            for folder in folders:
+            for folder in () if is_only_read else folders:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _filled(self, size: int, *, has_history: bool) -> Path:

@@ -116,7 +116,7 @@ def _reads(
 ) -> Iterator[Result]:
     for has_history in (True, False):
         for size in extent.sizes:
-            with extent.stands.stand(size, has_history=has_history) as stand:
+            with extent.stands.stand(size, has_history=has_history, is_only_read=True) as stand:
                 subject, comparator = works(stand)
                 yield compared(
                     benchmark,
@@ -135,7 +135,7 @@ def _walks(extent: Extent, benchmark: str, works: _Pair, *, aim: float | None = 
     """As `_reads`, with one operation for each record, and whole lists."""
     for has_history in (True, False):
         for size in extent.sizes:
-            with extent.stands.stand(size, has_history=has_history) as stand:
+            with extent.stands.stand(size, has_history=has_history, is_only_read=True) as stand:
                 subject, comparator = works(stand)
                 yield compared(
                     benchmark,
