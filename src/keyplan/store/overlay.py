@@ -41,14 +41,16 @@ class Overlay:
             for raw_key in earlier.new.pointers:
                 self._written.pop(raw_key, None)
         new = write.new
-        self._removed.update(given_up(write, observed))
+        if write.old is not None:
+            self._removed.update(given_up(write, observed))
         if new is None:
             self._written.pop(write.raw_key, None)
             self._removed.add(write.raw_key)
             return
         self.put(write.raw_key, new.raw_value, new.lease)
+        written, lease, make = self._written, new.lease, tuple.__new__
         for raw_key, pointer in new.pointers.items():
-            self.put(raw_key, pointer.raw_value, new.lease)
+            written[raw_key] = make(Entry, (raw_key, pointer.raw_value, 0, 0, 0, lease))  # as in `put`
 
     def merged(self, stored: Iterable[Entry], key_range: KeyRange, *, reverse: bool) -> Iterator[Entry]:
         """Yield `stored` with the writes of this moment in their places. Later writes are not seen by it."""
