@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Why: the shipped suites hold the asserts; without this a failure would not show the two values.
-pytest.register_assert_rewrite("keyplan.testing")
+# Why: the shipped suites and the model's parts hold the asserts; without this a failure would not show the two values.
+pytest.register_assert_rewrite("keyplan.testing", "tests.model")
 
 pytest_plugins = ["keyplan.testing.pytest_plugin"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tests.model.dictionary import Delete, Dictionary, Insert, Modify, Operation, Put, Rename, Update
+from tests.crash.dictionary import Delete, Dictionary, Insert, Modify, Operation, Put, Rename, Update
 from tests.store.layouts import Blade, BladeKey
 
 __all__ = ["Ack", "Expectation", "LeasedPut", "Revoke", "Step", "Together", "steps"]

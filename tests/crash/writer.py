@@ -12,8 +12,8 @@ import msgspec
 from keyplan.engine import Lease
 from keyplan.errors import KeyplanError
 from keyplan.store import Store, Transaction, open_store
+from tests.crash.dictionary import Delete, Insert, Modify, Operation, Put, Rename, Update
 from tests.crash.workload import Ack, LeasedPut, Revoke, Step, Together, steps
-from tests.model.dictionary import Delete, Insert, Modify, Operation, Put, Rename, Update
 from tests.store.layouts import Blade, Rack, Site, leased
 
 
