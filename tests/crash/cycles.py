@@ -26,8 +26,8 @@ __all__ = ["KilledWriters"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = ("north", "northern", "south")
-PATIENCE_SECONDS: Final = 30.0
-"""Why: a writer that says nothing for so long hangs, on a lock of one that is dead for instance."""
+PATIENCE_SECONDS: Final = 55.0
+"""Why: a writer that says nothing for so long hangs, on a lock of one that is dead for instance; or its disk does."""
 
 
 class _Writer:
@@ -47,10 +47,19 @@ class _Writer:
         """Wait for news and take it in."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
-            assert selector.select(PATIENCE_SECONDS), f"{self.name} hangs after {len(self.acks)} steps"
+            if not selector.select(PATIENCE_SECONDS):
+                raise AssertionError(f"{self.name} hangs after {len(self.acks)} steps, in {self._place()}")
         raw = os.read(self._pipe, 1 << 16)
         assert raw, f"{self.name} ended by itself after {len(self.acks)} steps"
         self._take(raw)
+
+    def _place(self) -> str:
+        """Tell where in the system the process waits, if the system tells: for a lock (futex) or for its disk."""
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        found = [
+            file.read_text() for file in (*tasks.glob("*/wchan"), *tasks.glob("*/syscall")) if os.access(file, os.R_OK)
+        ]
+        return ", ".join(found) or "an unknown place"
 
     def hear_until(self, *, acks_min: int = 0, revision_above: int = -1) -> None:
         """Wait until it has said so much."""

@@ -4,6 +4,7 @@ A target refuses nothing by itself: it gives the bytes to keyplan, takes the err
 must hold of an answer. `seeds` are inputs that say something, to be mutated.
 """
 
+import copy
 import hashlib
 import json
 import re
@@ -258,7 +259,7 @@ def layout_edits(data: bytes) -> None:
             at = what % (len(holder[name]) + 1)
             holder[name], edits = holder[name][:at] + edits[:4].decode("latin-1") + holder[name][at:], edits[4:]
         else:
-            holder[name] = _ODD_VALUES[what % len(_ODD_VALUES)]
+            holder[name] = copy.deepcopy(_ODD_VALUES[what % len(_ODD_VALUES)])
     _judge_description(described)
 
 
