@@ -13,7 +13,7 @@ __all__ = ["measure_import", "measure_lint"]
 _IMPORTS: Final = (
     ("import keyplan", ("-c", "import keyplan")),
     ("import keyplan, then open and Layout", ("-c", "import keyplan; keyplan.open; keyplan.Layout")),
-    ("keyplan --help", ("-c", "from keyplan.cli.main import run; run()", "--help")),
+    ("keyplan --help", ("-c", "from keyplan.cli.start import run; run()", "--help")),
 )
 
 _LINT: Final = """

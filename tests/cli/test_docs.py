@@ -92,7 +92,14 @@ def test_every_option_of_a_command_is_in_its_section(run: Keyplan, command: str)
 def test_every_exit_code_has_a_row_and_no_other() -> None:
     table = DOCUMENT.partition("## Exit codes")[2]
     rows = [int(number) for number in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
-    others = (exit_codes.FINDINGS, exit_codes.USAGE, exit_codes.OTHER, exit_codes.OUTPUT_FAILED, exit_codes.INTERRUPTED)
+    others = (
+        exit_codes.FINDINGS,
+        exit_codes.USAGE,
+        exit_codes.NOT_INSTALLED,
+        exit_codes.OTHER,
+        exit_codes.OUTPUT_FAILED,
+        exit_codes.INTERRUPTED,
+    )
     assert rows == sorted({0, *others, *exit_codes.EXIT_CODES.values()})
 
 

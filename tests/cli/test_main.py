@@ -11,7 +11,7 @@ import pytest
 import keyplan
 from keyplan import errors
 from keyplan.cli.catalog import COMMANDS
-from keyplan.cli.exit_codes import OTHER, exit_code_of
+from keyplan.cli.exit_codes import NOT_INSTALLED, OTHER, exit_code_of
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
 
@@ -187,7 +187,7 @@ def test_the_script_ends_with_the_exit_code() -> None:
 
 def test_a_reader_that_has_enough_is_no_error(site: Keyplan, tmp_path: Path) -> None:
     many = [json.dumps(number) for number in range(30_000)]
-    program = f"import sys; sys.argv[1:] = {['dump', '--raw']!r}; from keyplan.cli.main import run; run()"
+    program = f"import sys; sys.argv[1:] = {['dump', '--raw']!r}; from keyplan.cli.start import run; run()"
     with keyplan.open("lmdb:site.kv") as store, Site(store).transaction() as site_layout:
         for number in many:
             site_layout.notes.put(number, "x" * 20)
@@ -210,3 +210,10 @@ def test_a_full_disk_behind_the_output_is_told() -> None:
             [SCRIPT, "map", "--layout", "cloudchamber"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (ran.returncode, ran.stderr) == (74, "keyplan: [Errno 28] No space left on device\n")
+
+
+def test_without_its_packages_the_command_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None; from keyplan.cli.start import run; run()"
+    ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
+    assert ran.returncode == NOT_INSTALLED
+    assert ran.stderr == "keyplan: the command line needs the package typer: pip install 'keyplan[cli]'\n"

@@ -13,13 +13,16 @@ from keyplan.errors import (
     RecordError,
 )
 
-__all__ = ["EXIT_CODES", "FINDINGS", "INTERRUPTED", "OTHER", "OUTPUT_FAILED", "USAGE", "exit_code_of"]
+__all__ = ["EXIT_CODES", "FINDINGS", "INTERRUPTED", "NOT_INSTALLED", "OTHER", "OUTPUT_FAILED", "USAGE", "exit_code_of"]
 
 FINDINGS: Final = 1
 """The command ran, and found what it was asked to look for: lint findings, a stale map."""
 
 USAGE: Final = 2
 """The command line cannot be read."""
+
+NOT_INSTALLED: Final = 69
+"""The packages that the command line needs are not there."""
 
 OTHER: Final = 70
 """An error without a code of its own; a test sees to it that there is none."""

@@ -18,7 +18,7 @@ from keyplan.cli.exit_codes import INTERRUPTED, OUTPUT_FAILED, USAGE, exit_code_
 from keyplan.cli.failures import print_failure, print_usage_error
 from keyplan.errors import KeyplanError
 
-__all__ = ["main", "root", "run"]
+__all__ = ["main", "root"]
 
 PROGRAM: Final = "keyplan"
 
@@ -110,11 +110,6 @@ def _root(
 
 root: Final = get_command(_application)
 """The root as typer calls it."""
-
-
-def run() -> None:
-    """The console script `keyplan`."""
-    sys.exit(main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
