@@ -1,6 +1,8 @@
 """The command line called in the test's own process, on a store in a folder of the test."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,8 +12,10 @@ import pytest
 
 import keyplan
 from keyplan.cli.main import main
+from keyplan.store import Store
 from tests.cli.layouts import Binary, Box, Pair, Place, Shelf, Site
 
+CheckAfter = Callable[..., AbstractContextManager[Store]]
 SITE = "tests.cli.layouts:Site"
 
 
@@ -68,8 +72,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Keyplan:
 
 
 @pytest.fixture
-def site(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Keyplan:
-    """Keyplan with the layout Site and a store of three boxes, two notes and a flag."""
+def site(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check_after: CheckAfter) -> Iterator[Keyplan]:
+    """Keyplan with the layout Site and a store of three boxes, two notes and a flag, which is checked at the end."""
     url = f"lmdb:{tmp_path}/site.kv"
     with keyplan.open(url) as store, Site(store).transaction() as site:
         site.boxes.insert(Shelf("a", 1), Box("cups", 3, tags=["red", "blue"], place=Place("cellar", 2)))
@@ -81,12 +85,14 @@ def site(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Keypl
         site.tickets.next(2)
     monkeypatch.setenv("KEYPLAN_STORE", url)
     monkeypatch.setenv("KEYPLAN_LAYOUT", SITE)
-    return run
+    yield run
+    with check_after(keyplan.open(url), Site):
+        pass
 
 
 @pytest.fixture
-def binary(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Keyplan:
-    """Keyplan with the layout Binary and two records."""
+def binary(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check_after: CheckAfter) -> Iterator[Keyplan]:
+    """Keyplan with the layout Binary and two records in a store, which is checked at the end."""
     url = f"lmdb:{tmp_path}/binary.kv"
     with keyplan.open(url) as store:
         layout = Binary(store)
@@ -94,4 +100,6 @@ def binary(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Key
         layout.pairs.insert(Pair(UUID(int=1), 300), b"text")
     monkeypatch.setenv("KEYPLAN_STORE", url)
     monkeypatch.setenv("KEYPLAN_LAYOUT", "tests.cli.layouts:Binary")
-    return run
+    yield run
+    with check_after(keyplan.open(url), Binary):
+        pass

@@ -29,6 +29,7 @@ def test_a_healthy_store_has_nothing_to_find(site: Keyplan) -> None:
     assert (answer.code, answer.out, answer.err) == (0, "13 keys examined, 0 findings remain\n", "")
 
 
+@pytest.mark.leaves("missing-entry")
 def test_a_finding_is_printed_and_fails(site: Keyplan, damage: Damage) -> None:
     damage(Delete(b"/site/by-name/cups"))
     answer = site("check")
@@ -39,6 +40,7 @@ def test_a_finding_is_printed_and_fails(site: Keyplan, damage: Damage) -> None:
     ]
 
 
+@pytest.mark.leaves("unknown-key")
 def test_findings_as_json_have_stable_codes(site: Keyplan, damage: Damage) -> None:
     damage(Put(b"/site/what", b"secret"))
     finding, end = site("check", "--json").documents
@@ -47,6 +49,7 @@ def test_findings_as_json_have_stable_codes(site: Keyplan, damage: Damage) -> No
     assert "secret" not in str(finding)
 
 
+@pytest.mark.leaves("missing-entry")
 def test_a_plan_is_printed_and_without_consent_nothing_is_written(site: Keyplan, damage: Damage) -> None:
     damage(Delete(b"/site/by-name/cups"))
     answer = site("check", "--repair")
@@ -56,6 +59,7 @@ def test_a_plan_is_printed_and_without_consent_nothing_is_written(site: Keyplan,
     assert site("check").code == 1
 
 
+@pytest.mark.leaves("unknown-key")
 def test_repairs_are_carried_out_with_yes_and_what_needs_a_decision_remains(site: Keyplan, damage: Damage) -> None:
     damage(Delete(b"/site/by-name/cups"), Put(b"/site/by-tag/blue/z/9", b""), Put(b"/site/what", b""))
     answer = site("check", "--repair", "--yes")
@@ -72,6 +76,7 @@ def test_yes_without_repair_is_refused(site: Keyplan) -> None:
     assert site("check", "--yes").code == 5
 
 
+@pytest.mark.leaves("unknown-key")
 def test_a_check_in_pieces_goes_on_by_its_token(site: Keyplan, damage: Damage) -> None:
     damage(*(Put(b"/site/what%d" % number, b"") for number in range(300)))
     first = site("check", "--keys", "10", "--json")
@@ -100,6 +105,7 @@ def test_an_index_is_prepared_once(site: Keyplan) -> None:
     assert site("index", "prepare", "nothing").code == 6
 
 
+@pytest.mark.leaves("contested-entry", "missing-entry")
 def test_a_build_that_finds_two_claims_fails_and_names_them(site: Keyplan, damage: Damage) -> None:
     assert site("index", "drop", "by_name").code == 0
     with keyplan.open(os.environ["KEYPLAN_STORE"]) as store, store.engine.snapshot() as snapshot:
@@ -111,6 +117,7 @@ def test_a_build_that_finds_two_claims_fails_and_names_them(site: Keyplan, damag
     assert answer.lines[0].startswith("contested-entry: /site/by-name/cups")
 
 
+@pytest.mark.leaves("stale-entry")
 def test_explaining_a_stale_entry_says_so(site: Keyplan, damage: Damage) -> None:
     damage(Put(b"/site/by-tag/old/a/1", b""))
     answer = site("explain", "/site/by-tag/old/a/1")
