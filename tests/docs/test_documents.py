@@ -18,10 +18,13 @@ DOCUMENTS = sorted(
     ]
 )
 PYTHON = [
-    pytest.param(document, block, id=f"{document.relative_to(ROOT)}:{block.line}")
+    pytest.param(document, runnable, id=str(document.relative_to(ROOT)))
     for document in DOCUMENTS
-    for block in blocks(document.read_text())
-    if block.language == "python" and not block.not_run
+    if (
+        runnable := [
+            block for block in blocks(document.read_text()) if block.language == "python" and not block.not_run
+        ]
+    )
 ]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -34,12 +37,17 @@ def run(program: Path | str, folder: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize(("document", "block"), PYTHON)
-def test_a_block_of_python_runs(document: Path, block: Block, tmp_path: Path) -> None:
-    # Why: empty lines before it make a traceback's line numbers those of the document.
-    program = tmp_path / document.name.replace(".md", ".py")
-    program.write_text("\n" * (block.line - 1) + block.code)
-    run(program, tmp_path)
+@pytest.mark.parametrize(("document", "runnable"), PYTHON)
+def test_the_python_of_a_document_runs_from_its_first_block_to_its_last(
+    document: Path, runnable: list[Block], tmp_path: Path
+) -> None:
+    program = ""
+    for block in runnable:
+        # Why: empty lines before it make a traceback's line numbers those of the document.
+        program += "\n" * (block.line - 1 - program.count("\n")) + block.code.rstrip("\n") + "\n"
+    path = tmp_path / document.name.replace(".md", ".py")
+    path.write_text(program)
+    run(path, tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
