@@ -18,8 +18,9 @@ from tests.store.layouts import Site
 
 __all__ = ["HOLDERS", "Stores", "is_for_all"]
 
-HOLDERS = 2
-TTL_SECONDS = 10
+TTL_SECONDS = (10, 4)
+"""Why: what was granted later ends earlier, so that the order of ends is not that of ids."""
+HOLDERS = len(TTL_SECONDS)
 
 
 def is_for_all(operation: Operation) -> bool:
@@ -50,10 +51,10 @@ class Stores(RuleBasedStateMachine):
         self.sites = [Site(store) for store in self.stores]
         self.model = Dictionary()
         self.leases: list[list[Lease]] = [[], [], []]
-        for _ in range(HOLDERS):
-            self.model.holders.append(self.model.grant(TTL_SECONDS))
+        for ttl_seconds in TTL_SECONDS:
+            self.model.holders.append(self.model.grant(ttl_seconds))
             for store, leases in zip(self.stores[:2], self.leases, strict=False):
-                leases.append(store.lease(TTL_SECONDS, keep_alive=False))
+                leases.append(store.lease(ttl_seconds, keep_alive=False))
 
     def teardown(self) -> None:
         try:

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from keyplan.errors import LeaseNotFoundError
 from tests.model.agreement import MEMBERS, RACKS, SERIALS, SLOTS, TAGS, check_reads
@@ -15,7 +15,7 @@ __all__ = ["RecordRules"]
 
 blade_keys = st.builds(BladeKey, st.sampled_from(RACKS), st.sampled_from(SLOTS))
 member_keys = st.sampled_from(MEMBERS)
-keys = blade_keys | blade_keys | member_keys
+keys = st.one_of(blade_keys, blade_keys, member_keys)
 blades = st.builds(
     Blade,
     st.none() | st.sampled_from(SERIALS),
@@ -42,6 +42,10 @@ class AbandonedError(Exception):
 
 class RecordRules(Stores):
     """See the module."""
+
+    @initialize(work=st.lists(st.builds(Insert, keys, blades, holders), max_size=12))
+    def there_are_records(self, work: list[Operation]) -> None:
+        self._transaction(work, [])
 
     @rule(operation=operations)
     def one_commit(self, operation: Operation) -> None:

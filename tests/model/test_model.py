@@ -17,5 +17,5 @@ class StoresAgreeWithTheDictionary(RecordRules, LeaseRules, WatchRules):
 
 
 TestStoresAgreeWithTheDictionary = StoresAgreeWithTheDictionary.TestCase
-# Why: a third of the profile's examples, since each has thirty steps on three stores.
-TestStoresAgreeWithTheDictionary.settings = settings(max_examples=settings().max_examples // 3, stateful_step_count=30)
+# Why: half of the profile's examples, since each has forty steps on three stores.
+TestStoresAgreeWithTheDictionary.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=40)

@@ -12,7 +12,7 @@ from tests.model.watchers import LISTS, Copy, WatchedList, Watcher
 
 __all__ = ["WatchRules"]
 
-WATCHED_MAX = 3
+FOLLOWED_MAX = 2
 WALKS_MAX = 2
 
 
@@ -21,7 +21,9 @@ class WatchRules(Stores):
 
     def __init__(self) -> None:
         super().__init__()
-        self.watched: list[tuple[Watcher, Watcher]] = []
+        # Why: every list is watched all the time, so that whatever is written meets a watch; lags of 1 to 3 steps let some read
+        # several revisions at once.
+        self.watched = [self._watch(watched, 0, lag=number % 3 + 1) for number, watched in enumerate(LISTS)]
         self.copies: list[Copy] = []
         self.walks: list[Walk] = []
         self.compacted = 0
@@ -35,40 +37,29 @@ class WatchRules(Stores):
         finally:
             super().teardown()
 
-    @precondition(lambda self: len(self.watched) < WATCHED_MAX)
-    @rule(watched=st.sampled_from(LISTS), lag=st.integers(1, 4))
-    def a_list_is_watched_from_now_on(self, watched: WatchedList, lag: int) -> None:
-        revision, content = len(self.model.revisions), watched.content(self.model)
-        memory, history = (
-            Watcher(site, watched, revision, dict(content), watched.open(site, None), lag) for site in self.sites[:2]
-        )
-        self.watched.append((memory, history))
+    @rule(number=st.integers(0, len(LISTS) - 1), lag=st.integers(1, 4))
+    def a_list_is_watched_from_now_on(self, number: int, lag: int) -> None:
+        self._end(number)
+        self.watched[number] = self._watch(LISTS[number], None, lag=lag)
 
-    @precondition(lambda self: len(self.watched) < WATCHED_MAX and self.compacted == 0)
-    @rule(watched=st.sampled_from(LISTS))
-    def a_list_is_watched_from_the_beginning(self, watched: WatchedList) -> None:
-        memory, history = (Watcher(site, watched, 0, {}, watched.open(site, 0), 1) for site in self.sites[:2])
-        self.watched.append((memory, history))
+    @rule(number=st.integers(0, len(LISTS) - 1), data=st.data())
+    def a_list_is_watched_from_a_revision(self, number: int, data: st.DataObject) -> None:
+        """Why: from the oldest that is kept, since what was there then is known of an empty store and of now alone."""
+        self._end(number)
+        is_whole = self.compacted == 0 and data.draw(st.booleans())
+        self.watched[number] = self._watch(LISTS[number], 0 if is_whole else len(self.model.revisions), lag=1)
 
-    @precondition(lambda self: self.watched)
-    @rule(data=st.data(), is_quiet=st.booleans())
-    def a_watch_goes_on_by_a_token(self, data: st.DataObject, *, is_quiet: bool) -> None:
-        pair = data.draw(st.sampled_from(self.watched))
+    @rule(number=st.integers(0, len(LISTS) - 1), data=st.data())
+    def a_watch_goes_on_by_a_token(self, number: int, data: st.DataObject) -> None:
+        pair = self.watched[number]
         for watcher in pair:
             watcher.poll(self.model)
         kept = [place for place, change in enumerate(pair[0].delivered, 1) if change.revision > self.compacted]
-        place = data.draw(st.sampled_from(kept)) if kept else 0
+        place = data.draw(st.none() | st.sampled_from(kept)) if kept else None
         for watcher in pair:
-            watcher.resume(place, is_quiet=is_quiet or not kept)
+            watcher.resume(place)
 
-    @precondition(lambda self: self.watched)
-    @rule()
-    def a_watch_ends(self) -> None:
-        for watcher in self.watched.pop(0):
-            watcher.poll(self.model)
-            watcher.close()
-
-    @precondition(lambda self: len(self.copies) < WATCHED_MAX)
+    @precondition(lambda self: len(self.copies) < FOLLOWED_MAX * 6)
     @rule()
     def tables_are_followed(self) -> None:
         for site in self.sites[:2]:
@@ -93,22 +84,28 @@ class WatchRules(Stores):
             with pytest.raises(HistoryCompactedError):
                 site.blades.watch(after=self.compacted - 1)
 
-    @precondition(lambda self: len(self.walks) < WALKS_MAX)
-    @rule(rack=st.none() | st.sampled_from(RACKS), limit=st.integers(1, 3))
-    def a_walk_begins(self, rack: str | None, limit: int) -> None:
-        walk = Walk.begin(rack, self.model, len(self.sites))
-        self.walks.append(walk)
-        self._turn(walk, limit)
-
-    @precondition(lambda self: self.walks)
-    @rule(number=st.integers(0, WALKS_MAX - 1), limit=st.integers(1, 3))
-    def a_page_is_turned(self, number: int, limit: int) -> None:
-        self._turn(self.walks[number % len(self.walks)], limit)
-
-    def _turn(self, walk: Walk, limit: int) -> None:
+    @rule(number=st.integers(0, WALKS_MAX - 1), rack=st.none() | st.sampled_from(RACKS), limit=st.integers(1, 3))
+    def a_page_is_turned(self, number: int, rack: str | None, limit: int) -> None:
+        if number >= len(self.walks):
+            self.walks.append(Walk.begin(rack, self.model, len(self.sites)))
+        walk = self.walks[min(number, len(self.walks) - 1)]
         walk.turn(self.sites, limit, self.model)
         if walk.is_over:
             self.walks.remove(walk)
+
+    def _watch(self, watched: WatchedList, after: int | None, *, lag: int) -> tuple[Watcher, Watcher]:
+        """Watch on both stores, from the empty store or from now."""
+        revision = 0 if after == 0 else len(self.model.revisions)
+        content = {} if after == 0 else watched.content(self.model)
+        memory, history = (
+            Watcher(site, watched, revision, dict(content), watched.open(site, after), lag) for site in self.sites[:2]
+        )
+        return memory, history
+
+    def _end(self, number: int) -> None:
+        for watcher in self.watched[number]:
+            watcher.poll(self.model)
+            watcher.close()
 
     def _poll_copies(self) -> None:
         for copy in self.copies:

@@ -118,14 +118,13 @@ class Watcher:
             _replay(change, content)
         assert content == self.watched.content(model)
 
-    def resume(self, place: int, *, is_quiet: bool) -> None:
-        """Close the watch and go on behind the first `place` changes by the token of the last of them.
+    def resume(self, place: int | None) -> None:
+        """Close the watch and go on behind the first `place` changes, by the token of the last of them.
 
-        With `is_quiet` all of them and by the watch's own token, which has moved on over what is not in the list.
+        With None behind all, by the watch's own token, which has moved on over what is not in the list.
         """
-        if is_quiet:
-            token = self.changes.token
-        else:
+        token = self.changes.token
+        if place is not None:
             del self.delivered[place:]
             token = self.delivered[-1].token
         self.changes.close()
@@ -155,15 +154,18 @@ class Copy:
     changes: Changes[Any, Blade]
     watched: WatchedList
     content: dict[Key, Blade] = field(default_factory=dict)
+    revisions: dict[Key, int] = field(default_factory=dict)
 
     def poll(self, model: Dictionary) -> None:
-        """Take what there is and compare the copy with the list."""
+        """Take what there is, of each record only what is newer than before, and compare the copy with the list."""
         is_done = False
         while not is_done:
             # Why: a poll that lists, or finds its history gone, may return nothing although changes are to come.
             was_listing = not self.changes.token
             more = self.changes.poll()
             for change in more:
+                assert change.revision > self.revisions.get(change.key, 0)
+                self.revisions[change.key] = change.revision
                 _replay(change._replace(old=self.content.get(change.key)), self.content)
             is_done = not (more or was_listing) and bool(self.changes.token)
         assert self.content == self.watched.content(model)
