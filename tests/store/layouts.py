@@ -1,4 +1,4 @@
-"""Layouts that the tests of this folder share, and the check that every index says what its records say."""
+"""Layouts that the tests share, and two opinions on whether every index says what its records say."""
 
 from typing import Annotated, NamedTuple
 from uuid import UUID
@@ -8,6 +8,7 @@ import msgspec
 from keyplan.codec import U64
 from keyplan.engine import ALL_KEYS
 from keyplan.layout import BoundLayout, Counter, Index, Kind, Layout, Table, Unique
+from keyplan.maintenance import check
 from keyplan.store import Store
 
 
@@ -67,7 +68,10 @@ class Events(Layout, root=b"E"):
 
 
 def index_faults(store: Store, layout: BoundLayout) -> list[str]:
-    """What is wrong with the indexes: entries that are missing, wrong or too many, judged from the records alone."""
+    """What is wrong with the indexes: entries that are missing, wrong or too many, judged from the records alone.
+
+    Keyplan's check must be of the same opinion, as far as that there is a fault or none.
+    """
     expected: dict[bytes, tuple[bytes, int]] = {}
     found: dict[bytes, tuple[bytes, int]] = {}
     with store.engine.snapshot() as snapshot:
@@ -81,8 +85,11 @@ def index_faults(store: Store, layout: BoundLayout) -> list[str]:
                     record = table.form.decode(entry.value)
                     for raw_key, raw_value in index.entries(meaning.key, record):
                         expected[raw_key] = (raw_value, entry.lease)
-    return [
+    faults = [
         f"{raw_key!r}: {found.get(raw_key)} instead of {expected.get(raw_key)}"
         for raw_key in sorted(found.keys() | expected.keys())
         if found.get(raw_key) != expected.get(raw_key)
     ]
+    findings = [str(finding) for finding in check(store, layout) if not finding.kind.is_note]
+    assert bool(findings) == bool(faults), f"check finds {findings}, the records say {faults}"
+    return faults

@@ -22,8 +22,9 @@ from keyplan.errors import (
 )
 from keyplan.layout import ChangeKind
 from keyplan.store import Lease, Store, open_store
+from keyplan.testing.checked import assert_healthy
 from keyplan.testing.faults import FakeClock
-from tests.store.layouts import Blade, BladeKey, Site, index_faults
+from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
 LONG_SECONDS = 600.0
@@ -374,7 +375,7 @@ def test_the_records_of_a_killed_holder_end_in_one_revision_seen_by_a_waiting_wa
         assert (inserted.kind, removed.kind) == (ChangeKind.INSERTED, ChangeKind.REMOVED)
         assert (removed.key, removed.old) == ("m1", Blade("s1", ["a"]))
         assert (Site(store).member_by_serial.count(), Site(store).member_by_tag.count()) == (0, 0)
-        assert index_faults(store, Site.bound()) == []
+        assert_healthy(store, Site)
 
 
 def test_a_wall_clock_that_steps_neither_ends_nor_prolongs_a_lease(engine_on: Callable[[FakeClock], Engine]) -> None:

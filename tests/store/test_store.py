@@ -19,9 +19,10 @@ from keyplan.errors import (
     UnsupportedByEngineError,
 )
 from keyplan.store import Store, open_store
+from keyplan.testing.checked import assert_healthy
 from keyplan.testing.faults import FakeClock
 from tests.store.engines import Race, no_waiting
-from tests.store.layouts import Blade, BladeKey, Rack, Site, index_faults
+from tests.store.layouts import Blade, BladeKey, Rack, Site
 
 ONE = BladeKey("r1", "1")
 TWO = BladeKey("r1", "2")
@@ -196,7 +197,7 @@ def test_entries_hang_on_the_lease_of_their_record_and_end_with_it(site: Site, s
     found = site.members.versioned("m1")
     assert found is not None
     assert found.lease == lease.id
-    assert index_faults(store, Site.bound()) == []
+    assert_healthy(store, Site)
     lease.revoke()
     assert (site.members.count(), site.member_by_serial.count(), site.member_by_tag.count()) == (0, 0, 0)
 
@@ -210,7 +211,7 @@ def test_update_modify_and_rename_stay_on_the_lease(site: Site, store: Store) ->
     site.members.rename("m1", "m2")
 
     assert [(entry.key, entry.lease) for entry in site.members.entries()] == [("m2", lease)]
-    assert index_faults(store, Site.bound()) == []
+    assert_healthy(store, Site)
 
 
 def test_a_record_moves_to_another_lease_with_all_its_entries(site: Site, store: Store) -> None:
@@ -288,7 +289,7 @@ def plain(tmp_path: Path) -> Iterator[Race]:
     with open_store(f"lmdb:{tmp_path / 'plain'}", history="off") as store:
         race = Race(store.engine)
         yield race
-        assert index_faults(store, Site.bound()) == []
+        assert_healthy(store, Site)
 
 
 def test_without_revisions_transactions_hold_all_the_same(plain: Race) -> None:
