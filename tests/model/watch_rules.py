@@ -14,6 +14,7 @@ __all__ = ["WatchRules"]
 
 FOLLOWED_MAX = 2
 WALKS_MAX = 2
+RACKS_WALKED = [None, None, *RACKS]
 
 
 class WatchRules(Stores):
@@ -84,12 +85,18 @@ class WatchRules(Stores):
             with pytest.raises(HistoryCompactedError):
                 site.blades.watch(after=self.compacted - 1)
 
-    @rule(number=st.integers(0, WALKS_MAX - 1), rack=st.none() | st.sampled_from(RACKS), limit=st.integers(1, 3))
-    def a_page_is_turned(self, number: int, rack: str | None, limit: int) -> None:
+    @rule(
+        number=st.integers(0, WALKS_MAX - 1),
+        rack=st.sampled_from(RACKS_WALKED),
+        limits=st.lists(st.integers(1, 2), min_size=1, max_size=3),
+    )
+    def pages_are_turned(self, number: int, rack: str | None, limits: list[int]) -> None:
         if number >= len(self.walks):
             self.walks.append(Walk.begin(rack, self.model, len(self.sites)))
         walk = self.walks[min(number, len(self.walks) - 1)]
-        walk.turn(self.sites, limit, self.model)
+        for limit in limits:
+            if not walk.is_over:
+                walk.turn(self.sites, limit, self.model)
         if walk.is_over:
             self.walks.remove(walk)
 

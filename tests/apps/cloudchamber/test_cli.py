@@ -1,6 +1,7 @@
 """`keyplan cloudchamber import` as people and programs see it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,17 @@ import keyplan
 from keyplan.apps.cloudchamber import BladeKey, CloudChamber, Condition, MultiplicityError
 from keyplan.apps.cloudchamber.cli import app
 from keyplan.errors import InvalidInputError, KeyplanError
-from tests.apps.cloudchamber.conftest import definition_yaml, raw_keys
+from tests.apps.cloudchamber.conftest import CheckAfter, definition_yaml, raw_keys
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"lmdb:{tmp_path / 'chamber.kv'}"
+def url(tmp_path: Path, check_after: CheckAfter) -> Iterator[str]:
+    """Where a store can be made, which is checked at the end if it was."""
+    folder = tmp_path / "chamber.kv"
+    yield f"lmdb:{folder}"
+    if folder.exists():
+        with check_after(keyplan.open(f"lmdb:{folder}"), CloudChamber):
+            pass
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from keyplan.apps.cloudchamber import (
 from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, DelayedEngine, MemoryEngine, Put
 from keyplan.errors import CorruptionError, InvalidInputError, KeyplanError
 from keyplan.store import Store
+from keyplan.testing.checked import check_after
 from keyplan.testing.faults import FailingEngine
 from tests.apps.cloudchamber.conftest import Desired, definition_yaml, raw_entries, raw_keys
 
@@ -54,7 +55,7 @@ def contents(store: Store) -> dict[bytes, bytes]:
 
 def contents_of(desired: Desired) -> dict[bytes, bytes]:
     """What a store holds after an import of `desired` alone, in one commit."""
-    with keyplan.open("memory:") as store:
+    with check_after(keyplan.open("memory:"), CloudChamber) as store:
         reconcile(CloudChamber(store), desired)
         return contents(store)
 
@@ -287,7 +288,7 @@ def test_a_thousand_blades_are_guarded_steps_where_the_engine_takes_128_operatio
     profile = replace(MEMORY_PROFILE, commit_operations_max=128)
     wanted = records_of(*(f"rack{number}" for number in range(10)), blades=100)
     told: list[tuple[int, int]] = []
-    with Store(MemoryEngine(profile=profile)) as store:
+    with check_after(Store(MemoryEngine(profile=profile)), CloudChamber) as store:
         outcome = reconcile(CloudChamber(store), wanted, report=lambda done, total: told.append((done, total)))
         assert outcome.commits == outcome.revision == 9  # 1,030 changes, halved to 128 at a time
         assert contents(store) == contents_of(wanted)
@@ -299,7 +300,7 @@ def test_a_thousand_blades_are_guarded_steps_where_the_engine_takes_128_operatio
 
 def test_a_record_that_no_commit_can_hold_is_refused_and_the_limit_named() -> None:
     profile = replace(MEMORY_PROFILE, value_bytes_max=300)
-    with Store(MemoryEngine(profile=profile)) as store:
+    with check_after(Store(MemoryEngine(profile=profile)), CloudChamber) as store:
         with pytest.raises(KeyplanError) as caught:
             reconcile(CloudChamber(store), records_of("a", blades=10))
         assert caught.value.limit == "value_bytes_max"
@@ -367,7 +368,7 @@ def test_an_import_in_steps_notices_another_that_comes_between(between: int) -> 
             if commits == between:
                 reconcile(CloudChamber(Store(inner)), other)
 
-    with Store(DelayedEngine(inner, come_between)) as store:
+    with check_after(Store(DelayedEngine(inner, come_between)), CloudChamber) as store:
         reconcile(CloudChamber(store), wanted)
         assert commits > between
         assert contents(store) == contents_of(wanted)
@@ -386,7 +387,10 @@ def test_an_import_in_steps_gives_up_when_others_never_stop() -> None:
             reconcile(CloudChamber(Store(inner)), rivals[0])
             is_inside = False
 
-    with Store(DelayedEngine(inner, come_between)) as store, pytest.raises(KeyplanError) as caught:
+    with (
+        check_after(Store(DelayedEngine(inner, come_between)), CloudChamber) as store,
+        pytest.raises(KeyplanError) as caught,
+    ):
         reconcile(CloudChamber(store), records_of("a", "b", blades=5))
     assert caught.value.code in {"stale-record", "already-exists", "commit-conflict"}
 
