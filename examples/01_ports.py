@@ -13,10 +13,14 @@ from keyplan import Counter, Layout, Table, Unique
 
 
 class Allocation(Struct):
+    """What a service was given."""
+
     port: int
 
 
 class Ports(Layout, root="/ports/"):
+    """Who has which port."""
+
     allocations = Table("by-service/{service}", key=str, value=Allocation)
     by_port = Unique("by-port/{port}", of=allocations, key=int)
     next_port = Counter("next", start=33000)
