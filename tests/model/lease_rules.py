@@ -1,12 +1,13 @@
 """Rules that let time pass, and grant, renew, take up and revoke leases."""
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from keyplan.errors import LeaseNotFoundError
 from keyplan.store import Lease
 from tests.model.dictionary import Holder
 from tests.model.machine import Stores
+from tests.model.operations import Put
 from tests.model.record_rules import holders
 
 __all__ = ["LeaseRules"]
@@ -38,6 +39,22 @@ class LeaseRules(Stores):
         for leases in self.leases[:2]:
             assert _renewed(leases[holder]) == expected
             assert leases[holder].is_over == self.model.holders[holder].is_over
+
+    @rule(holder=holders)
+    def a_lease_is_renewed_at_the_last_moment(self, holder: int) -> None:
+        seconds = self.model.ttls[self.model.holders[holder].lease - 1] - 1
+        self.time_passes(seconds)
+        self.a_lease_is_renewed(holder)
+        self.time_passes(seconds)
+
+    @precondition(lambda self: self.model.members())
+    @rule(data=st.data(), holder=holders)
+    def a_member_moves_to_another_lease(self, data: st.DataObject, holder: int) -> None:
+        key, stored = data.draw(st.sampled_from(self.model.members()))
+        put = Put(key, stored.blade, holder)
+        expected = self.model.commit(put)
+        for place, site in enumerate(self.sites[:2]):
+            assert self.outcomes(place, site, [put]) == [expected]
 
     @rule(holder=holders)
     def a_lease_is_revoked(self, holder: int) -> None:
