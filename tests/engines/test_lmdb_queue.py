@@ -9,7 +9,8 @@ import pytest
 from keyplan.engine import ALL_KEYS, Commit, KeyAbsent, Put, open_engine
 from keyplan.engine.lmdb.queue import CommitQueue, Ticket
 from keyplan.engine.lmdb.write import WriteTransaction
-from keyplan.errors import CommitConflictError, EngineError
+from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, EngineError
+from keyplan.testing.engine_suite.promise import eventually
 
 
 def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> None:
@@ -40,15 +41,44 @@ def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> N
     assert [len(batch) for batch in batches] == [1, 7]
 
 
-def test_an_interrupt_of_the_leader_is_told_to_all_who_waited() -> None:
+def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_outcome_is_unknown() -> None:
+    is_held, may_go = Event(), Event()
+    batches: list[int] = []
+
     def carry_out(batch: list[Ticket[None]]) -> None:
-        raise KeyboardInterrupt
+        batches.append(len(batch))
+        if len(batches) == 1:
+            is_held.set()
+            assert may_go.wait(20)
+            batch[0].finish(None)
+        else:
+            raise KeyboardInterrupt
 
     queue = CommitQueue[None](carry_out)
+    told: list[type[BaseException] | None] = []
+
+    def run() -> None:
+        try:
+            queue.run(lambda _: None)
+        except (KeyboardInterrupt, CommitOutcomeUnknownError) as error:
+            told.append(type(error))
+        else:
+            told.append(None)
+
+    threads = [Thread(target=run) for _ in range(3)]
+    threads[0].start()
+    assert is_held.wait(20)
+    for thread in threads[1:]:
+        thread.start()
+    eventually(lambda: len(queue._waiting) == 2)  # what waits is not told by public names
+    may_go.set()
+    for thread in threads:
+        thread.join(20)
+    assert batches == [1, 2]
+    assert sorted(told, key=str) == sorted([None, KeyboardInterrupt, CommitOutcomeUnknownError], key=str)
+
     with pytest.raises(KeyboardInterrupt):
-        queue.run(lambda _: 1)
-    with pytest.raises(KeyboardInterrupt):
-        queue.run(lambda _: 2)
+        queue.run(lambda _: None)  # the queue is not stuck: this thread leads
 
 
 def test_work_that_was_refused_in_an_attempt_that_failed_is_judged_anew(tmp_path: Path) -> None:

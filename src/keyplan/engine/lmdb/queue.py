@@ -7,6 +7,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from keyplan.errors import CommitOutcomeUnknownError
+
 __all__ = ["CommitQueue", "Ticket"]
 
 Result = TypeVar("Result")
@@ -77,11 +79,13 @@ class CommitQueue(Generic[Target_contra]):
             batch, self._waiting = self._waiting, []
         try:
             self._carry_out(batch)
-        except BaseException as error:
-            # Why: an interrupt in the leader must not leave the other threads waiting for ever.
+        except BaseException:
+            # Why: whoever interrupts the leader means its thread alone, and may have come just after the commit.
             for ticket in batch:
                 if not ticket.is_done:
-                    ticket.fail(error)
+                    ticket.fail(
+                        CommitOutcomeUnknownError(engine="lmdb", problem="the thread that committed was interrupted")
+                    )
             raise
         finally:
             for ticket in batch:
