@@ -51,7 +51,7 @@ def measure_lint(extent: Extent) -> Iterator[Result]:
     seconds: dict[str, list[float]] = {}
     for _ in range(extent.amount.processes):
         # Why noqa: the program is this Python, and the code stands above.
-        finished = subprocess.run([sys.executable, "-c", _LINT], capture_output=True, text=True, check=True)  # noqa: S603
+        finished = subprocess.run([sys.executable, "-c", _LINT], capture_output=True, text=True, check=True)  # noqa: S603  # Why: our own interpreter.
         for line in finished.stdout.splitlines():
             name, taken = line.split()
             seconds.setdefault(name, []).append(float(taken) * 1e3)
@@ -63,6 +63,6 @@ def measure_lint(extent: Extent) -> Iterator[Result]:
 def _process(arguments: tuple[str, ...]) -> Work:
     def work(operations: int) -> None:
         for _ in range(operations):
-            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)  # noqa: S603
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # Why: as above.
 
     return work

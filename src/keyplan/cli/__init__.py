@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from keyplan.cli.bar import progress_bar
     from keyplan.cli.failures import print_hint
     from keyplan.cli.options import (
         ConfigOption,
@@ -32,12 +33,14 @@ __all__ = [
     "print_json",
     "print_record",
     "print_text",
+    "progress_bar",
     "root_parameters",
     "store_of_option",
     "with_progress",
 ]
 
 _MODULES: Final = {
+    "bar": ("progress_bar",),
     "failures": ("print_hint",),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),

@@ -3,15 +3,22 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-__all__ = ["bar"]
+__all__ = ["Progressed", "progress_bar"]
+
+
+class Progressed(Protocol):
+    """Told how much of the work is done, and how much there is in all when that is news."""
+
+    def __call__(self, done: int, total: int | None = None, /) -> None: ...
 
 
 @contextmanager
-def bar(title: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """Give a function that is told how much of the total is done; `total` is asked for only when somebody sees it."""
+def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Progressed]:
+    """Give a function that is told how far the work is; `total` is asked for only when somebody sees it."""
     if not sys.stderr.isatty():
-        yield lambda _done: None
+        yield _unseen
         return
     # Why: rich costs more than a command; only terminals see it.
     from rich.console import Console  # noqa: PLC0415
@@ -19,5 +26,13 @@ def bar(title: str, total: Callable[[], int]) -> Iterator[Callable[[int], None]]
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total())
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(title, total=None if total is None else total())
+
+        def seen(done: int, total: int | None = None, /) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield seen
+
+
+def _unseen(_done: int, _total: int | None = None, /) -> None:
+    """Show nothing."""

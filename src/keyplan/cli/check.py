@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.bar import bar
+from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
 from keyplan.cli.items import OpenLayout, opened
@@ -62,7 +62,7 @@ def run(
             with engine.snapshot() as snapshot:
                 return snapshot.count(KeyRange.of_prefix(open_layout.bound.root))
 
-        with bar("check", total) as progress:
+        with progress_bar("check", total) as progress:
             examined = check(
                 open_layout.store,
                 open_layout.bound,

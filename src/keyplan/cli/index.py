@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from keyplan.cli.bar import bar
+from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.items import opened
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
@@ -86,7 +86,7 @@ def build_command(
                 return snapshot.count(KeyRange(*table.keys.range(())))
 
         open_layout.bound.spec.item(index)
-        with bar(f"build {index}", total) as told:
+        with progress_bar(f"build {index}", total) as told:
 
             def progress(now: BuildProgress) -> None:
                 told(now.records)

@@ -1,7 +1,5 @@
 """The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconcile.py does."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +18,7 @@ from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, store_of_option
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
 from keyplan.errors import StoreMissingError
 from keyplan.store import Store, open_store
 
@@ -66,7 +64,7 @@ def import_inventory(
         if dry_run:
             outcome = ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
         else:
-            with _progress() as report:
+            with progress_bar("import") as report:
                 outcome = reconcile(chamber, desired, report=report)
     if as_json:
         _print_json(outcome, is_dry_run=dry_run)
@@ -106,16 +104,3 @@ def _result(plan: ImportPlan, outcome: ImportOutcome, *, is_dry_run: bool) -> st
         return f"{plan_summary(plan, is_done=False)}. This was a dry run: nothing was written."
     commits = "in one commit" if outcome.commits == 1 else f"in {counted(outcome.commits, 'commit')}"
     return f"{plan_summary(plan, is_done=True)}, {commits}. The store is at {at}."
-
-
-@contextmanager
-def _progress() -> Generator[Callable[[int, int], None], None, None]:
-    """A bar on standard error while an import takes several commits; none when that is not a terminal."""
-    # Why: rich costs more than the import of a usual file, and only a terminal sees it.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import Progress  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("import", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
