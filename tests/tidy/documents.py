@@ -7,7 +7,7 @@ from typing import Final
 from tests.tidy.sources import Finding, Source
 
 _PACKAGE: Final = re.compile(r"`(keyplan(?:\.[a-z_]+)+)`")
-_HEADING: Final = re.compile(r"^#{2,4} `([a-z-]+)`")
+_HEADING: Final = re.compile(r"^#{2,4} `([a-z_-]+)`")
 _ROW: Final = re.compile(r"^\|\s*([a-z ]+?)\s*\|\s*([^|]+?)\s*\|\s*[^|]*\|\s*$")
 _QUOTED: Final = re.compile(r"`[^`]*`|\"[^\"]*\"|\]\([^)]*\)")
 

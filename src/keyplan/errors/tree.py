@@ -1,4 +1,4 @@
-"""Every error keyplan raises, grouped by who can do something about it.
+"""The errors of everything but key spaces, grouped by who can do something about it.
 
     KeyplanError                        code, summary (a constant sentence), facts, is_retryable
     ├── LayoutError                     the declaration is wrong: fix the code
@@ -27,7 +27,8 @@
     │   ├── UnsupportedByEngineError      a capability that the engine does not claim
     │   └── EngineOpenError               the file, folder or address cannot be opened
     │       └── StoreMissingError           there is no store, and none was to be made
-    └── CorruptionError                 stored bytes break an invariant: run `keyplan check`
+    ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
+    └── KeySpaceError                   the registry of key spaces: see keyspaces.py
 
 A summary never varies, so that errors can be counted and searched; what varies is in `facts`, which are printed after
 it. Facts hold names, keys, revisions and limits, never a record's value: a value may be secret.
