@@ -57,6 +57,7 @@ MEMORY_PROFILE: Final = Profile(
     value_bytes_max=None,
     commit_operations_max=None,
     commit_bytes_max=None,
+    has_local_reads=True,
 )
 
 

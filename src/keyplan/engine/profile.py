@@ -20,7 +20,8 @@ class Capability(Enum):
 class Profile:
     """Capabilities and limits of one engine. A limit of None means that there is none worth naming.
 
-    A commit's size is counted as the sum of the bytes of its keys and values, guards included.
+    A commit's size is counted as the sum of the bytes of its keys and values, guards included. With `has_local_reads` a get is
+    answered from this machine's memory, in microseconds and without waiting: an event loop may make it itself.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Profile:
     commit_operations_max: int | None
     commit_bytes_max: int | None
     empty_key: bool = False
+    has_local_reads: bool = False
 
     def claims(self, capability: Capability) -> bool:
         """Tell whether the engine has the capability."""

@@ -84,6 +84,7 @@ def profile_of(options: LmdbOptions, *, is_locked: bool) -> Profile:
         value_bytes_max=VALUE_BYTES_MAX,
         commit_operations_max=None,
         commit_bytes_max=None,
+        has_local_reads=True,
     )
 
 
