@@ -9,6 +9,7 @@ from tests.tidy.sources import Finding, Source
 
 CLOCK_OWNERS: Final = ("src/keyplan/engine/clock.py", "src/keyplan/testing")
 PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
+OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py")
 CLOCK_AND_CHANCE: Final = ("time.time", "time.sleep", "time.monotonic", "time.perf_counter", "random.")
 UNZONED: Final = (
     "datetime.datetime.utcnow",
@@ -141,7 +142,7 @@ def mutable_defaults(source: Source) -> Iterator[Finding]:
 
 
 def broad_excepts(source: Source) -> Iterator[Finding]:
-    """Catching everything hides faults; allowed where it is raised again, and in the outermost loop of the command line."""
+    """Catching everything hides faults; allowed where it is raised again, and outermost: in the command line and the server."""
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -151,7 +152,7 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
         )
         last = node.body[-1]
         is_raised_again = isinstance(last, ast.Raise) and last.exc is None
-        if is_broad and not is_raised_again and not source.within("src/keyplan/cli/main.py"):
+        if is_broad and not is_raised_again and not source.within(*OUTERMOST):
             yield Finding(
                 source.path, node.lineno, "an except that catches everything", "the errors that can happen here"
             )

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     ),
     "map": Command("keyplan.cli.map", "Print a layout's map, or check that a stored one is current."),
     "docs": Command("keyplan.cli.docs", "Print a layout's documentation as Markdown."),
+    "serve": Command("keyplan.cli.serve", "Serve a store over HTTP: the key space registry, and applications' protocols."),
     "completion": Command("keyplan.cli.completion", "Print the script that completes keyplan's commands in a shell."),
 }
 

@@ -29,6 +29,7 @@ __all__ = [
     "layout_of_option",
     "root_parameters",
     "store_of_option",
+    "store_url_of_option",
 ]
 
 
@@ -78,11 +79,16 @@ def store_of_option(
     Where the engine can be told so, a store that is not there is made only with `create`, and nothing is written with
     `readonly`. Raises InvalidInputError when no store is named, EngineOpenError.
     """
+    return Store(open_engine(store_url_of_option(url, config), create=create, readonly=readonly))
+
+
+def store_url_of_option(url: str | None, config: Path | None = None) -> str:
+    """Return the URL of `--store`, KEYPLAN_STORE or the settings. Raises InvalidInputError when no store is named."""
     url = url or read_settings(config).store
     if not url:
         problem = f"name a store: --store URL, KEYPLAN_STORE, or store in {SETTINGS_FILE}"
         raise InvalidInputError(source="--store", problem=problem)
-    return Store(open_engine(url, create=create, readonly=readonly))
+    return url
 
 
 # ---- the layout ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,120 @@
+"""The command `keyplan serve`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keyplan.cli.options import ConfigOption, StoreOption, store_url_of_option
+from keyplan.errors import InvalidInputError
+from keyplan.server import (
+    BODY_BYTES_MAX,
+    GRACE_SECONDS_DEFAULT,
+    LISTEN_DEFAULT,
+    Access,
+    Role,
+    ServerOptions,
+    configure_logs,
+    read_tokens,
+    serve,
+    tokens_of_environment,
+)
+
+__all__ = ["run"]
+
+_LOCAL_ROLES = {"client": Role.CLIENT, "admin": Role.ADMIN, "none": None}
+
+
+def run(
+    *,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listen",
+            metavar="ADDR",
+            help=f"HOST:PORT, [IPv6]:PORT or unix:PATH; may be repeated. By default {LISTEN_DEFAULT}.",
+        ),
+    ] = None,
+    app: Annotated[
+        list[str] | None,
+        typer.Option("--app", metavar="NAME", help="Serve this application's protocol too; may be repeated."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--setting", metavar="NAME.KEY=VALUE", help="A setting of the service NAME; may be repeated."),
+    ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Tokens: a line ROLE NAME TOKEN for each.")
+    ] = None,
+    local_role: Annotated[
+        str,
+        typer.Option(
+            "--local-role", metavar="ROLE", help="Of requests from this machine without a token: client, admin or none."
+        ),
+    ] = "client",
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain, in PEM.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, when it is not with it.")
+    ] = None,
+    body_bytes_max: Annotated[
+        int, typer.Option("--body-bytes", metavar="N", min=1, help="The most bytes that a request's body may have.")
+    ] = BODY_BYTES_MAX,
+    grace_seconds: Annotated[
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="How long to wait for requests when stopping.")
+    ] = GRACE_SECONDS_DEFAULT,
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Fail when there is no store, rather than make one.")
+    ] = False,
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+) -> None:
+    """Serve a store over HTTP until SIGTERM or Ctrl-C: the key space registry, and the protocols of applications.
+
+    The addresses are printed on standard output, one a line, once requests are answered there. Without tokens it listens on
+    this machine alone. Tokens come from --tokens, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN.
+    """
+    if local_role not in _LOCAL_ROLES:
+        raise InvalidInputError(source="--local-role", problem=f"{local_role!r} is not client, admin or none")
+    if log_level not in {"debug", "info", "warning", "error"}:
+        raise InvalidInputError(source="--log-level", problem=f"{log_level!r} is not debug, info, warning or error")
+    known = [*(read_tokens(tokens) if tokens else ()), *tokens_of_environment(os.environ)]
+    options = ServerOptions(
+        store_url=store_url_of_option(store, config),
+        listen=listen or (LISTEN_DEFAULT,),
+        services=app or (),
+        settings=_settings(setting or []),
+        access=Access(known, _LOCAL_ROLES[local_role]),
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        grace_seconds=grace_seconds,
+        body_bytes_max=body_bytes_max,
+        has_to_exist=no_create,
+    )
+    configure_logs(level=log_level)
+    serve(options, on_listening=_print_addresses)
+
+
+def _print_addresses(addresses: object) -> None:
+    assert isinstance(addresses, list)
+    sys.stdout.write("".join(f"{address}\n" for address in addresses))
+    sys.stdout.flush()  # Why: whoever started the server reads it to know where it is.
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for assignment in given:
+        name, equals, value = assignment.partition("=")
+        if not (name and equals):
+            # Why: the text is not shown, it may hold a secret.
+            raise InvalidInputError(source="--setting", problem="a setting is NAME.KEY=VALUE")
+        if name in settings:
+            raise InvalidInputError(source="--setting", problem=f"{name} is given twice")
+        settings[name] = value
+    return settings

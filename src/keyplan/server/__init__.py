@@ -1,0 +1,56 @@
+"""One process that serves a store over HTTP: the shell, which services are mounted on, and the key space registry.
+
+A service is an entry point of the group `keyplan.services`: a name and `build(context: ServiceContext) -> Service`.
+"""
+
+from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
+from keyplan.server.answers import STATUSES, AnswerError, JsonAnswer, answer_error_of, body_of, failure
+from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
+from keyplan.server.closing import Closing
+from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX
+from keyplan.server.listen import LISTEN_DEFAULT
+from keyplan.server.logs import LOGGER, configure_logs
+from keyplan.server.openapi import FAILURE, answers
+from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
+from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
+from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
+from keyplan.server.workers import Workers
+
+__all__ = [
+    "BODY_BYTES_MAX",
+    "BUILT_IN_SERVICES",
+    "FAILURE",
+    "GRACE_SECONDS_DEFAULT",
+    "HEADER_BYTES_MAX",
+    "LISTEN_DEFAULT",
+    "LOGGER",
+    "SERVICE_GROUP",
+    "STATUSES",
+    "TOKEN_CHARACTERS_MIN",
+    "TOKEN_VARIABLES",
+    "Access",
+    "AnswerError",
+    "Application",
+    "Caller",
+    "Closing",
+    "JsonAnswer",
+    "Role",
+    "ServerOptions",
+    "Service",
+    "ServiceBuilder",
+    "ServiceContext",
+    "ServiceSettings",
+    "Token",
+    "Workers",
+    "answer_error_of",
+    "answers",
+    "body_of",
+    "caller_of",
+    "configure_logs",
+    "failure",
+    "read_tokens",
+    "require_admin",
+    "serve",
+    "service_builders",
+    "tokens_of_environment",
+]

@@ -1,0 +1,166 @@
+"""Who asks, and what they may do: roles by token, and by the address that a request comes from.
+
+Tokens are kept as SHA-256 sums and compared in constant time, all of them each time. A request without a token is somebody on
+this machine, or nobody:
+
+- it came over a unix socket or from a loopback address, without a header that a proxy would have added, and
+- it names this machine as its host: a page of another site that was made to resolve to 127.0.0.1 does not.
+"""
+
+import hashlib
+import hmac
+from base64 import b64decode
+from binascii import Error as BinasciiError
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from keyplan.server.answers import AnswerError
+
+__all__ = ["Access", "Caller", "Role", "Token", "caller_of", "is_loopback", "require_admin", "set_caller"]
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PROXY_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_CALLER: Final = "keyplan.caller"
+
+
+class Role(StrEnum):
+    """What a caller may do: a client what every application may, an administrator everything."""
+
+    CLIENT = auto()
+    ADMIN = auto()
+
+
+class Caller(NamedTuple):
+    """Who asks. `name` is the token's, or `local` without one; it stands in audit logs."""
+
+    role: Role
+    name: str
+
+
+class Token(NamedTuple):
+    """A bearer token by its SHA-256 sum: who has it, and what they may do."""
+
+    role: Role
+    name: str
+    digest: bytes
+
+    @classmethod
+    def of_text(cls, role: Role, name: str, text: str) -> "Token":
+        """The token with this text."""
+        return cls(role, name, hashlib.sha256(text.encode()).digest())
+
+
+@dataclass(frozen=True)
+class Access:
+    """The tokens, and the role of a request without one from this machine; None: such a request is nobody's."""
+
+    tokens: Sequence[Token] = ()
+    local_role: Role | None = Role.CLIENT
+    host_names: frozenset[str] = field(default_factory=frozenset)
+
+    def caller(self, scope: Scope) -> Caller | None:
+        """Return who made a request, or None for nobody: no token and not from this machine, or a token that is not known.
+
+        Raises AnswerError (403 `cross_site`) for a request to change something that a page of another site had a browser make.
+        """
+        headers = Headers(scope=scope)
+        given = headers.get("authorization")
+        if given is not None:
+            scheme, _, credentials = given.partition(" ")
+            if scheme.lower() == "bearer":
+                return self._holder(credentials.strip())
+            if scheme.lower() != "basic":
+                return None
+        self._refuse_cross_site(scope, headers)
+        if given is not None:
+            return self._holder(_password(given))
+        if self.local_role is None or not self._is_local(scope, headers):
+            return None
+        return Caller(self.local_role, "local")
+
+    def _holder(self, text: str) -> Caller | None:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+        holder = None
+        for token in self.tokens:  # Invariant: every token is compared, so that the time tells nothing.
+            if hmac.compare_digest(token.digest, digest):
+                holder = Caller(token.role, token.name)
+        return holder
+
+    def _is_local(self, scope: Scope, headers: Headers) -> bool:
+        if any(name in headers for name in _PROXY_HEADERS):
+            return False
+        server, client = scope.get("server"), scope.get("client")
+        if server is not None and server[1] is None:
+            return True  # Why: a unix socket has no port. Who may open it, the file's permissions say.
+        if client is None or not is_loopback(client[0]):
+            return False
+        return self._names_this_machine(headers.get("host"))
+
+    def _names_this_machine(self, host: str | None) -> bool:
+        if host is None:
+            return True  # Why: browsers, which are to be kept out here, always send it.
+        name = _host_name(host)
+        return name in self.host_names or name == "localhost" or name.endswith(".localhost") or is_loopback(name)
+
+    @staticmethod
+    def _refuse_cross_site(scope: Scope, headers: Headers) -> None:
+        if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
+            return
+        origin = headers.get("origin")
+        is_foreign = headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
+        if origin is not None:
+            is_foreign = is_foreign or urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        if is_foreign:
+            raise AnswerError(403, "cross_site", "a page of another site may not change anything here")
+
+
+def caller_of(connection: HTTPConnection) -> Caller | None:
+    """Return who made this request; None only for a service with its own access."""
+    caller: Caller | None = connection.scope.get(_CALLER)
+    return caller
+
+
+def set_caller(scope: Scope, caller: Caller | None) -> None:
+    """Keep who made a request."""
+    scope[_CALLER] = caller
+
+
+def require_admin(connection: HTTPConnection) -> Caller:
+    """Return who made this request. Raises AnswerError (403 `forbidden`) unless it is an administrator."""
+    caller = caller_of(connection)
+    if caller is None or caller.role is not Role.ADMIN:
+        raise AnswerError(403, "forbidden", "this needs the role of an administrator")
+    return caller
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether an IP address is this machine's own loopback; False for a name."""
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+def _host_name(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].rstrip(".").lower()
+
+
+def _password(authorization: str) -> str:
+    """The password of HTTP's basic authentication: browsers ask for one, and it is the token."""
+    try:
+        pair = b64decode(authorization.partition(" ")[2], validate=True).decode()
+    except (BinasciiError, UnicodeDecodeError):
+        return ""
+    return pair.partition(":")[2]

@@ -1,0 +1,130 @@
+"""Answers in JSON: bodies as msgspec writes them, and every failure in one form.
+
+    {"error": {"code": "...", "message": "...", "detail": {...}}}
+
+The status of an error of keyplan stands in one table, by class.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    ConflictError,
+    CorruptionError,
+    EngineError,
+    EngineLimitError,
+    EngineUnavailableError,
+    HistoryCompactedError,
+    KeyplanError,
+    LayoutError,
+    LeaseNotFoundError,
+    NotFoundError,
+    RecordError,
+    UnknownNameError,
+    UnsupportedByEngineError,
+)
+
+__all__ = ["STATUSES", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+
+T = TypeVar("T")
+
+STATUSES: Final[dict[type[KeyplanError], int]] = {
+    NotFoundError: 404,
+    ConflictError: 409,
+    RecordError: 400,
+    UnknownNameError: 404,
+    LayoutError: 500,
+    EngineUnavailableError: 503,
+    CommitOutcomeUnknownError: 504,
+    HistoryCompactedError: 410,
+    LeaseNotFoundError: 404,
+    EngineLimitError: 413,
+    UnsupportedByEngineError: 501,
+    EngineError: 500,
+    CorruptionError: 500,
+}
+"""The status of the first class in this order that an error belongs to."""
+
+
+class AnswerError(Exception):
+    """A request is answered with this failure. `code` is for programs and never changes; `message` is for people."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        detail: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.detail = dict(detail or {})
+        self.headers = dict(headers or {})
+
+
+class JsonAnswer(Response):
+    """A body in JSON. Structs, dates and UUIDs are written as msgspec writes them."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return msgspec.json.encode(content)
+
+
+def failure(error: AnswerError) -> JsonAnswer:
+    """Return the answer that says what went wrong."""
+    body = {"error": {"code": error.code, "message": error.message, "detail": error.detail}}
+    return JsonAnswer(body, error.status, headers=error.headers)
+
+
+def answer_error_of(error: KeyplanError) -> AnswerError:
+    """Return the failure that an error of keyplan is answered with: its code with `_` for `-`, and its facts.
+
+    What is wrong with the server is no business of who asks: then the facts are left out, and are in the log.
+    """
+    status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
+    code = error.code.replace("-", "_")
+    facts = {name: _plain(fact) for name, fact in error.facts.items()} if status != 500 else {}
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return AnswerError(status, code, error.summary, facts, headers=headers)
+
+
+async def body_of(request: Request, kind: type[T]) -> T:
+    """Read a request's JSON body as an object of `kind`.
+
+    Raises AnswerError: 415 for another content type, 400 `invalid_argument` for what is not JSON or not of this kind.
+    """
+    content_type = request.headers.get("content-type", "")
+    # Why: a page of another site can send text/plain or a form without asking the browser's permission, JSON it cannot.
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise AnswerError(
+            415, "unsupported_media_type", "the body must be application/json", {"found": content_type[:100]}
+        )
+    body = await request.body()
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AnswerError(400, "invalid_argument", "the body cannot be read", {"problem": str(error)}) from error
+
+
+def _plain(fact: object) -> object:
+    match fact:
+        case None | bool() | int() | float() | str():
+            return fact
+        case bytes():
+            return fact.hex()
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in fact]
+        case dict():
+            return {str(name): _plain(item) for name, item in fact.items()}
+        case _:
+            return str(fact)

@@ -1,0 +1,181 @@
+"""The ASGI application: services built and mounted, the shell's own routes, every failure as JSON."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points, version
+from typing import Any, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
+from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
+from keyplan.server.access import Access
+from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, failure
+from keyplan.server.closing import Closing
+from keyplan.server.gate import BODY_BYTES_MAX, Gate
+from keyplan.server.logs import LOGGER
+from keyplan.server.meters import Meters
+from keyplan.server.openapi import SHELL, merged
+from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
+from keyplan.server.workers import Workers
+
+__all__ = ["BUILT_IN_SERVICES", "Application", "service_builders"]
+
+BUILT_IN_SERVICES: Final = ("keyspaces",)
+"""Mounted by every server."""
+
+_CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 415: "unsupported_media_type"}
+
+
+def service_builders(names: Sequence[str]) -> dict[str, ServiceBuilder]:
+    """Return the builders of the built-in services and of those named, in this order.
+
+    Raises UnknownNameError for a service that no installed package has.
+    """
+    installed = {point.name: point for point in entry_points(group=SERVICE_GROUP)}
+    builders: dict[str, ServiceBuilder] = {}
+    for name in (*BUILT_IN_SERVICES, *names):
+        if name not in installed:
+            raise UnknownNameError(kind="service", name=name, known=sorted(installed))
+        builders[name] = installed[name].load()
+    return builders
+
+
+@dataclass(frozen=True)
+class Application:
+    """Services on one engine. `asgi` answers requests; `running` surrounds them: it starts and ends what services do beside.
+
+    Who made the engine closes it, after `running` has ended.
+    """
+
+    asgi: Starlette
+    services: Sequence[Service]
+    closing: Closing
+    workers: Workers
+
+    @classmethod
+    def build(
+        cls,
+        engine: Engine,
+        builders: Mapping[str, ServiceBuilder],
+        *,
+        access: Access | None = None,
+        settings: Mapping[str, str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> "Application":
+        """Build the services and mount them.
+
+        Raises InvalidInputError for a setting that no service asks for, and for services that describe one path; and what the
+        builders raise.
+        """
+        access = access or Access()
+        closing, workers, registry = Closing(), Workers(), CollectorRegistry()
+        given = settings or {}
+        services: list[Service] = []
+        asked: set[str] = set()
+        for name, builder in builders.items():
+            own = ServiceSettings(given, name)
+            services.append(builder(ServiceContext(engine, own, access, closing, workers, registry, clock)))
+            asked.update(own.asked)
+        for name in given:
+            if name not in asked:
+                raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
+        shell = _Shell(engine, services, registry, workers)
+        own_access = [route for service in services if service.has_own_access for route in service.routes]
+        gate = Middleware(
+            Gate,
+            access=access,
+            open_routes=[*shell.open_routes, *own_access],
+            meters=Meters(registry, workers, shell.version),
+            clock=clock,
+            body_bytes_max=body_bytes_max,
+        )
+        routes = [*shell.open_routes, *shell.routes, *(route for service in services for route in service.routes)]
+        asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
+        # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
+        asgi.router.redirect_slashes = False
+        return cls(asgi, tuple(services), closing, workers)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start the services in order; end them in reverse, then wait for the threads."""
+        try:
+            async with AsyncExitStack() as stack:
+                for service in self.services:
+                    await stack.enter_async_context(service.lifespan())
+                yield
+        finally:
+            self.closing.set()
+            self.workers.close()
+
+
+class _Shell:
+    """The routes that every server has."""
+
+    def __init__(
+        self, engine: Engine, services: Sequence[Service], registry: CollectorRegistry, workers: Workers
+    ) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._workers = workers
+        self._names = sorted(service.name for service in services)
+        self.version = version("keyplan")
+        parts = [("server", SHELL), *((service.name, service.openapi) for service in services)]
+        self._description = merged(parts, version=self.version)
+        self.open_routes: list[BaseRoute] = [Route("/health", self.health), Route("/version", self.tell_version)]
+        self.routes: list[BaseRoute] = [Route("/metrics", self.metrics), Route("/openapi.json", self.openapi)]
+
+    async def health(self, _request: Request) -> Response:
+        def read() -> None:
+            with self._engine.snapshot() as snapshot:
+                snapshot.get(b"\x00")
+
+        await self._workers.run(read)
+        return JsonAnswer({"status": "ok"})
+
+    async def tell_version(self, _request: Request) -> Response:
+        return JsonAnswer({"program": "keyplan", "version": self.version, "services": self._names})
+
+    async def metrics(self, _request: Request) -> Response:
+        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def openapi(self, _request: Request) -> Response:
+        return JsonAnswer(self._description)
+
+
+# ---- failures --------------------------------------------------------------------------------------------------------
+
+
+async def _answer_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, AnswerError)
+    return failure(error)
+
+
+async def _keyplan_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, KeyplanError)
+    answer = answer_error_of(error)
+    if answer.status >= 500:
+        facts: dict[str, Any] = {"request_id": request.scope.get("keyplan.request_id"), "error": str(error)}
+        LOGGER.error("a request failed", extra={"facts": facts})
+    return failure(answer)
+
+
+async def _http_exception(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "http_error")
+    return failure(AnswerError(error.status_code, code, error.detail.lower(), headers=error.headers))
+
+
+_HANDLERS: Final[dict[Any, Any]] = {
+    AnswerError: _answer_error,
+    KeyplanError: _keyplan_error,
+    HTTPException: _http_exception,
+}

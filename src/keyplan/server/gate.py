@@ -1,0 +1,166 @@
+"""The way in: each request gets an id, a caller, bounds, a line in the log and its place in the figures. ASGI, outermost."""
+
+import re
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from keyplan.engine import Clock
+from keyplan.server.access import Access, Caller, set_caller
+from keyplan.server.answers import AnswerError, failure
+from keyplan.server.logs import LOGGER
+from keyplan.server.meters import Meters, route_of
+
+__all__ = ["BODY_BYTES_MAX", "HEADER_BYTES_MAX", "Gate"]
+
+BODY_BYTES_MAX: Final = 1 << 20
+"""Why: no record of the registry is near it; a route that takes more says so with starlette's `max_body_size`."""
+
+HEADER_BYTES_MAX: Final = 32 << 10
+"""Why: four times what common servers take; a browser's cookies for localhost fit."""
+
+_ROUTE_LIMIT: Final = "starlette.max_body_size"  # where starlette keeps a route's own limit
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
+
+
+class Gate:
+    """Middleware around everything that is served.
+
+    `open_routes` are let through without a caller. An exception that nobody foresaw is logged, and answered with 500.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        open_routes: Sequence[BaseRoute],
+        meters: Meters,
+        clock: Clock,
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._open_routes = open_routes
+        self._meters = meters
+        self._clock = clock
+        self._body_bytes_max = body_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = self._clock.monotonic()
+        request_id = _request_id(scope)
+        scope["keyplan.request_id"] = request_id
+        status = 0
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if status in {413, 431}:
+                    # Why: the rest of what was sent is not read; the connection is of no more use.
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        self._meters.began()
+        try:
+            await self._enter(scope, receive, send_marked)
+        except Exception:
+            LOGGER.exception("a request failed", extra={"facts": {"request_id": request_id, "route": route_of(scope)}})
+            if status:
+                raise  # Why: the answer has begun; the server must cut the connection, so that nobody takes it for whole.
+            error = AnswerError(500, "internal_error", "the server failed", {"request_id": request_id})
+            await failure(error)(scope, receive, send_marked)
+        finally:
+            seconds = self._clock.monotonic() - began
+            self._meters.ended(scope, status, seconds)
+            self._log(scope, request_id, status, seconds)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            header_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+            if header_bytes + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > HEADER_BYTES_MAX:
+                raise AnswerError(
+                    431, "headers_too_large", "the request's headers are too large", {"max": HEADER_BYTES_MAX}
+                )
+            self._identify(scope)
+        except AnswerError as error:
+            await failure(error)(scope, receive, send)
+            return
+        await self._app(scope, self._bounded(scope, receive), send)
+
+    def _identify(self, scope: Scope) -> None:
+        try:
+            caller = self._access.caller(scope)
+        except AnswerError:
+            if not self._is_open(scope):
+                raise
+            caller = None
+        if caller is None and not self._is_open(scope):
+            message = "a token is needed, or the one given is not known"
+            raise AnswerError(401, "unauthorized", message, headers=_CHALLENGE)
+        set_caller(scope, caller)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is not Match.NONE for route in self._open_routes)
+
+    def _bounded(self, scope: Scope, receive: Receive) -> Receive:
+        """The request's body, refused as soon as it is known to be too large."""
+        declared = _content_length(scope)
+        taken = 0
+
+        async def bounded() -> Message:
+            nonlocal taken
+            # Why: asked for each part, because a route sets its own limit when the request has reached it.
+            allowed: int = scope.get(_ROUTE_LIMIT, self._body_bytes_max)
+            if declared > allowed:
+                raise _too_large(allowed)
+            message = await receive()
+            if message["type"] == "http.request":
+                taken += len(message.get("body", b""))
+                if taken > allowed:
+                    raise _too_large(allowed)
+            return message
+
+        return bounded
+
+    @staticmethod
+    def _log(scope: Scope, request_id: str, status: int, seconds: float) -> None:
+        caller: Caller | None = scope.get("keyplan.caller")
+        facts = {
+            "request_id": request_id,
+            "method": scope["method"],
+            "path": scope["path"],
+            "route": route_of(scope),
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+            "caller": caller.name if caller else None,
+            "client": scope["client"][0] if scope.get("client") else "unix",
+        }
+        LOGGER.info("request", extra={"facts": facts})
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return secrets.token_hex(8)
+
+
+def _content_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _too_large(allowed: int) -> AnswerError:
+    return AnswerError(413, "body_too_large", "the request's body is too large", {"bytes_max": allowed})

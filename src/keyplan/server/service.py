@@ -1,0 +1,111 @@
+"""What a service is, and what it is given: the contract between the server and what is mounted on it."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from prometheus_client import CollectorRegistry
+from starlette.routing import BaseRoute
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
+from keyplan.server.access import Access
+from keyplan.server.closing import Closing
+from keyplan.server.workers import Workers
+
+__all__ = ["SERVICE_GROUP", "Service", "ServiceBuilder", "ServiceContext", "ServiceSettings"]
+
+T = TypeVar("T")
+
+SERVICE_GROUP: Final = "keyplan.services"
+"""Entry points of services: a name and a ServiceBuilder, `build(context) -> Service`."""
+
+
+class ServiceSettings(Mapping[str, str]):
+    """The settings that concern one service, without its name: `--setting NAME.KEY=VALUE` is `KEY` for the service NAME.
+
+    A setting without a service's name is for all of them. Read settings while the service is built: the server refuses to start
+    with a setting that no service has asked for, because it is a misspelt one.
+    """
+
+    def __init__(self, settings: Mapping[str, str], service: str) -> None:
+        dotted = f"{service}."
+        self._own = {name: name for name in settings if "." not in name}
+        self._own |= {name.removeprefix(dotted): name for name in settings if name.startswith(dotted)}
+        self._settings = settings
+        self._asked: set[str] = set()
+
+    @property
+    def asked(self) -> Collection[str]:
+        """The given settings that were asked for, as they were given."""
+        return frozenset(self._asked)
+
+    def __getitem__(self, name: str) -> str:
+        given = self._own[name]
+        self._asked.add(given)
+        # Why: a service's own setting hides the general one, which was then asked for as well.
+        if name in self._settings:
+            self._asked.add(name)
+        return self._settings[given]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+
+@dataclass(frozen=True)
+class ServiceContext:
+    """What a service is given when it is built.
+
+    `engine` is the server's: shared by all services, closed after the last of them has ended; never close it. `access` tells
+    who asks (see `caller_of`, `require_admin`). `closing` ends streams and background work when the server stops. `workers`
+    are threads for calls that block. `metrics` takes the service's own figures; `/metrics` shows them.
+    """
+
+    engine: Engine
+    settings: Mapping[str, str]
+    access: Access
+    closing: Closing
+    workers: Workers
+    metrics: CollectorRegistry
+    clock: Clock = SYSTEM_CLOCK
+
+    async def read(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return what a short read returns: made at once when the engine reads from this machine's memory, else in a thread.
+
+        Why at once: an embedded engine answers in a microsecond, and a thread costs eighty. Long scans belong to `run`.
+        """
+        if self.engine.profile.has_local_reads:
+            return call(*arguments, **named)
+        return await self.workers.run(call, *arguments, **named)
+
+    async def run(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return what a commit, a long read or any other blocking call returns, made in a thread of `workers`."""
+        return await self.workers.run(call, *arguments, **named)
+
+
+@asynccontextmanager
+async def no_lifespan() -> AsyncIterator[None]:
+    """The lifespan of a service that has nothing to start and nothing to end."""
+    yield
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is mounted: routes with absolute paths, their OpenAPI 3.1 `paths` and `components`, and work beside the requests.
+
+    `lifespan` is entered before the first request and left after the last one, with the engine still open; whatever it raises
+    keeps the server from starting. Callers are known by the server's tokens before a route is reached. With `has_own_access`
+    requests without a caller get through too: such a service, whose protocol has its own log-in, refuses them itself.
+    """
+
+    name: str
+    routes: Sequence[BaseRoute] = ()
+    openapi: Mapping[str, Any] = field(default_factory=dict)
+    lifespan: Callable[[], AbstractAsyncContextManager[None]] = no_lifespan
+    has_own_access: bool = False
+
+
+ServiceBuilder = Callable[[ServiceContext], Service]
