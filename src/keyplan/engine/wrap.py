@@ -3,7 +3,8 @@
 Closing one closes the engine inside, unless it was told to leave it open.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from keyplan.engine.interface import (
     RangeUnchanged,
     Snapshot,
     Watch,
+    check_sorted,
 )
 from keyplan.engine.profile import Profile
 from keyplan.errors import CommitConflictError, KeyplanError
@@ -135,10 +137,16 @@ class PrefixedEngine(WrappedEngine):
         admit_commit(self._profile, commit)
         guards = tuple(map(self._prefix.add_to_guard, commit.guards))
         mutations = tuple(map(self._prefix.add_to_mutation, commit.mutations))
-        try:
+        with self._own_conflicts(guards, commit.guards):
             return self.inner.commit(Commit(guards, mutations))
+
+    @contextmanager
+    def _own_conflicts(self, guards: Sequence[Guard], own_guards: Sequence[Guard]) -> Generator[None, None, None]:
+        """Let a conflict name the guards that the caller gave."""
+        try:
+            yield
         except CommitConflictError as error:
-            own = dict(zip(guards, commit.guards, strict=True))
+            own = dict(zip(guards, own_guards, strict=True))
             failed = tuple(self._own_failure(failure, own) for failure in _failures(error))
             raise CommitConflictError(failed=failed) from error
 
@@ -148,6 +156,20 @@ class PrefixedEngine(WrappedEngine):
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         return _PrefixedWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix)
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        check_sorted(keys, values, self._profile)
+        whole = [self._prefix.add(key) for key in keys]
+        inner_guards = tuple(map(self._prefix.add_to_guard, guards))
+        with self._own_conflicts(inner_guards, guards):
+            return self.inner.put_sorted(whole, values, guards=inner_guards, overwrite=overwrite)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         return self.inner.load(self._with_prefix(entries))

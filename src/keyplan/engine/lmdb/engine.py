@@ -1,13 +1,13 @@
 """The LMDB engine: the contract's eight methods over one environment."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
-from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
 from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
     HISTORY_REVISIONS_DEFAULT,
@@ -101,6 +101,25 @@ class LmdbEngine(Engine):
             self._environment.write(partial(WriteTransaction.load, pairs=batch))
             loaded += len(batch)
         return loaded
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        if self._options.has_history:
+            return super().put_sorted(keys, values, guards=guards, overwrite=overwrite)
+        self._check_writable()
+        pairs = zip(keys, check_sorted(keys, values, self._profile), strict=True)
+        if not keys:
+            return 0
+        admit_commit(self._profile, Commit(tuple(guards)))
+        # Why a list: a batch that failed for the file's sake is carried out again.
+        work = partial(WriteTransaction.put_sorted, pairs=list(pairs), guards=tuple(guards), overwrite=overwrite)
+        return self._environment.write(work)
 
     def close(self) -> None:
         if not self._is_closed:

@@ -1,6 +1,7 @@
 """Reading: one LMDB transaction, entries decoded as they are met. Used inside write transactions too, to check guards."""
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final
@@ -19,6 +20,9 @@ _unpack: Final = HEADER.unpack_from
 # Why: the hot loops of every get and list; the entry is made without the Python frame that NamedTuple's own way costs.
 # Two tuples are added, because unpacking one inside another takes a seventh longer (hence the noqa below).
 _make: Final = tuple.__new__
+
+_PIECE_KEYS_FIRST: Final = 16
+_PIECE_KEYS_MAX: Final = 4_096
 
 
 class LmdbSnapshot(Snapshot):
@@ -73,6 +77,18 @@ class LmdbSnapshot(Snapshot):
         self._transaction.abort()
         self._live.discard(id(self._transaction))
 
+    def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
+        if reverse:
+            return super().keys(key_range, limit=limit, reverse=True)
+        try:
+            cursor = self._transaction.cursor()
+            if key_range.is_empty or not cursor.set_range(key_range.start):
+                return iter(())
+            found = islice(cursor.iternext(keys=True, values=False), limit)
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return _below(found, key_range.end)
+
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()
         if key_range.is_empty or not cursor.set_range(key_range.start):
@@ -86,6 +102,24 @@ class LmdbSnapshot(Snapshot):
         is_past_end = key_range.end is not None and cursor.set_range(key_range.end)
         has_key = cursor.prev() if is_past_end else cursor.last()
         return _from(cursor.iterprev(), key_range.start) if has_key else iter(())
+
+
+def _below(keys: Iterator[bytes], end: bytes | None) -> Iterator[bytes]:
+    """Yield ascending keys up to the first that is not below `end`.
+
+    Why in pieces: comparing each key with the end costs as much as reading it. Pieces grow, so that a short range reads
+    little beyond its end.
+    """
+    size = _PIECE_KEYS_FIRST
+    try:
+        while piece := list(islice(keys, size)):
+            if end is not None and piece[-1] >= end:
+                yield from piece[: bisect_left(piece, end)]
+                return
+            yield from piece
+            size = min(size * 4, _PIECE_KEYS_MAX)
+    except lmdb.Error as error:
+        raise unusable(error) from error
 
 
 class HistorySnapshot(LmdbSnapshot):
@@ -147,6 +181,28 @@ class RawSnapshot(LmdbSnapshot):
         except lmdb.Error as error:
             raise unusable(error) from error
         return None if value is None else Entry(key, value, 0, fingerprint(value), 0, 0)
+
+    def value(self, key: bytes) -> bytes | None:
+        # Why: a fingerprint would cost more than the rest of reading a value of a KiB.
+        try:
+            return self._transaction.get(key)
+        except lmdb.BadValsizeError:
+            return None
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        if reverse:
+            yield from super().pairs(key_range, limit=limit, reverse=True)
+            return
+        end = key_range.end
+        try:
+            found = islice(self._pairs(key_range), limit)
+            yield from found if end is None else takewhile(lambda pair: pair[0] < end, found)
+        except lmdb.Error as error:
+            raise unusable(error) from error
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make = _make

@@ -8,7 +8,17 @@ import lmdb
 
 from keyplan.engine.clock import Clock
 from keyplan.engine.guards import check_guards
-from keyplan.engine.interface import NO_LEASE, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Mutation, Put
+from keyplan.engine.interface import (
+    NO_LEASE,
+    Commit,
+    Delete,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Mutation,
+    Put,
+)
 from keyplan.engine.lmdb.format import (
     EVENT,
     HEADER,
@@ -184,6 +194,19 @@ class WriteTransaction:
             self._forget_old()
         self._transaction.cursor().putmulti(pairs, append=True)
         self.has_changes = True
+
+    def put_sorted(self, pairs: Sequence[tuple[bytes, bytes]], guards: Sequence[Guard], *, overwrite: bool) -> int:
+        """Write ascending pairs into a store without history, and return how many of the keys are new."""
+        check_guards(guards, self.snapshot())
+        transaction, data = self._transaction, self._databases.data
+        cursor = transaction.cursor()
+        # Why: beyond the last key there is nothing to compare, and LMDB fills pages without searching.
+        is_beyond = not cursor.last() or cursor.key() < pairs[0][0]
+        before = transaction.stat(data)["entries"]
+        transaction.cursor().putmulti(pairs, overwrite=overwrite or is_beyond, append=is_beyond)
+        added: int = transaction.stat(data)["entries"] - before
+        self.has_changes |= overwrite or bool(added)
+        return added
 
     # ---- the log ------------------------------------------------------------------------------------------------------
 

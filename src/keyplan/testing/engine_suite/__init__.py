@@ -16,7 +16,7 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "closing", "commits", "guards", "leases", "limits", "loads", "model", "promise", "reads", "scans",
+            "closing", "commits", "guards", "leases", "limits", "loads", "many", "model", "promise", "reads", "scans",
             "sharing", "watches",
         )
     )
@@ -28,6 +28,7 @@ from keyplan.testing.engine_suite.guards import GuardPromises  # noqa: E402
 from keyplan.testing.engine_suite.leases import LeasePromises  # noqa: E402
 from keyplan.testing.engine_suite.limits import LimitPromises  # noqa: E402
 from keyplan.testing.engine_suite.loads import LoadPromises  # noqa: E402
+from keyplan.testing.engine_suite.many import ManyKeysPromises  # noqa: E402
 from keyplan.testing.engine_suite.model import ModelPromises  # noqa: E402
 from keyplan.testing.engine_suite.promise import Promise, eventually  # noqa: E402
 from keyplan.testing.engine_suite.reads import ReadPromises  # noqa: E402
@@ -47,6 +48,7 @@ class EngineSuite(
     LeasePromises,
     LimitPromises,
     LoadPromises,
+    ManyKeysPromises,
     ClosePromises,
     SharingPromises,
     ModelPromises,

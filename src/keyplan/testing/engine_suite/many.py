@@ -1,0 +1,143 @@
+"""Promise: many sorted keys are put as commits would put them, and reads without histories agree with those that have them."""
+
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+
+from keyplan.engine import ALL_KEYS, Capability, Engine, KeyAbsent, KeyRange, KeyUnchanged
+from keyplan.errors import CommitConflictError, EngineLimitError, InvalidInputError
+from keyplan.testing.engine_suite.promise import Promise, everything, needs, polled, put
+
+__all__ = ["ManyKeysPromises"]
+
+
+class ManyKeysPromises(Promise):
+    """`put_sorted`, and `value`, `keys` and `pairs` of a snapshot."""
+
+    def test_keys_that_are_new_and_keys_that_exist_are_put_and_the_new_ones_counted(self, engine: Engine) -> None:
+        put(engine, b"0002", b"0005", value=b"old")
+        keys = [b"%04d" % number for number in range(300)]
+        assert engine.put_sorted(keys, [b"v" + key for key in keys]) == 298
+        assert [(entry.key, entry.value) for entry in everything(engine)] == [(key, b"v" + key) for key in keys]
+        assert engine.put_sorted(keys, [b"w" + key for key in keys]) == 0
+        assert {entry.value[:1] for entry in everything(engine)} == {b"w"}
+
+    def test_without_overwriting_what_exists_is_left(self, engine: Engine) -> None:
+        put(engine, b"b", value=b"old")
+        assert engine.put_sorted([b"a", b"b", b"c"], [b"1", b"2", b"3"], overwrite=False) == 2
+        assert [(entry.key, entry.value) for entry in everything(engine)] == [
+            (b"a", b"1"),
+            (b"b", b"old"),
+            (b"c", b"3"),
+        ]
+        assert engine.put_sorted([b"a", b"b"], [b"9", b"9"], overwrite=False) == 0
+        assert [entry.value for entry in everything(engine)] == [b"1", b"old", b"3"]
+
+    def test_without_values_all_are_empty(self, engine: Engine) -> None:
+        assert engine.put_sorted([b"a", b"b"]) == 2
+        assert [(entry.key, entry.value) for entry in everything(engine)] == [(b"a", b""), (b"b", b"")]
+
+    def test_putting_no_keys_does_nothing(self, engine: Engine) -> None:
+        assert engine.put_sorted([]) == 0
+        assert everything(engine) == []
+
+    def test_keys_before_between_and_after_others_are_put(self, engine: Engine) -> None:
+        engine.put_sorted([b"m", b"n"])
+        assert engine.put_sorted([b"a", b"b"]) == 2
+        assert engine.put_sorted([b"b", b"mm", b"z"]) == 2
+        assert engine.put_sorted([b"zz"]) == 1
+        assert [entry.key for entry in everything(engine)] == [b"a", b"b", b"m", b"mm", b"n", b"z", b"zz"]
+
+    @pytest.mark.parametrize("second", [b"a", b"b"], ids=["descending", "twice"])
+    def test_keys_out_of_order_are_not_put(self, engine: Engine, second: bytes) -> None:
+        with pytest.raises(InvalidInputError):
+            engine.put_sorted([b"b", second])
+        assert everything(engine) == []
+
+    def test_as_many_values_as_keys_are_asked_for(self, engine: Engine) -> None:
+        with pytest.raises(InvalidInputError):
+            engine.put_sorted([b"a", b"b"], [b"1"])
+        assert everything(engine) == []
+
+    def test_a_key_that_is_too_long_keeps_all_from_being_put(self, engine: Engine) -> None:
+        limit = engine.profile.key_bytes_max
+        if limit is None:
+            pytest.skip("the engine has no limit for keys")
+        with pytest.raises(EngineLimitError) as caught:
+            engine.put_sorted([b"a", b"b" * (limit + 1)])
+        assert caught.value.facts == {"limit": "key_bytes_max", "allowed": limit, "actual": limit + 1}
+        assert everything(engine) == []
+
+    def test_a_guard_that_fails_keeps_all_from_being_put(self, engine: Engine) -> None:
+        put(engine, b"fence")
+        (fence,) = everything(engine)
+        guard = KeyUnchanged(b"fence", fence.mod_revision)
+        assert engine.put_sorted([b"a", b"b"], guards=[guard]) == 2
+        put(engine, b"fence", value=b"moved")
+        with pytest.raises(CommitConflictError) as caught:
+            engine.put_sorted([b"c", b"d"], guards=[guard, KeyAbsent(b"x")])
+        failed = caught.value.facts["failed"]
+        assert isinstance(failed, tuple)
+        assert [failure.guard for failure in failed] == [guard]
+        assert [entry.key for entry in everything(engine)] == [b"a", b"b", b"fence"]
+
+    def test_threads_that_put_the_same_keys_count_each_as_new_once(self, engine: Engine) -> None:
+        counts: list[int] = []
+        keys = [b"%03d" % number for number in range(120)]
+        threads = [Thread(target=lambda: counts.append(engine.put_sorted(keys, overwrite=False))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(counts) == 120
+        assert [entry.key for entry in everything(engine)] == keys
+
+    @needs(Capability.WATCH)
+    def test_a_watch_sees_the_keys_that_are_put(self, engine: Engine) -> None:
+        start = put(engine, b"a")
+        watch = engine.watch(ALL_KEYS, after=start)
+        keys = [b"b%04d" % number for number in range(200)]
+        engine.put_sorted(keys)
+        with engine.snapshot() as snapshot:
+            revision = snapshot.revision
+        assert [event.key for event in polled(watch, until=revision)] == keys
+        watch.close()
+
+    @needs(Capability.DURABLE)
+    def test_keys_that_were_put_are_there_after_a_restart(self, engine: Engine, reopen: Callable[[], Engine]) -> None:
+        engine.put_sorted([b"a", b"b"], [b"1", b"2"])
+        with reopen() as again:
+            assert [(entry.key, entry.value) for entry in everything(again)] == [(b"a", b"1"), (b"b", b"2")]
+
+    @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reversed"])
+    @pytest.mark.parametrize("limit", [None, 0, 3, 5_000])
+    @pytest.mark.parametrize(
+        ("start", "end"),
+        [
+            (b"", None),
+            (b"0010", b"0011"),
+            (b"0010", b"0900"),
+            (b"0900", None),
+            (b"0500", b"0400"),
+            (b"0007x", b"0009x"),
+        ],
+    )
+    def test_keys_and_pairs_are_those_of_a_scan(
+        self, engine: Engine, start: bytes, end: bytes | None, limit: int | None, *, reverse: bool
+    ) -> None:
+        present = [b"%04d" % number for number in range(0, 1_000, 2)]
+        engine.put_sorted(present, [b"v" + key for key in present])
+        expected = [key for key in present if key >= start and (end is None or key < end)]
+        expected = (expected[::-1] if reverse else expected)[:limit]
+        with engine.snapshot() as snapshot:
+            key_range = KeyRange(start, end)
+            assert list(snapshot.keys(key_range, limit=limit, reverse=reverse)) == expected
+            pairs = list(snapshot.pairs(key_range, limit=limit, reverse=reverse))
+        assert pairs == [(key, b"v" + key) for key in expected]
+
+    def test_a_value_is_that_of_the_entry(self, engine: Engine) -> None:
+        put(engine, b"a", value=b"")
+        put(engine, b"b", value=b"stored")
+        with engine.snapshot() as snapshot:
+            assert [snapshot.value(key) for key in (b"a", b"b", b"c")] == [b"", b"stored", None]
