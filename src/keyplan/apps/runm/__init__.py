@@ -11,6 +11,7 @@ from keyplan.apps.runm.layout import (
     PartitionSubType,
     PartitionType,
     Runm,
+    RunmBeside,
     RunmRegistry,
     root_of,
 )
@@ -23,6 +24,7 @@ from keyplan.apps.runm.records import (
     Property,
     PropertyPermission,
     PropertyPermissions,
+    ProviderRecord,
     ProviderType,
 )
 
@@ -44,8 +46,10 @@ __all__ = [
     "Property",
     "PropertyPermission",
     "PropertyPermissions",
+    "ProviderRecord",
     "ProviderType",
     "Runm",
+    "RunmBeside",
     "RunmRegistry",
     "root_of",
 ]

@@ -1,12 +1,22 @@
 """The keys of runm-metadata: the layout of the document, K1 to K15, and the service registry beside it, K16.
 
-`S..`, `C..`, `D..` in the notes are the rulings that README.md lists. Records are in records.py.
+`S..`, `C..`, `D..` in the notes are the rulings that README.md lists. Records are in records.py, their bytes in wire_form.py.
 """
 
 from typing import Annotated, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from keyplan.apps.runm.records import Object, ObjectDefinition, ObjectType, Partition, ProviderType
+from msgspec import Struct
+
+from keyplan.apps.runm.records import (
+    Object,
+    ObjectDefinition,
+    ObjectType,
+    Partition,
+    ProviderRecord,
+    ProviderType,
+)
+from keyplan.apps.runm.wire_form import WireForm
 from keyplan.codec import Decimal, Percent, Text
 from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
 
@@ -21,6 +31,7 @@ __all__ = [
     "PartitionSubType",
     "PartitionType",
     "Runm",
+    "RunmBeside",
     "RunmRegistry",
     "root_of",
 ]
@@ -122,18 +133,21 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         f"types/object/{{code:{TYPE_CODE.spec}}}",
         key=str,
         value=ObjectType,
+        form=WireForm(ObjectType),
         note='K1 "types/object/ runm.image -> serialized ObjectType message"; S8: no type is called object',
     )
     sub_types = Table(
         "types/{object_type}/{sub_type}",
         key=ObjectSubType,
         value=ProviderType,
+        form=WireForm(ProviderType),
         note='K2 "types/runm.provider/ runm.compute_node -> serialized ProviderType message"; S6',
     )
     definitions = Table(
         "definitions/by-uuid/{uuid}",
         key=UUID,
         value=ObjectDefinition,
+        form=WireForm(ObjectDefinition),
         note='K3 "a set of valued keys where the keys are UUIDs"',
     )
     type_definitions = Table(
@@ -152,6 +166,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         "partitions/by-uuid/{uuid}",
         key=UUID,
         value=Partition,
+        form=WireForm(Partition),
         note='K7 "a valued key that will have as its value a serialized Partition protobuffer object"',
     )
     partitions_by_name = Unique(
@@ -176,6 +191,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         "objects/by-uuid/{uuid}",
         key=UUID,
         value=Object,
+        form=WireForm(Object),
         note='K8 "the UUID of the object as the key and a serialized ... Object"; S10: records are global',
     )
     objects_by_name = Unique(
@@ -254,4 +270,36 @@ class RunmRegistry(Layout, root="{prefix}services/"):
         value=None,
         lease=True,
         note="K16, not in the document: gsr/services/runmachine-metadata/{host:port}, empty, on a lease of 60 s",
+    )
+
+
+class IndexesKept(Struct, frozen=True):
+    """The note that K13 and K14 are kept, or are known not to be (their index states say which), since keyplan came."""
+
+    is_kept: bool
+
+
+class RunmBeside(Layout, root="{prefix}runm/beside/"):
+    """What the service keeps beside the document's keys, which have no place for it; nothing of it stands under their root.
+
+    A provider's type and parent, which the original keeps in runm-resource's database; and the note that somebody has looked
+    whether the property and tag indexes can be trusted, which a store written by the original does not have.
+    """
+
+    waivers = (Waiver("L6", "RunmBeside", _NESTED),)
+
+    prefix = Parameter("", PREFIX)
+
+    providers = Table(
+        "providers/by-uuid/{uuid}",
+        key=UUID,
+        value=ProviderRecord,
+        form=WireForm(ProviderRecord),
+        note="S28: an Object carries no sub-type; written and removed in the commit of its Object",
+    )
+    indexes_kept = Table(
+        "indexes-kept",
+        key=Only,
+        value=IndexesKept,
+        note="D17: without it nobody has looked whether K13 and K14 are whole",
     )

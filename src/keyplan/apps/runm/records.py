@@ -1,7 +1,7 @@
 """The records of runm-metadata, with the names and defaults of its protobuf messages.
 
-Provisional value form: records are stored as JSON. The real service stores plain proto3 wire bytes; step 6 of the plan
-replaces the form of the tables in layout.py, and neither the keys, nor the pointers, nor these classes change.
+They are stored as proto3 wire bytes (wire_form.py), the same bytes as the original service's. `ProviderRecord` is of the layout
+beside the document's, which holds what an Object has no field for.
 """
 
 from enum import IntEnum
@@ -18,6 +18,7 @@ __all__ = [
     "Property",
     "PropertyPermission",
     "PropertyPermissions",
+    "ProviderRecord",
     "ProviderType",
 ]
 
@@ -94,3 +95,15 @@ class ObjectDefinition(Struct, frozen=True):
     uuid: UUID
     schema: str
     property_permissions: tuple[PropertyPermissions, ...] = ()
+
+
+class ProviderRecord(Struct, frozen=True):
+    """What a provider has beyond its Object: its provider type and, when it has one, its parent provider's UUID in hex.
+
+    The original keeps this in runm-resource's own database.
+    """
+
+    partition: UUID
+    provider_type: str
+    uuid: UUID
+    parent: str = ""
