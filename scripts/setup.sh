@@ -94,3 +94,25 @@ install() {
     fi
     exec 9>&-
 }
+
+# install_etcd: afterwards etcd and etcdctl are there, where we may install them; otherwise their tests are skipped and say so.
+install_etcd() {
+    local missing=()
+    command -v etcd >/dev/null || missing+=(etcd-server)
+    command -v etcdctl >/dev/null || missing+=(etcd-client)
+    ((${#missing[@]})) || return 0
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+        say "setup: ${missing[*]} missing: tests on etcd will be skipped. Run: sudo apt-get install ${missing[*]}"
+        return 0
+    fi
+    say "setup: installing ${missing[*]} (apt-get) for the tests on etcd"
+    # Why: Debian starts a server of its own after the installation; tests start theirs, so that one is refused.
+    local policy=/usr/sbin/policy-rc.d is_ours=
+    if [[ ! -e $policy ]]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && is_ours=yes
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2 </dev/null ||
+        say "setup: apt-get could not install ${missing[*]}: tests on etcd will be skipped; its messages stand above"
+    [[ -z $is_ours ]] || rm -f "$policy"
+}

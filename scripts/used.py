@@ -4,6 +4,8 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import shutil
+import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +28,15 @@ def lmdb_version() -> str:
     return ".".join(str(number) for number in lmdb.version())
 
 
+def server_version(program: str, *arguments: str) -> str:
+    """The last word of the first line that a program says about its version, or why there is none."""
+    if shutil.which(program) is None:
+        return "missing: its tests are skipped"
+    said = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
+    words = said.stdout.split("\n", 1)[0].split()
+    return words[-1] if words else "of unknown version"
+
+
 def shared_data() -> Path | None:
     """The folder with real input files: KEYPLAN_SHARED, else `shared` beside the repository; None when neither is there."""
     folder = Path(os.environ.get("KEYPLAN_SHARED") or ROOT.parent / "shared")
@@ -35,10 +46,11 @@ def shared_data() -> Path | None:
 def lines() -> list[str]:
     """One line for each thing that a run may or may not have."""
     found = shared_data()
+    etcd_driver = f"grpcio {version_of('grpcio')}, protobuf {version_of('protobuf')}"
     return [
         f"python   {platform.python_version()} on {platform.system()} {platform.machine()}, msgspec {version_of('msgspec')}",
-        f"engines  memory; lmdb (LMDB {lmdb_version()}, py-lmdb {version_of('lmdb')})",
-        "servers  none are needed by these tests",
+        f"engines  memory; lmdb (LMDB {lmdb_version()}, py-lmdb {version_of('lmdb')}); etcd ({etcd_driver})",
+        f"servers  etcd {server_version('etcd', '--version')}, etcdctl {server_version('etcdctl', 'version')}",
         "inputs   real input files are found" if found else "inputs   no shared input files: their tests are skipped",
     ]
 

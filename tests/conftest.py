@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 # Why: the shipped suites and the model's parts hold the asserts; without this a failure would not show the two values.
 pytest.register_assert_rewrite("keyplan.testing", "tests.model")
 
-pytest_plugins = ["keyplan.testing.pytest_plugin"]
+pytest_plugins = ["keyplan.testing.pytest_plugin", "tests.servers.plugin"]
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
