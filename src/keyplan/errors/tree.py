@@ -25,6 +25,7 @@
     │   ├── LeaseNotFoundError            the lease expired or never was
     │   ├── EngineLimitError              larger than the engine's profile allows
     │   ├── UnsupportedByEngineError      a capability that the engine does not claim
+    │   ├── PlacementDriverError          PD answered otherwise than asked
     │   └── EngineOpenError               the file, folder or address cannot be opened
     │       └── StoreMissingError           there is no store, and none was to be made
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
@@ -58,6 +59,7 @@ __all__ = [
     "LeaseNotFoundError",
     "LintError",
     "NotFoundError",
+    "PlacementDriverError",
     "RecordError",
     "StaleRecordError",
     "StoreMissingError",
@@ -276,6 +278,13 @@ class UnsupportedByEngineError(EngineError):
 
     code = "unsupported"
     summary = "the engine does not support this"
+
+
+class PlacementDriverError(EngineError):
+    """PD, which keeps a TiKV cluster's regions, answered with an error. Facts: `route`, `status`, `problem`: what it says."""
+
+    code = "placement-driver"
+    summary = "PD did not do what was asked"
 
 
 class EngineOpenError(EngineError):
