@@ -48,6 +48,10 @@ GOLDEN: Final = (
     Golden("sessions", SessionKey("orders", 0x32695), "00 6b70 07 6f7264657273 00 0000000000032695"),
     Golden("deletions", "orders", "00 6b70 08 6f7264657273 00"),
     Golden("configuration", Only(), "00 6b70 09 636667"),
+    Golden("order", 258, "00 6b70 0a 0000000000000102"),
+    Golden("usage", "orders", "00 6b70 0b 6f7264657273 00"),
+    Golden("quotas", "orders", "00 6b70 0c 6f7264657273 00"),
+    Golden("sweeper", Only(), "00 6b70 0d 73776565706572"),
 )
 
 # keyspaces.md 1.3: number, unsigned LEB128, length first.
@@ -116,12 +120,13 @@ def test_the_history_of_a_name_is_listed_without_that_of_names_that_begin_alike(
     assert start <= inside < end <= beside
 
 
-def test_only_sessions_are_leased() -> None:
-    assert [table.name for table in KeySpaceRegistry.spec.tables.values() if table.has_lease] == ["sessions"]
+def test_only_sessions_and_the_sweeper_are_leased() -> None:
+    leased = [table.name for table in KeySpaceRegistry.spec.tables.values() if table.has_lease]
+    assert leased == ["sessions", "sweeper"]
 
 
-def test_a_record_is_stored_as_the_api_shows_it() -> None:
-    """keyspaces.md 1.5, the record's JSON, without its line breaks."""
+def test_a_record_is_stored_as_the_api_shows_it_with_its_place_in_the_list_and_the_epoch_of_its_prefix() -> None:
+    """keyspaces.md 1.5, the record's JSON, without its line breaks; R9 asks for the epoch, KS-22 for the order."""
     record = KeySpaceRecord(
         id="orders",
         name="orders",
@@ -132,12 +137,15 @@ def test_a_record_is_stored_as_the_api_shows_it() -> None:
         state=State.ENABLED,
         generation=1,
         created_at="2026-11-21T02:50:00Z",
+        sequence=7,
+        prefix_epoch=2,
     )
     raw = (
         b'{"id":"orders","name":"orders","application":"shop","description":"",'
         b'"prefix":"01","prefix_number":1,"range":{"start":"01","end":"02"},'
         b'"state":"ENABLED","generation":1,'
-        b'"created_at":"2026-11-21T02:50:00Z","deleted_at":null,"delete_completed_at":null}'
+        b'"created_at":"2026-11-21T02:50:00Z","deleted_at":null,"delete_completed_at":null,'
+        b'"sequence":7,"prefix_epoch":2}'
     )
     form = KeySpaceRegistry.spec.tables["records"].form
     assert form.encode(record) == raw
@@ -148,7 +156,9 @@ def test_the_switches_have_the_names_and_defaults_of_the_document() -> None:
     """`By default the configuration keyspace-api-enabled will be set to false`; self-registration: `by default it is`."""
     form = KeySpaceRegistry.spec.tables["configuration"].form
     assert form.encode(Configuration()) == (
-        b'{"keyspace-api-enabled":false,"self-registration-enabled":true,"reservations":[]}'
+        b'{"keyspace-api-enabled":false,"self-registration-enabled":true,"reservations":[],"skip-printable":false,'
+        b'"protected":[],"prefix-bytes-max":4,"max-client-lease-seconds":60,"reuse-cooldown-seconds":60,'
+        b'"delete-grace-seconds":0}'
     )
 
 

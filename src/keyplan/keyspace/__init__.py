@@ -1,5 +1,17 @@
-"""Registered prefixes: who owns what. So far the registry's keys and records; see README.md."""
+"""Registered prefixes: who owns what. Start at registry.py; rules and rulings: README.md."""
 
+from keyplan.keyspace.allocation import PROFILES
+from keyplan.keyspace.answers import (
+    AuditItem,
+    Ensured,
+    KeySpace,
+    KeySpacePage,
+    Owner,
+    OwnerKind,
+    Usage,
+)
+from keyplan.keyspace.audit import AuditVerdict
+from keyplan.keyspace.creation import Founding
 from keyplan.keyspace.layout import (
     NAME_BYTES_MAX,
     PREFIX_BYTES_MAX,
@@ -11,6 +23,7 @@ from keyplan.keyspace.layout import (
     SessionKey,
     UvarintKeySpaces,
 )
+from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import (
     AuditEntry,
     Configuration,
@@ -23,31 +36,56 @@ from keyplan.keyspace.records import (
     Mark,
     MarkKind,
     PrefixHolder,
+    Quota,
     Session,
     State,
+    Sweeping,
+    UsageCount,
 )
+from keyplan.keyspace.registry import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, KeySpaces, Registry, Role
 
 __all__ = [
+    "LIST_LIMIT_DEFAULT",
+    "LIST_LIMIT_MAX",
     "NAME_BYTES_MAX",
     "PREFIX_BYTES_MAX",
+    "PREFIX_CODECS",
+    "PROFILES",
     "AuditEntry",
+    "AuditItem",
+    "AuditVerdict",
     "Configuration",
     "DataKey",
     "Deletion",
+    "Ensured",
     "Fence",
     "FenceForm",
+    "Founding",
     "Header",
     "HistoryKey",
+    "KeySpace",
+    "KeySpacePage",
     "KeySpaceRange",
     "KeySpaceRecord",
     "KeySpaceRegistry",
+    "KeySpaces",
     "Mark",
     "MarkKind",
     "OrderedDataKey",
     "OrderedKeySpaces",
+    "Owner",
+    "OwnerKind",
+    "PrefixCodec",
     "PrefixHolder",
+    "Quota",
+    "Registry",
+    "Role",
     "Session",
     "SessionKey",
     "State",
+    "Sweeping",
+    "Usage",
+    "UsageCount",
     "UvarintKeySpaces",
+    "prefix_codec",
 ]

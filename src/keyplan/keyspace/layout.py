@@ -20,7 +20,10 @@ from keyplan.keyspace.records import (
     KeySpaceRecord,
     Mark,
     PrefixHolder,
+    Quota,
     Session,
+    Sweeping,
+    UsageCount,
 )
 from keyplan.layout import Layout, Only, Table, Waiver
 
@@ -111,6 +114,27 @@ class KeySpaceRegistry(Layout, root=b"\x00kp"):
     )
     configuration = Table(
         b"\x09cfg", key=Only, value=Configuration, note="1.5, byte 09: switches and reservations (KS-51)"
+    )
+    order = Table(
+        b"\x0a{number:u64}",
+        key=int,
+        value=PrefixHolder,
+        note="the names in the order in which they were made, by the number of the act: lists (KS-22)",
+    )
+    usage = Table(
+        b"\x0b{name:text(allow='A-Za-z0-9_.-',bytes_max=64,dots=false)}\x00",
+        key=str,
+        value=UsageCount,
+        note="how much a key space held when it was last counted",
+    )
+    quotas = Table(
+        b"\x0c{name:text(allow='A-Za-z0-9_.-',bytes_max=64,dots=false)}\x00",
+        key=str,
+        value=Quota,
+        note="how much a key space may hold",
+    )
+    sweeper = Table(
+        b"\x0dsweeper", key=Only, value=Sweeping, lease=True, note="who removes the data of deleted key spaces"
     )
 
 

@@ -23,8 +23,11 @@ __all__ = [
     "Mark",
     "MarkKind",
     "PrefixHolder",
+    "Quota",
     "Session",
     "State",
+    "Sweeping",
+    "UsageCount",
 ]
 
 
@@ -56,7 +59,11 @@ class KeySpaceRange(msgspec.Struct, frozen=True):
 
 
 class KeySpaceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A key space, as the API shows it too. `generation` counts the key spaces that have had this name."""
+    """A key space as it is stored; what of it the API shows is `KeySpace`.
+
+    `generation` counts the key spaces that have had this name, `prefix_epoch` those that have had this prefix, and `sequence`
+    is the number of the act that made it: lists are in its order.
+    """
 
     id: str
     name: str
@@ -70,6 +77,8 @@ class KeySpaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     deleted_at: str | None = None
     delete_completed_at: str | None = None
+    sequence: int = 0
+    prefix_epoch: int = 1
 
 
 class PrefixHolder(msgspec.Struct, frozen=True):
@@ -106,11 +115,15 @@ class MarkKind(StrEnum):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """A prefix that is nobody's and yet not free: until a time, or for ever. `first_key` is what was found below it."""
+    """A prefix that is nobody's and yet not free: until a time, or for ever. `first_key` is what was found below it.
+
+    A prefix that has cooled down keeps its mark until it is used again: `epoch` counts the key spaces that have had it.
+    """
 
     kind: MarkKind
     until: str | None = None
     first_key: str | None = None
+    epoch: int = 0
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,18 +135,61 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the deletion of a key space's data is: everything before `cursor` is gone."""
+    """How far the deletion of a key space's data is: everything before `cursor` is gone.
+
+    No key is removed before `not_before`, nor while clients have the key space open and it is before `clients_until`.
+    `is_begun` once a key may have been removed: until then the deletion can be taken back, to `previous_state`.
+    """
 
     cursor: str
     deleted_keys: int = 0
+    not_before: str
+    clients_until: str
+    is_begun: bool = False
+    previous_state: State = State.ENABLED
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The registry's switches. The API is off until the prefixes in use are registered; `reservations` are never given out."""
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a key space may hold; None: any amount. Bytes are those of its keys, without the prefix, and values."""
+
+    keys: int | None = None
+    bytes: int | None = None
+
+
+class UsageCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a key space held when it was last counted."""
+
+    keys: int
+    bytes: int
+    generation: int
+    counted_at: str
+
+
+class Sweeping(msgspec.Struct, frozen=True, kw_only=True):
+    """Who removes the data of deleted key spaces now; lives on the sweeper's lease."""
+
+    by: str
+    since: str
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """The registry's switches. The API is off until the prefixes in use are registered (KS-51).
+
+    `reservations` are prefixes, in hex, that nobody gets; `skip_printable` keeps those that the keys of text applications
+    begin with from being given out unasked. `protected` names key spaces that may not be deleted. A client that nobody can
+    see has given up after `max_client_lease_seconds`. `reuse_cooldown_seconds` pass before a freed prefix is used again (None:
+    for ever), `delete_grace_seconds` before the first key of a deleted key space is removed.
+    """
 
     keyspace_api_enabled: bool = False
     self_registration_enabled: bool = True
     reservations: list[str] = []
+    skip_printable: bool = False
+    protected: list[str] = []
+    prefix_bytes_max: int = 4
+    max_client_lease_seconds: float = 60
+    reuse_cooldown_seconds: float | None = 60
+    delete_grace_seconds: float = 0
 
 
 # Why: numbers are for ever, they stand in stored fences.

@@ -1,0 +1,134 @@
+"""What the registry answers: key spaces, pages of them, usage, owners of keys. How they are found: registry.py."""
+
+from enum import StrEnum, auto
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from msgspec import structs
+
+from keyplan.engine import KeyRange
+from keyplan.errors import InvalidInputError
+from keyplan.keyspace.records import AuditEntry, KeySpaceRange, KeySpaceRecord, Quota, State
+
+__all__ = [
+    "AuditItem",
+    "Ensured",
+    "KeySpace",
+    "KeySpacePage",
+    "Owner",
+    "OwnerKind",
+    "Usage",
+]
+
+
+class KeySpace(msgspec.Struct, frozen=True, kw_only=True):
+    """A key space, in exactly the fields of its JSON form. Times are RFC 3339 in UTC; bytes are lower-case hex."""
+
+    id: str
+    name: str
+    application: str
+    description: str
+    prefix: str
+    prefix_number: int | None
+    range: KeySpaceRange
+    state: State
+    generation: int
+    created_at: str
+    deleted_at: str | None
+    delete_completed_at: str | None
+
+    @classmethod
+    def of_record(cls, record: KeySpaceRecord) -> Self:
+        """Return what the API shows of a stored record."""
+        return cls(**{name: getattr(record, name) for name in cls.__struct_fields__})
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Return the key space that a JSON object describes; fields of later versions are left out.
+
+        Raises InvalidInputError.
+        """
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as error:
+            raise InvalidInputError(source="key space", problem=str(error)) from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the HTTP contract."""
+        shown: dict[str, Any] = msgspec.to_builtins(self)
+        return shown
+
+    @property
+    def raw_prefix(self) -> bytes:
+        """The prefix as bytes."""
+        return bytes.fromhex(self.prefix)
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The keys of the store that are this key space's."""
+        return KeyRange.of_prefix(self.raw_prefix)
+
+
+class Ensured(NamedTuple):
+    """A key space that there is now; `is_new` when it was made for this."""
+
+    keyspace: KeySpace
+    is_new: bool
+
+
+class KeySpacePage(NamedTuple):
+    """A part of the list, in the order in which they were made, and the token that continues it; empty on the last page."""
+
+    keyspaces: list[KeySpace]
+    next_page_token: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the HTTP contract."""
+        shown = [keyspace.to_json() for keyspace in self.keyspaces]
+        return {"keyspaces": shown, "next_page_token": self.next_page_token}
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a key space holds, counted at `counted_at`: bytes are those of keys (without the prefix) and values."""
+
+    keys: int
+    bytes: int
+    quota: Quota
+    counted_at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object of the HTTP contract."""
+        shown: dict[str, Any] = msgspec.to_builtins(self)
+        return shown
+
+
+class OwnerKind(StrEnum):
+    """Whose a key is."""
+
+    SYSTEM = auto()
+    KEYSPACE = auto()
+    UNMANAGED = auto()
+
+
+class Owner(NamedTuple):
+    """Whose a key is: the registry's, a key space's, or nobody's. `prefix` is the codeword or registered prefix it begins with.
+
+    `number` is that of the codeword; both are None where the key begins with none.
+    """
+
+    kind: OwnerKind
+    keyspace: KeySpace | None
+    prefix: bytes | None
+    number: int | None
+
+
+class AuditItem(NamedTuple):
+    """An entry of the audit log with its number; `digest` is what the entry after it names as its previous one."""
+
+    number: int
+    entry: AuditEntry
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as a JSON object with its number and digest."""
+        return {"number": self.number, **structs.asdict(self.entry), "digest": self.digest}

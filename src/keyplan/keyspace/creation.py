@@ -1,0 +1,150 @@
+"""Making: the registry itself, and key spaces in it. Each is one act, in which name, prefix and proofs are decided together."""
+
+from typing import NamedTuple
+from uuid import uuid4
+
+from msgspec import structs
+
+from keyplan.engine import ALL_KEYS, KeyRange
+from keyplan.errors import (
+    ImmutableFieldError,
+    KeySpaceDeletingError,
+    KeySpaceExistsError,
+    KeySpaceRestoringError,
+    OwnerConflictError,
+)
+from keyplan.keyspace.acts import ONLY, Act, configuration_of, header_of
+from keyplan.keyspace.allocation import Allotment, allocate, claim
+from keyplan.keyspace.layout import HistoryKey
+from keyplan.keyspace.prefixes import SYSTEM_BYTE, prefix_codec, prefix_range
+from keyplan.keyspace.records import (
+    Configuration,
+    Fence,
+    Header,
+    KeySpaceRange,
+    KeySpaceRecord,
+    PrefixHolder,
+    State,
+)
+
+__all__ = ["FORMAT_VERSION", "Founding", "Request", "create", "found", "occupied"]
+
+FORMAT_VERSION = 1
+
+
+class Founding(NamedTuple):
+    """How a registry is made: decided once. `skip_printable` None: as the store's content suggests (R8)."""
+
+    prefix_codec: str = "uvarint"
+    profile: str = "none"
+    skip_printable: bool | None = None
+
+
+class Request(NamedTuple):
+    """A key space to be made; checked already, but for its prefix."""
+
+    name: str
+    application: str
+    description: str = ""
+    prefix: bytes | None = None
+    adopt_existing_data: bool = False
+    allow_legacy_prefix: bool = False
+    state: State = State.ENABLED
+
+
+def found(act: Act, founding: Founding) -> tuple[Header, Configuration, bool]:
+    """Return the registry's header and configuration, and whether they were made just now."""
+    header = header_of(act.registry)
+    if header is not None:
+        return header, configuration_of(act.registry), False
+    prefix_codec(founding.prefix_codec)
+    header = Header(
+        format_version=FORMAT_VERSION,
+        cluster=str(uuid4()),
+        prefix_codec=founding.prefix_codec,
+        profile=founding.profile,
+        created_at=act.at,
+    )
+    is_printable_skipped = founding.skip_printable
+    if is_printable_skipped is None:
+        data = KeyRange(SYSTEM_BYTE + b"\xff", ALL_KEYS.end)
+        is_printable_skipped = any(True for _ in act.state.scan(data, limit=1, keys_only=True))
+    configuration = Configuration(skip_printable=is_printable_skipped)
+    act.registry.header.insert(ONLY, header)
+    act.registry.configuration.insert(ONLY, configuration)
+    return header, configuration, True
+
+
+def occupied(record: KeySpaceRecord) -> KeySpaceExistsError | KeySpaceDeletingError | KeySpaceRestoringError:
+    """Return the error for a name that a key space has already."""
+    if record.state is State.DELETING:
+        return KeySpaceDeletingError(name=record.name)
+    if record.state is State.RESTORING:
+        return KeySpaceRestoringError(name=record.name)
+    facts = {"state": str(record.state), "application": record.application, "prefix": record.prefix}
+    return KeySpaceExistsError(name=record.name, **facts)
+
+
+def create(act: Act, founding: Founding, request: Request, *, if_not_exists: bool) -> tuple[KeySpaceRecord, bool]:
+    """Make the key space; return its record and whether it is new.
+
+    With `if_not_exists` an existing one of the same application is the answer. Raises KeySpaceExistsError,
+    KeySpaceDeletingError, KeySpaceRestoringError, OwnerConflictError, and what `claim` and `allocate` raise.
+    """
+    before = act.registry.records.get(request.name)
+    if before is not None and before.state is not State.DELETED:
+        if if_not_exists and before.state in {State.ENABLED, State.DISABLED}:
+            return _agreed(before, request), False
+        raise occupied(before)
+    header, configuration, is_founded = found(act, founding)
+    codec = prefix_codec(header.prefix_codec)
+    if request.prefix is None:
+        allotment = allocate(act, codec, configuration, header.profile)
+    else:
+        allotment = claim(
+            act,
+            codec,
+            configuration,
+            request.prefix,
+            adopt_existing_data=request.adopt_existing_data,
+            allow_legacy_prefix=request.allow_legacy_prefix,
+        )
+    record = _record(act, request, allotment, generation=1 if before is None else before.generation + 1)
+    if before is not None:
+        act.registry.history.insert(HistoryKey(before.name, before.generation), structs.replace(before, sequence=0))
+        act.registry.order.delete(before.sequence)
+    act.registry.records.put(request.name, record)
+    act.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))
+    act.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
+    act.registry.fences.put(record.name, Fence(record.generation, record.state))
+    detail = {"prefix": record.prefix, "application": record.application, "generation": record.generation}
+    if is_founded:
+        detail["founded"] = header.cluster
+    act.note("restore" if request.state is State.RESTORING else "create", record.name, detail)
+    return record, True
+
+
+def _agreed(before: KeySpaceRecord, request: Request) -> KeySpaceRecord:
+    if before.application != request.application:
+        raise OwnerConflictError(name=before.name, application=request.application, owner=before.application)
+    if request.prefix is not None and request.prefix.hex() != before.prefix:
+        raise ImmutableFieldError(name=before.name, fields=["prefix"])
+    return before
+
+
+def _record(act: Act, request: Request, allotment: Allotment, *, generation: int) -> KeySpaceRecord:
+    end = prefix_range(allotment.prefix).end
+    return KeySpaceRecord(
+        id=request.name,
+        name=request.name,
+        application=request.application,
+        description=request.description,
+        prefix=allotment.prefix.hex(),
+        prefix_number=allotment.number,
+        range=KeySpaceRange(allotment.prefix.hex(), (end or b"").hex()),
+        state=request.state,
+        generation=generation,
+        created_at=act.at,
+        sequence=act.number,
+        prefix_epoch=allotment.epoch,
+    )

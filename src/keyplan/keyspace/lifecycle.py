@@ -1,0 +1,208 @@
+"""The states of a key space and the moves between them. Each move is one act that changes record and fence together.
+
+ENABLED <-> DISABLED        either -> DELETING -> DELETED -> (the next generation)
+DELETING -> back            until the first key was removed
+RESTORING -> ENABLED        or DELETING; ENABLED and DISABLED -> RESTORING, as the next generation: overwritten by a restore
+"""
+
+from typing import Final
+
+from msgspec import structs
+
+from keyplan.engine import RangeEmpty
+from keyplan.errors import (
+    GenerationMismatchError,
+    IllegalTransitionError,
+    KeySpaceDeletedError,
+    KeySpaceDeletingError,
+    KeySpaceNotFoundError,
+    KeySpaceProtectedError,
+)
+from keyplan.keyspace.acts import Act, configuration_of, header_of
+from keyplan.keyspace.layout import HistoryKey
+from keyplan.keyspace.names import time_text
+from keyplan.keyspace.prefixes import prefix_codec, prefix_range
+from keyplan.keyspace.records import (
+    Deletion,
+    Fence,
+    KeySpaceRecord,
+    Mark,
+    MarkKind,
+    PrefixHolder,
+    State,
+)
+
+__all__ = [
+    "begin_deletion",
+    "begin_overwrite",
+    "complete_deletion",
+    "describe",
+    "finish_restore",
+    "move",
+    "required_record",
+    "undelete",
+]
+
+_MOVES: Final = {
+    State.ENABLED: {State.DISABLED, State.DELETING},
+    State.DISABLED: {State.ENABLED, State.DELETING},
+    State.RESTORING: {State.DELETING},
+    State.DELETING: set[State](),
+    State.DELETED: set[State](),
+}
+
+_ROUNDED_SECONDS: Final = 1
+"""Why: times are written in whole seconds, rounded down; a deadline may not come early."""
+
+
+def required_record(act: Act, name: str) -> KeySpaceRecord:
+    """Return the record of a name, and make it a premise. Raises KeySpaceNotFoundError."""
+    record = act.registry.records.get(name)
+    if record is None:
+        raise KeySpaceNotFoundError(name=name)
+    return record
+
+
+def move(act: Act, name: str, to: State, verb: str) -> KeySpaceRecord:
+    """Enable or disable; being there already is no error. Raises KeySpaceNotFoundError, IllegalTransitionError."""
+    record = required_record(act, name)
+    if record.state is to:
+        return record
+    if to not in _MOVES[record.state]:
+        raise IllegalTransitionError(name=name, state=str(record.state), asked=verb)
+    return _moved(act, structs.replace(record, state=to), verb)
+
+
+def describe(act: Act, name: str, description: str) -> KeySpaceRecord:
+    """Change the description; the fence stays as it is. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
+    record = required_record(act, name)
+    if record.deleted_at is not None:
+        raise KeySpaceDeletedError(name=name, state=str(record.state))
+    if record.description == description:
+        return record
+    changed = structs.replace(record, description=description)
+    act.registry.records.update(name, changed)
+    act.note("update", name)
+    return changed
+
+
+def begin_deletion(act: Act, name: str) -> KeySpaceRecord:
+    """Begin to delete, or return how far it is when it was begun already (KS-31).
+
+    Raises KeySpaceNotFoundError, KeySpaceProtectedError.
+    """
+    record = required_record(act, name)
+    if record.deleted_at is not None:
+        return record
+    configuration = configuration_of(act.registry)
+    if name in configuration.protected:
+        raise KeySpaceProtectedError(name=name)
+    clients_until = act.now + configuration.max_client_lease_seconds + _ROUNDED_SECONDS
+    not_before = act.now + configuration.delete_grace_seconds + _ROUNDED_SECONDS
+    deletion = Deletion(
+        cursor=record.prefix,
+        not_before=time_text(not_before) if configuration.delete_grace_seconds else act.at,
+        clients_until=time_text(clients_until),
+        previous_state=record.state,
+    )
+    act.registry.deletions.insert(name, deletion)
+    return _moved(act, structs.replace(record, state=State.DELETING, deleted_at=act.at), "delete")
+
+
+def undelete(act: Act, name: str) -> KeySpaceRecord:
+    """Take a deletion back. Raises KeySpaceNotFoundError; IllegalTransitionError once a key may have been removed."""
+    record = required_record(act, name)
+    deletion = act.registry.deletions.get(name)
+    if record.state is not State.DELETING or deletion is None:
+        raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete")
+    if deletion.is_begun:
+        problem = "keys have been removed already"
+        raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete", problem=problem)
+    act.registry.deletions.delete(name)
+    return _moved(act, structs.replace(record, state=deletion.previous_state, deleted_at=None), "undelete")
+
+
+def complete_deletion(act: Act, name: str) -> KeySpaceRecord | None:
+    """End a deletion in the commit that proves that no key is left; None when there is one, or no deletion.
+
+    The prefix cools down; name, prefix and data are free together.
+    """
+    record = act.registry.records.get(name)
+    deletion = act.registry.deletions.get(name)
+    if record is None or record.state is not State.DELETING or deletion is None:
+        return None
+    prefix = bytes.fromhex(record.prefix)
+    data = prefix_range(prefix)
+    if any(True for _ in act.state.scan(data, limit=1, keys_only=True)):
+        return None
+    act.guards.append(RangeEmpty(data))
+    cooldown = configuration_of(act.registry).reuse_cooldown_seconds
+    until = None if cooldown is None else time_text(act.now + cooldown + _ROUNDED_SECONDS)
+    act.registry.marks.put(prefix, Mark(kind=MarkKind.COOLING_DOWN, until=until, epoch=record.prefix_epoch))
+    act.registry.holders.delete(prefix)
+    for table in (act.registry.deletions, act.registry.usage, act.registry.quotas):
+        table.delete(name)
+    _leave_container(act, prefix)
+    detail = {"deleted_keys": deletion.deleted_keys, "prefix": record.prefix}
+    gone = structs.replace(record, state=State.DELETED, delete_completed_at=act.at)
+    return _moved(act, gone, "complete", detail)
+
+
+def _leave_container(act: Act, prefix: bytes) -> None:
+    """Take the container's mark away with the last legacy key space in it (R6)."""
+    header = header_of(act.seen)
+    container = None if header is None else prefix_codec(header.prefix_codec).codeword_of(prefix)
+    if container is None or container == prefix:
+        return
+    if all(other == prefix for other in act.seen.holders.keys(starts_with=container, limit=2)):
+        act.registry.marks.delete(container)
+
+
+def begin_overwrite(act: Act, name: str, *, application: str | None, description: str | None) -> KeySpaceRecord:
+    """Make way for a restore under the same prefix: the next generation of the name, which nobody can open yet.
+
+    `application` takes the ownership, too. Handles of the generation before write no more. Raises KeySpaceNotFoundError,
+    KeySpaceDeletingError, KeySpaceDeletedError.
+    """
+    record = required_record(act, name)
+    if record.state is State.DELETING:
+        raise KeySpaceDeletingError(name=name)
+    if record.state is State.DELETED:
+        raise KeySpaceDeletedError(name=name)
+    history = structs.replace(record, sequence=0, delete_completed_at=act.at, deleted_at=act.at, state=State.DELETED)
+    act.registry.history.insert(HistoryKey(name, record.generation), history)
+    coming = structs.replace(
+        record,
+        application=record.application if application is None else application,
+        description=record.description if description is None else description,
+        state=State.RESTORING,
+        generation=record.generation + 1,
+        created_at=act.at,
+        sequence=act.number,
+        prefix_epoch=record.prefix_epoch + 1,
+    )
+    holder = PrefixHolder(name, coming.generation)
+    act.registry.holders.put(bytes.fromhex(record.prefix), holder)
+    act.registry.order.delete(record.sequence)
+    act.registry.order.insert(coming.sequence, holder)
+    return _moved(act, coming, "overwrite", {"generation": coming.generation})
+
+
+def finish_restore(act: Act, name: str, generation: int, to: State) -> KeySpaceRecord:
+    """Open a restored key space to its application. Raises KeySpaceNotFoundError, IllegalTransitionError.
+
+    GenerationMismatchError when somebody else restores it meanwhile.
+    """
+    record = required_record(act, name)
+    if record.generation != generation:
+        raise GenerationMismatchError(name=name, generation=generation, current=record.generation)
+    if record.state is not State.RESTORING or to not in {State.ENABLED, State.DISABLED}:
+        raise IllegalTransitionError(name=name, state=str(record.state), asked="restored")
+    return _moved(act, structs.replace(record, state=to), "restored")
+
+
+def _moved(act: Act, record: KeySpaceRecord, verb: str, detail: dict[str, object] | None = None) -> KeySpaceRecord:
+    act.registry.records.update(record.name, record)
+    act.registry.fences.put(record.name, Fence(record.generation, record.state))
+    act.note(verb, record.name, {"state": str(record.state), **(detail or {})})
+    return record
