@@ -29,6 +29,7 @@ class KeyplanServer:
         self._process: subprocess.Popen[str] | None = None
         # Why: a pipe that nobody reads would stop the server as soon as it is full.
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by `stop`
+        self._logged = ""
         self.addresses: list[str] = []
 
     @property
@@ -45,7 +46,9 @@ class KeyplanServer:
     @property
     def log(self) -> str:
         """What the server has written to standard error so far."""
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
+        if not self._log.closed:
+            self._logged = os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode()
+        return self._logged
 
     def start(self) -> Self:
         """Start, and return when requests are answered. Raises AssertionError with the log when the server ends instead."""
@@ -69,6 +72,7 @@ class KeyplanServer:
         if not self.addresses:
             self._process.kill()
             self._process.wait()
+            self._end()
             raise AssertionError(f"the server did not start: {self.log}")
         return self
 
@@ -83,9 +87,16 @@ class KeyplanServer:
             process.kill()
             process.wait()
             raise AssertionError(f"the server did not stop: {self.log}") from None
-        if process.stdout is not None:
-            process.stdout.close()
+        finally:
+            self._end()
         return process.returncode
+
+    def _end(self) -> None:
+        """Close what was open, and keep the log's text."""
+        _ = self.log
+        self._log.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -93,7 +104,4 @@ class KeyplanServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self.stop()
-        finally:
-            self._log.close()
+        self.stop()

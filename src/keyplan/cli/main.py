@@ -14,13 +14,16 @@ from typer.main import get_command
 
 from keyplan.cli.catalog import COMMANDS, application_groups
 from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
-from keyplan.cli.exit_codes import INTERRUPTED, OUTPUT_FAILED, USAGE, exit_code_of
+from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, USAGE, exit_code_of
 from keyplan.cli.failures import print_failure, print_usage_error
 from keyplan.errors import KeyplanError
 
 __all__ = ["main", "root"]
 
 PROGRAM: Final = "keyplan"
+
+EXTRAS: Final = {"starlette": "server", "uvicorn": "server", "prometheus_client": "server", "httpx": "server"}
+"""Packages that a command's module imports, and the extra that brings them."""
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -147,6 +150,12 @@ def _exit_code(arguments: list[str]) -> int:
     except KeyplanError as error:
         print_failure(error, is_json=is_json)
         return exit_code_of(error)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        print(f"{PROGRAM}: this needs the package {error.name}: pip install 'keyplan[{extra}]'", file=sys.stderr)
+        return NOT_INSTALLED
     return 0
 
 

@@ -7,7 +7,7 @@ from keyplan.server.access import Access, Caller, Role, Token, caller_of, requir
 from keyplan.server.answers import STATUSES, AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.closing import Closing
-from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX
+from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
@@ -42,6 +42,7 @@ __all__ = [
     "ServiceSettings",
     "Token",
     "Workers",
+    "allow_body",
     "answer_error_of",
     "answers",
     "body_of",

@@ -2,7 +2,7 @@
 
     {"error": {"code": "...", "message": "...", "detail": {...}}}
 
-The status of an error of keyplan stands in one table, by class.
+The status of an error of keyplan stands in one table, by class; those about key spaces bring their own.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from keyplan.errors import (
     EngineUnavailableError,
     HistoryCompactedError,
     KeyplanError,
+    KeySpaceError,
     LayoutError,
     LeaseNotFoundError,
     NotFoundError,
@@ -48,7 +49,7 @@ STATUSES: Final[dict[type[KeyplanError], int]] = {
     EngineError: 500,
     CorruptionError: 500,
 }
-"""The status of the first class in this order that an error belongs to."""
+"""The status of the first class in this order that an error belongs to. A KeySpaceError tells its own."""
 
 
 class AnswerError(Exception):
@@ -91,7 +92,10 @@ def answer_error_of(error: KeyplanError) -> AnswerError:
 
     What is wrong with the server is no business of who asks: then the facts are left out, and are in the log.
     """
-    status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
+    if isinstance(error, KeySpaceError):
+        status = error.status
+    else:
+        status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
     code = error.code.replace("-", "_")
     facts = {name: _plain(fact) for name, fact in error.facts.items()} if status != 500 else {}
     headers = {"Retry-After": "1"} if status == 503 else None

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,15 +15,15 @@ from keyplan.server.answers import AnswerError, failure
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
 
-__all__ = ["BODY_BYTES_MAX", "HEADER_BYTES_MAX", "Gate"]
+__all__ = ["BODY_BYTES_MAX", "HEADER_BYTES_MAX", "Gate", "allow_body"]
 
 BODY_BYTES_MAX: Final = 1 << 20
-"""Why: no record of the registry is near it; a route that takes more says so with starlette's `max_body_size`."""
+"""Why: no record of the registry is near it; a route that takes more says so with `allow_body`."""
 
 HEADER_BYTES_MAX: Final = 32 << 10
 """Why: four times what common servers take; a browser's cookies for localhost fit."""
 
-_ROUTE_LIMIT: Final = "starlette.max_body_size"  # where starlette keeps a route's own limit
+_ROUTE_LIMIT: Final = "keyplan.body_bytes_max"
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
 
@@ -146,6 +147,14 @@ class Gate:
             "client": scope["client"][0] if scope.get("client") else "unix",
         }
         LOGGER.info("request", extra={"facts": facts})
+
+
+def allow_body(request: Request, bytes_max: int) -> None:
+    """Let a request's body have up to so many bytes, whatever the server's limit is; to be called before it is read.
+
+    Why not starlette's `max_body_size`: it answers with plain text.
+    """
+    request.scope[_ROUTE_LIMIT] = bytes_max
 
 
 def _request_id(scope: Scope) -> str:
