@@ -13,6 +13,14 @@ from keyplan.layout.access import (
     UniqueView,
     Versioned,
 )
+from keyplan.layout.async_access import (
+    AsyncBinding,
+    AsyncChanges,
+    AsyncCounterView,
+    AsyncIndexView,
+    AsyncTableView,
+    AsyncUniqueView,
+)
 from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
@@ -20,6 +28,7 @@ from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
+from keyplan.layout.modes import Async, Bindable, Mode, Sync
 from keyplan.layout.render import render_docs, render_map
 from keyplan.layout.rules import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
 from keyplan.layout.spec import (
@@ -38,6 +47,14 @@ from keyplan.layout.template import Field, Literal, Template, read_template, tem
 
 __all__ = [
     "RULES",
+    "Async",
+    "AsyncBinding",
+    "AsyncChanges",
+    "AsyncCounterView",
+    "AsyncIndexView",
+    "AsyncTableView",
+    "AsyncUniqueView",
+    "Bindable",
     "Binding",
     "BoundCounter",
     "BoundIndex",
@@ -67,12 +84,14 @@ __all__ = [
     "LintReport",
     "Literal",
     "Meaning",
+    "Mode",
     "Only",
     "Origin",
     "Page",
     "Parameter",
     "Rule",
     "Severity",
+    "Sync",
     "Table",
     "TableSpec",
     "TableView",

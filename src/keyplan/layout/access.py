@@ -10,6 +10,8 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
+from keyplan.layout.modes import Bindable, Sync
+
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
 
@@ -389,8 +391,13 @@ class CounterView(Protocol):
         ...
 
 
-class Binding(Protocol):
+class Binding(Bindable[Sync], Protocol):
     """What a layout can be bound to: a store, a snapshot or a transaction."""
+
+    @property
+    def use(self) -> type[Sync]:
+        """Sync."""
+        return Sync
 
     @property
     def revision(self) -> int:

@@ -4,16 +4,17 @@ Everything is checked when the class is made; each mistake is an error that name
 `CloudChamber(store).racks`, gives the operations of access.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from keyplan.errors import KeyplanError, LayoutError
-from keyplan.layout.access import Binding
 from keyplan.layout.bound import BoundLayout, bind_layout
 from keyplan.layout.fields import FieldType, resolve_template
 from keyplan.layout.items import RESERVED_NAMES, Item, Parameter
 from keyplan.layout.meaning import Meaning
+from keyplan.layout.modes import Async, Bindable, Mode, Sync
 from keyplan.layout.spec import ItemSpec, LayoutSpec, TableSpec, Waiver
 from keyplan.layout.template import Template
 from keyplan.limits import COMPILED_ROOTS_MAX
@@ -21,9 +22,27 @@ from keyplan.limits import COMPILED_ROOTS_MAX
 __all__ = ["Layout", "bound_layout_of", "layout_class_of"]
 
 R = TypeVar("R")
+SyncLayout = TypeVar("SyncLayout", bound="Layout[Sync]")
+AsyncLayout = TypeVar("AsyncLayout", bound="Layout[Async]")
 
 
-class Layout:
+class _Revision:
+    """The attribute `revision` of a layout instance: a number, or one that is awaited."""
+
+    @overload
+    def __get__(self, layout: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Sync]", owner: type) -> int: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Async]", owner: type) -> Awaitable[int]: ...
+
+    def __get__(self, layout: "Layout[Any] | None", owner: type) -> object:
+        return self if layout is None else layout._binding.revision  # noqa: SLF001  # Why: its own module.
+
+
+class Layout(Generic[Mode]):
     """A key layout, declared once: subclass it, give the root, and assign tables, indexes and counters.
 
         class CloudChamber(Layout, root="/CloudChamber/V0.1/"):
@@ -35,11 +54,19 @@ class Layout:
 
     An instance is the layout bound to a store, a snapshot or a transaction: `CloudChamber(store)`; further keywords are the
     root's parameters. Raises InvalidKeyError when a parameter does not fit.
+
+    Declared as `class CloudChamber(Layout[Mode], ...)` it is for stores of keyplan and of keyplan.aio, and type checkers know
+    which: `CloudChamber[Async]` has awaited operations. Without `[Mode]` they take it for the synchronous use.
     """
 
     spec: ClassVar[LayoutSpec]
     _compiled: ClassVar[dict[tuple[tuple[str, type, object], ...], BoundLayout]]
     waivers: ClassVar[tuple[Waiver, ...]] = ()
+    _binding: Any
+    _bound: BoundLayout
+
+    revision = _Revision()
+    """The latest revision of the store, the snapshot's own, or that of the transaction's commit (0 before it)."""
 
     def __init_subclass__(
         cls, *, root: str | bytes | None = None, version: int | None = None, **keywords: object
@@ -52,10 +79,10 @@ class Layout:
             root = b"" if _is_binary(cls) else ""
         cls.spec = _layout_spec(cls, root, version, inherited)
 
-    def __init__(self, binding: Binding, /, **parameters: object) -> None:
+    def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
         self._attach(binding, self.bound(**parameters))
 
-    def over(self, binding: Binding) -> Self:
+    def over(self, binding: Bindable[Mode]) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
         other = object.__new__(type(self))
         other._attach(binding, self._bound)
@@ -78,18 +105,36 @@ class Layout:
             cls._compiled.pop(next(iter(cls._compiled)), None)
         return compiled
 
-    def transaction(self) -> AbstractContextManager[Self]:
+    @overload
+    def transaction(self: SyncLayout) -> AbstractContextManager[SyncLayout]: ...
+
+    @overload
+    def transaction(self: AsyncLayout) -> AbstractAsyncContextManager[AsyncLayout]: ...
+
+    def transaction(self) -> Any:
         """Begin a transaction: the block gets this layout bound to it, and it commits when the block ends without an error.
 
         Raises CommitConflictError when another writer came between; `run` tries again instead.
         """
-        return self._block(self._binding.begin())
+        return _Block(self, self._binding.begin())
 
-    def snapshot(self) -> AbstractContextManager[Self]:
+    @overload
+    def snapshot(self: SyncLayout) -> AbstractContextManager[SyncLayout]: ...
+
+    @overload
+    def snapshot(self: AsyncLayout) -> AbstractAsyncContextManager[AsyncLayout]: ...
+
+    def snapshot(self) -> Any:
         """Pin one state of the store: within the block all reads see it. Writes raise UnsupportedByEngineError."""
-        return self._block(self._binding.pinned())
+        return _Block(self, self._binding.pinned())
 
-    def run(self, work: Callable[[Self], R]) -> R:
+    @overload
+    def run(self: SyncLayout, work: Callable[[SyncLayout], R]) -> R: ...
+
+    @overload
+    def run(self: AsyncLayout, work: Callable[[AsyncLayout], Awaitable[R]]) -> Coroutine[Any, Any, R]: ...
+
+    def run(self, work: Callable[[Any], Any]) -> Any:
         """Run `work` in a transaction and commit it, again and again while it loses races, with bounded, growing waits.
 
         `work` may be called several times: it must do nothing but read and write through what it is given. Raises what `work`
@@ -97,23 +142,13 @@ class Layout:
         """
         return self._binding.attempt(lambda binding: work(self.over(binding)))
 
-    @property
-    def revision(self) -> int:
-        """The latest revision of the store, the snapshot's own, or that of the transaction's commit (0 before it)."""
-        return self._binding.revision
-
     def meaning(self, raw_key: bytes) -> Meaning:
         """Say what a raw key is in this layout. Never fails."""
         return self._bound.meaning(raw_key)
 
-    def _attach(self, binding: Binding, bound: BoundLayout) -> None:
+    def _attach(self, binding: Bindable[Mode], bound: BoundLayout) -> None:
         self._binding = binding
         self._bound = bound
-
-    @contextmanager
-    def _block(self, block: AbstractContextManager[Binding]) -> Iterator[Self]:
-        with block as binding:
-            yield self.over(binding)
 
     def view(self, name: str) -> Any:
         """Return the operations on the table, index or counter of that name. Raises UnknownNameError.
@@ -133,6 +168,32 @@ class Layout:
             view = self._binding.index_view(bound.indexes[name])
         self.__dict__[name] = view
         return view
+
+
+class _Block:
+    """A block of a binding, in either use: it gives the layout over what the block gives."""
+
+    def __init__(self, layout: Layout[Any], block: Any) -> None:
+        self._layout = layout
+        self._block = block
+
+    def __enter__(self) -> Layout[Any]:
+        return self._layout.over(self._block.__enter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        answer: bool | None = self._block.__exit__(kind, error, trace)
+        return answer
+
+    async def __aenter__(self) -> Layout[Any]:
+        return self._layout.over(await self._block.__aenter__())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        answer: bool | None = await self._block.__aexit__(kind, error, trace)
+        return answer
 
 
 def _items_of(cls: type) -> dict[str, Item]:
@@ -156,7 +217,7 @@ def _is_binary(cls: type) -> bool:
 
 
 def _layout_spec(
-    cls: type[Layout], root: str | bytes | None, version: int | None, inherited: LayoutSpec | None
+    cls: type[Layout[Any]], root: str | bytes | None, version: int | None, inherited: LayoutSpec | None
 ) -> LayoutSpec:
     parameters = {
         name: value
@@ -202,7 +263,7 @@ def _root_template(root: str | bytes | None, parameters: Mapping[str, Parameter]
     return resolve_template(source, types, is_text=isinstance(source, str), item="root")
 
 
-def bound_layout_of(layout: Layout | BoundLayout) -> BoundLayout:
+def bound_layout_of(layout: Layout[Any] | BoundLayout) -> BoundLayout:
     """Return the compiled layout of an instance, under the instance's root; a compiled layout as it is."""
     return layout._bound if isinstance(layout, Layout) else layout  # noqa: SLF001  # Why: its own module.
 

@@ -5,15 +5,20 @@ Read declare.py first. Each item is a descriptor: on the class it is the declara
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
 from keyplan.codec import Element, ValueForm, value_form_of
 from keyplan.errors import LayoutError, UnknownNameError
 from keyplan.layout.access import CounterView, IndexView, TableView, UniqueView
+from keyplan.layout.async_access import AsyncCounterView, AsyncIndexView, AsyncTableView, AsyncUniqueView
 from keyplan.layout.components import index_components, index_conditions
 from keyplan.layout.fields import FieldType, key_shape_of, key_types, resolve_template
+from keyplan.layout.modes import Async, Sync
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec
 from keyplan.layout.template import Template
+
+if TYPE_CHECKING:
+    from keyplan.layout.declare import Layout
 
 __all__ = ["RESERVED_NAMES", "Counter", "Index", "Item", "Only", "Parameter", "Table", "Unique"]
 
@@ -125,7 +130,10 @@ class Table(Item, Generic[K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: BoundInstance, owner: type) -> TableView[K, V]: ...
+    def __get__(self, layout: "Layout[Sync]", owner: type) -> TableView[K, V]: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncTableView[K, V]: ...
 
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
@@ -240,7 +248,10 @@ class Unique(_AnyIndex[Q, K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: BoundInstance, owner: type) -> UniqueView[Q, K, V]: ...
+    def __get__(self, layout: "Layout[Sync]", owner: type) -> UniqueView[Q, K, V]: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncUniqueView[Q, K, V]: ...
 
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
@@ -265,7 +276,10 @@ class Index(_AnyIndex[Q, K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: BoundInstance, owner: type) -> IndexView[K, V]: ...
+    def __get__(self, layout: "Layout[Sync]", owner: type) -> IndexView[K, V]: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncIndexView[K, V]: ...
 
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
@@ -297,7 +311,10 @@ class Counter(Item):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: BoundInstance, owner: type) -> CounterView: ...
+    def __get__(self, layout: "Layout[Sync]", owner: type) -> CounterView: ...
+
+    @overload
+    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncCounterView: ...
 
     def __get__(self, layout: BoundInstance | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)

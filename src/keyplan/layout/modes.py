@@ -1,0 +1,37 @@
+"""Which of the two uses a layout instance has: the synchronous one, or the asynchronous one. For type checkers alone.
+
+A layout that is declared as `class Site(Layout[Mode])` is `Site[Sync]` on a store of keyplan, and `Site[Async]` on one of
+keyplan.aio; `Site` alone means the first. What an item answers follows from it (docs/decisions).
+"""
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+__all__ = ["Async", "Bindable", "Mode", "Sync"]
+
+
+class Sync:
+    """Operations return what they say."""
+
+
+class Async:
+    """Operations are awaited, lists and watches are iterated with `async for`, blocks are entered with `async with`."""
+
+
+if TYPE_CHECKING:
+    # Why: a default of a type variable, which the standard library has from 3.13 on; checkers know it without the package.
+    from typing_extensions import TypeVar as _TypeVar
+
+    Mode = _TypeVar("Mode", Sync, Async, default=Sync)
+else:
+    Mode = TypeVar("Mode", Sync, Async)
+
+Use_co = TypeVar("Use_co", covariant=True)
+
+
+class Bindable(Protocol[Use_co]):
+    """What a layout can be bound to, in either use."""
+
+    @property
+    def use(self) -> type[Use_co]:
+        """Sync or Async."""
+        ...
