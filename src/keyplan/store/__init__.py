@@ -10,6 +10,7 @@ from keyplan.store.index_state import (
     index_state_of,
     index_state_value,
 )
+from keyplan.store.keeper import STORE_CLOSED, Keeper, LeaseSchedule
 from keyplan.store.lease import Lease
 from keyplan.store.plan import (
     Plan,
@@ -26,13 +27,16 @@ from keyplan.store.store import Store, open_store
 from keyplan.store.transaction import Transaction
 
 __all__ = [
+    "STORE_CLOSED",
     "Backoff",
     "Explanation",
     "IndexStage",
     "IndexState",
     "IndexStateKey",
     "IndexStates",
+    "Keeper",
     "Lease",
+    "LeaseSchedule",
     "PinnedState",
     "Plan",
     "Pointer",

@@ -1,7 +1,7 @@
 """Leases of a store: records that live as long as their holder. Who keeps them alive: keeper.py."""
 
 from collections.abc import Callable
-from threading import Lock, Thread
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -32,12 +32,14 @@ class Lease(LeaseHandle):
         clock: Clock,
         on_loss: "Callable[[Lease], object] | None",
         on_end: "Callable[[Lease], object]",
+        tell: "Callable[[Lease, Callable[[Lease], object]], object]",
         is_kept_alive: bool,
     ) -> None:
         self._lease = lease
         self._clock = clock
         self._on_loss = on_loss
         self._on_end = on_end
+        self._tell = tell
         self._lock = Lock()
         self._loss = ""
         self._is_revoked = False
@@ -109,8 +111,7 @@ class Lease(LeaseHandle):
             self._loss = problem
         self._on_end(self)
         if self._on_loss is not None:
-            # Why: a holder's slow or failing answer must not delay the renewal of other leases.
-            Thread(target=self._on_loss, args=(self,), name=f"keyplan-lease-{self.id}-lost", daemon=True).start()
+            self._tell(self, self._on_loss)
 
     def __enter__(self) -> Self:
         return self

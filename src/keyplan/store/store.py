@@ -23,7 +23,7 @@ from keyplan.store.commits import CommitWriter
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
 from keyplan.store.indexes import IndexEntries, UniqueEntries
-from keyplan.store.keeper import LeaseKeeper
+from keyplan.store.keeper import Keeper, LeaseKeeper
 from keyplan.store.lease import Lease
 from keyplan.store.reader import LatestReader, SnapshotReader
 from keyplan.store.retry import Backoff
@@ -54,17 +54,24 @@ class Store(Binding):
     """An engine with layouts on it: `CloudChamber(store)`. Safe for use by several threads.
 
     The store owns the engine: closing one closes the other. `backoff` says how long to wait after a lost race, `clock` when
-    leases are due.
+    leases are due, `keeper` who renews them (a thread of the store's own).
     """
 
-    def __init__(self, engine: Engine, *, backoff: Backoff | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        backoff: Backoff | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        keeper: Keeper | None = None,
+    ) -> None:
         self._engine = engine
         self._backoff = backoff if backoff is not None else Backoff()
         self._reader = LatestReader(engine)
         self._writer = CommitWriter(engine, self._backoff)
         self._watcher = EngineWatcher(engine)
         self._clock = clock
-        self._keeper = LeaseKeeper(engine, clock)
+        self._keeper = LeaseKeeper(engine, clock) if keeper is None else keeper
 
     @property
     def engine(self) -> Engine:
@@ -140,7 +147,14 @@ class Store(Binding):
     def _held(
         self, lease: EngineLease, on_loss: Callable[[Lease], object] | None, *, keep_alive: bool, is_resumed: bool
     ) -> Lease:
-        held = Lease(lease, clock=self._clock, on_loss=on_loss, on_end=self._keeper.forget, is_kept_alive=keep_alive)
+        held = Lease(
+            lease,
+            clock=self._clock,
+            on_loss=on_loss,
+            on_end=self._keeper.forget,
+            tell=self._keeper.tell,
+            is_kept_alive=keep_alive,
+        )
         self._keeper.keep(held, is_resumed=is_resumed)
         return held
 
