@@ -1,5 +1,6 @@
 """Bytes in order: the contract, the way from a URL to an engine, and engines around an engine."""
 
+from keyplan.engine.admission import admit_commit
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
 from keyplan.engine.interface import (
     ALL_KEYS,
@@ -75,6 +76,7 @@ __all__ = [
     "Watch",
     "WrappedEngine",
     "WrappedSnapshot",
+    "admit_commit",
     "default_profile",
     "known_schemes",
     "open_engine",
