@@ -11,11 +11,11 @@ PD's client port is an etcd client port too; whatever engine holds these keys ca
 from dataclasses import dataclass
 from typing import Any, Final
 
-from keyplan.codec import U64, ElementForm, RawForm, TextForm
+from keyplan.codec import U64, Decimal, ElementForm, RawForm, TextForm
 from keyplan.engine import Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.keyspace import State
-from keyplan.layout import BoundLayout, Layout, Only, Table, shown_key
+from keyplan.layout import BoundLayout, Layout, Only, Parameter, Table, shown_key
 from keyplan.regions.captured import Rule, parse_rules
 from keyplan.regions.metadata_form import SpaceMetadata, SpaceMetadataForm, SpaceMetadataState
 from keyplan.regions.spaces import NUMBER_MAX, NumberedSpace, StoreMode
@@ -23,15 +23,17 @@ from keyplan.regions.spaces import NUMBER_MAX, NumberedSpace, StoreMode
 __all__ = ["ImportedSpaces", "PlacementDriverKeys", "clusters_of", "import_spaces"]
 
 
-class PlacementDriverKeys(Layout, root="/pd/{cluster:decimal}/"):
+class PlacementDriverKeys(Layout, root="/pd/{cluster}/"):
     """The keys of PD that concern key spaces."""
+
+    cluster = Parameter(element=Decimal())
 
     spaces = Table(
         "keyspaces/meta/{id:decimal(width=8)}", key=int, value=SpaceMetadata, form=SpaceMetadataForm(), note="2.7"
     )
     numbers = Table("keyspaces/id/{name}", key=str, value=str, form=TextForm(), note="2.7: decimal digits")
     window = Table("keyspaces/alloc_id", key=Only, value=int, form=ElementForm(U64()), note="2.3: the window's end")
-    rules = Table("region_label/{rule:texttail}", key=str, value=bytes, form=RawForm(), note="4.2: a label rule, JSON")
+    rules = Table("region_label/{rule:text_tail}", key=str, value=bytes, form=RawForm(), note="4.2: a label rule, JSON")
 
 
 STATES: Final = {
