@@ -1,0 +1,97 @@
+"""What requests may say: bodies and query parameters, read and checked. What the words mean, the registry decides."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from keyplan.errors import InvalidArgumentError
+from keyplan.keyspace import LIST_LIMIT_MAX, State
+
+__all__ = ["Creation", "QuotaChange", "flags_of", "list_filters", "query_of", "whole_number"]
+
+
+class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST /keyspaces. Missing names stay None, so that the registry says what is missing."""
+
+    name: str | None = None
+    application: str | None = None
+    application_name: str | None = None
+    description: str = ""
+    prefix: str | None = None
+    if_not_exists: bool = False
+    adopt_existing_data: bool = False
+    allow_legacy_prefix: bool = False
+
+    def wanted_name(self) -> str:
+        """The name. Raises InvalidArgumentError when it lacks."""
+        if self.name is None:
+            raise InvalidArgumentError(argument="name", problem="it is required")
+        return self.name
+
+    def owner(self) -> str:
+        """The application, by either of its two spellings (KS-10). Raises InvalidArgumentError when they differ or lack."""
+        given = {name for name in (self.application, self.application_name) if name is not None}
+        if len(given) != 1:
+            problem = "application and application_name differ" if given else "it is required"
+            raise InvalidArgumentError(argument="application", problem=problem)
+        return given.pop()
+
+
+class QuotaChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of PUT /keyspaces/{id}/quota; null: no bound."""
+
+    keys: int | None
+    bytes: int | None
+
+
+def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
+    """Return the query parameters.
+
+    Raises InvalidArgumentError for one that there is not, which may be a misspelt filter, and for one that is given twice.
+    """
+    parameters: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise InvalidArgumentError(
+                argument=name, problem=f"the parameters are {', '.join(sorted(known)) or 'none'}"
+            )
+        if name in parameters:
+            raise InvalidArgumentError(argument=name, problem="it is given twice")
+        parameters[name] = value
+    return parameters
+
+
+def list_filters(request: Request) -> dict[str, Any]:
+    """Return the arguments of `KeySpaces.list` that a query has (KS-22). Raises InvalidArgumentError."""
+    words = query_of(request, ("name", "prefix", "key", "application", "state", "include", "limit", "page_token"))
+    filters: dict[str, Any] = {name: words[name] for name in ("name", "prefix", "key", "application") if name in words}
+    filters["page_token"] = words.get("page_token", "")
+    if "state" in words:
+        if words["state"] not in set(State):
+            raise InvalidArgumentError(argument="state", problem=f"it is one of {', '.join(State)}")
+        filters["state"] = State(words["state"])
+    if "include" in words:
+        if words["include"] != "all":
+            raise InvalidArgumentError(argument="include", problem="it is all, or not given")
+        filters["include_deleted"] = True
+    if "limit" in words:
+        filters["limit"] = whole_number("limit", words["limit"], least=1, most=LIST_LIMIT_MAX)
+    return filters
+
+
+def whole_number(argument: str, text: str, *, least: int, most: int) -> int:
+    """Read a whole number in decimal. Raises InvalidArgumentError."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else -1
+    if not least <= number <= most:
+        raise InvalidArgumentError(argument=argument, problem=f"a whole number from {least} to {most}")
+    return number
+
+
+def flags_of(words: Mapping[str, str], name: str) -> bool:
+    """Read a setting that is on or off. Raises InvalidArgumentError."""
+    text = words.get(name, "on")
+    if text not in {"on", "off"}:
+        raise InvalidArgumentError(argument=name, problem="it is on or off")
+    return text == "on"
