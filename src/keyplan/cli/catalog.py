@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
     "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
+    "region": Command("keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."),
     "lint": Command(
         "keyplan.cli.lint", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
     ),

@@ -17,7 +17,8 @@ _SPLIT_KEYS_MAX: Final = 64
 _RULES_MAX: Final = 500
 """Why: a request of 500 rules is some 150 KiB; PD writes all of one request in one step."""
 
-_ATTEMPTS_MAX: Final = 8
+_ATTEMPTS_MAX: Final = 6
+"""Why: PD itself tries five times, for minutes, before it answers; what it still refuses then is for an operator to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ def apply_plan(
     """Set and delete rules, split what must be split, read everything again and verify it.
 
     After each round of splits the regions are read, and only boundaries that are still missing are asked for again, at most
-    eight times with growing waits: PD passes over regions that move or have no leader. It is for the caller to look at
+    six times with growing waits: PD passes over regions that move or have no leader. It is for the caller to look at
     `is_proven`; calling it again goes on. Stopped in between it leaves a part of the splits, which harm nobody.
     """
     known = list(spaces)
@@ -83,7 +84,7 @@ def apply_plan(
         if not after.split_keys:
             break
         if attempt > 1:
-            waits.sleep(min(5.0, 0.1 * 2.0**attempt))
+            waits.sleep(0.05 * 2**attempt)
         for start in range(0, len(after.split_keys), _SPLIT_KEYS_MAX):
             driver.split(after.split_keys[start : start + _SPLIT_KEYS_MAX])
             requests += 1

@@ -1,0 +1,328 @@
+"""The commands `keyplan region plan|apply|verify|import`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import dumps, loads
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
+from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, is_store_named, store_of_option
+from keyplan.cli.output import print_json, print_text, printable, write_file
+from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
+from keyplan.keyspace import KeySpaces
+from keyplan.regions import (
+    PlacementDriver,
+    Proof,
+    Region,
+    RegionPlan,
+    RegisteredSpace,
+    Rule,
+    Space,
+    StoreMode,
+    apply_plan,
+    import_spaces,
+    parse_regions,
+    parse_rules,
+    parse_spaces,
+    plan_regions,
+    rule_data,
+    tls_context,
+)
+
+__all__ = ["app"]
+
+app: Final = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="Keep the regions of a TiKV cluster within key spaces."
+)
+
+_MODES: Final = {
+    "txn": (StoreMode.TXN,),
+    "raw": (StoreMode.RAW,),
+    "both": (StoreMode.RAW, StoreMode.TXN),
+}
+
+_CLUSTER_LETTERS: Final = 8
+"""Why: enough of a registry's id to tell two registries of one TiKV cluster apart, in the id of every rule."""
+
+PdOption = Annotated[str | None, typer.Option("--pd", metavar="URL", help="PD's address, as in http://127.0.0.1:2379.")]
+PdAuthorityOption = Annotated[
+    str, typer.Option("--pd-ca", metavar="FILE", help="The authority of PD's certificate.", show_default=False)
+]
+PdCertificateOption = Annotated[
+    str, typer.Option("--pd-cert", metavar="FILE", help="This client's certificate.", show_default=False)
+]
+PdKeyOption = Annotated[str, typer.Option("--pd-key", metavar="FILE", help="Its key.", show_default=False)]
+RegionsOption = Annotated[
+    Path | None,
+    typer.Option("--regions", metavar="FILE", help="Captured regions instead, as PD's /regions gives them."),
+]
+RulesOption = Annotated[
+    Path | None, typer.Option("--rules", metavar="FILE", help="Captured rules; without them guards are not judged.")
+]
+SpacesOption = Annotated[
+    Path | None,
+    typer.Option("--key-spaces", metavar="FILE", help="Key spaces from a file instead of the store's registry."),
+]
+FromPdOption = Annotated[bool, typer.Option("--from-pd", help="Key spaces of PD itself (API V2), asked over HTTP.")]
+ModeOption = Annotated[
+    str, typer.Option("--mode", metavar="MODE", help="How TiKV is used: txn, raw, or both (API V2).")
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="NAME", help="Whose rules these are; by default the registry's id, or the file's."
+    ),
+]
+SkipEmptyOption = Annotated[
+    bool, typer.Option("--skip-empty", help="Neither split nor guard around key spaces without a key.")
+]
+
+
+class Inputs(NamedTuple):
+    """What the options say: key spaces, and whose rules are set for them."""
+
+    spaces: list[Space]
+    cluster: str
+    modes: tuple[StoreMode, ...]
+
+
+@app.command("plan")
+def plan_command(
+    *,
+    pd: PdOption = None,
+    pd_ca: PdAuthorityOption = "",
+    pd_cert: PdCertificateOption = "",
+    pd_key: PdKeyOption = "",
+    regions: RegionsOption = None,
+    rules: RulesOption = None,
+    store: StoreOption = None,
+    key_spaces: SpacesOption = None,
+    from_pd: FromPdOption = False,
+    mode: ModeOption = "txn",
+    cluster: ClusterOption = None,
+    skip_empty: SkipEmptyOption = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the splits and the label rules that are missing, and write nothing."""
+    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
+        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
+        known = _regions_and_rules(driver, regions, rules)
+        plan = plan_regions(
+            inputs.spaces, *known, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
+        )
+    if json:
+        print_json(plan.data())
+    else:
+        _print_plan(plan)
+
+
+@app.command("apply")
+def apply_command(
+    *,
+    pd: PdOption = None,
+    pd_ca: PdAuthorityOption = "",
+    pd_cert: PdCertificateOption = "",
+    pd_key: PdKeyOption = "",
+    store: StoreOption = None,
+    key_spaces: SpacesOption = None,
+    from_pd: FromPdOption = False,
+    mode: ModeOption = "txn",
+    cluster: ClusterOption = None,
+    skip_empty: SkipEmptyOption = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Set the rules and split the regions on PD, then verify all from the start. Exit code 1 when it does not hold."""
+    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
+        if driver is None:
+            raise InvalidInputError(source="--pd", problem="name the PD that is to be changed")
+        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
+        applied = apply_plan(
+            driver, inputs.spaces, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
+        )
+    if json:
+        print_json(applied.data())
+    else:
+        _print_plan(applied.plan)
+        print_text(f"{applied.split_requests} requests to split were sent; afterwards:")
+        _print_proof(applied.after.proof)
+    if not applied.is_proven:
+        raise typer.Exit(FINDINGS)
+
+
+@app.command("verify")
+def verify_command(
+    *,
+    pd: PdOption = None,
+    pd_ca: PdAuthorityOption = "",
+    pd_cert: PdCertificateOption = "",
+    pd_key: PdKeyOption = "",
+    regions: RegionsOption = None,
+    rules: RulesOption = None,
+    store: StoreOption = None,
+    key_spaces: SpacesOption = None,
+    from_pd: FromPdOption = False,
+    mode: ModeOption = "txn",
+    cluster: ClusterOption = None,
+    skip_empty: SkipEmptyOption = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Say whether no region spans key spaces, with every violation. Exit code 1 when one does."""
+    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
+        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
+        known = _regions_and_rules(driver, regions, rules)
+        plan = plan_regions(
+            inputs.spaces, *known, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
+        )
+    if json:
+        print_json(plan.proof.data())
+    else:
+        _print_proof(plan.proof)
+    if not plan.proof.is_proven:
+        raise typer.Exit(FINDINGS)
+
+
+@app.command("import")
+def import_command(
+    *,
+    store: StoreOption = None,
+    pd_cluster: Annotated[
+        int | None, typer.Option("--pd-cluster", metavar="ID", help="PD's cluster id; needed when there are several.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print the key spaces that PD keeps in its etcd, as JSON that --key-spaces reads. Exit code 1 when not all fits."""
+    with store_of_option(store, config, readonly=True) as opened:
+        imported = import_spaces(opened.engine, pd_cluster)
+    if output is None:
+        print_json(imported.data())
+    else:
+        write_file(output, dumps(imported.data(), indent=2) + "\n")
+        print_text(f"wrote {output}: {len(imported.spaces)} key spaces of cluster {imported.cluster}")
+    for problem in imported.problems:
+        print_hint(problem)
+    if imported.problems:
+        raise typer.Exit(FINDINGS)
+
+
+# ---- what the options name -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _driver(url: str | None, authority: str, certificate: str, key: str) -> Iterator[PlacementDriver | None]:
+    if url is None:
+        yield None
+        return
+    tls = tls_context(authority, certificate, key) if authority or certificate else None
+    with PlacementDriver(url, tls=tls) as driver:
+        yield driver
+
+
+def _inputs(
+    driver: PlacementDriver | None,
+    store: str | None,
+    path: Path | None,
+    mode: str,
+    cluster: str | None,
+    config: Path | None,
+    *,
+    from_pd: bool,
+) -> Inputs:
+    modes = _MODES.get(mode)
+    if modes is None:
+        raise InvalidInputError(source="--mode", problem=f"it is one of {', '.join(_MODES)}")
+    if from_pd:
+        if driver is None or path is not None:
+            raise InvalidInputError(source="--from-pd", problem="it needs --pd, and goes without --key-spaces")
+        return Inputs(list(driver.spaces()), cluster or "pd", modes)
+    if path is not None:
+        content = _content(path)
+        return Inputs(parse_spaces(content, source=str(path)), cluster or _cluster_of(content), modes)
+    if not is_store_named(store, config):
+        problem = "name key spaces: --store URL with a registry, --key-spaces FILE, or --from-pd"
+        raise InvalidInputError(source="--store", problem=problem)
+    with store_of_option(store, config, readonly=True) as opened:
+        registry = KeySpaces(opened.engine)
+        header = registry.header()
+        if header is None:
+            raise KeySpaceNotFoundError(problem="there is no registry in this store")
+        spaces: list[Space] = []
+        with opened.engine.snapshot() as snapshot:
+            for space in registry.all(include_deleted=True):
+                first = next(snapshot.scan(space.key_range, limit=1, keys_only=True), None)
+                spaces.append(RegisteredSpace(space.name, space.raw_prefix, space.state, is_empty=first is None))
+    return Inputs(spaces, cluster or header.cluster[:_CLUSTER_LETTERS], modes)
+
+
+def _regions_and_rules(
+    driver: PlacementDriver | None, regions: Path | None, rules: Path | None
+) -> tuple[list[Region], list[Rule] | None]:
+    if driver is not None:
+        if regions is not None or rules is not None:
+            raise InvalidInputError(source="--pd", problem="it goes without --regions and --rules")
+        return driver.regions(), driver.rules()
+    if regions is None:
+        raise InvalidInputError(source="--regions", problem="name regions: --pd URL, or --regions FILE")
+    known = parse_regions(_content(regions), source=str(regions))
+    return known, None if rules is None else parse_rules(_content(rules), source=str(rules))
+
+
+def _cluster_of(content: bytes) -> str:
+    """The cluster that `keyplan region import` wrote into the file."""
+    described: Any = loads(content)
+    named = described.get("cluster") if isinstance(described, dict) else None
+    if not isinstance(named, str):
+        # Why no default: rules under a name of chance would be found again by nobody.
+        raise InvalidInputError(source="--cluster", problem="the file names no cluster: say whose rules these are")
+    return named
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
+
+
+# ---- what is printed -----------------------------------------------------------------------------------------------------
+
+
+def _print_plan(plan: RegionPlan) -> None:
+    for key in plan.split_keys:
+        print_text(f"split   {key.hex().upper()}")
+    for rule in plan.rules_to_set:
+        ranges = ", ".join(f"{pair['start_key']} to {pair['end_key'] or 'the end'}" for pair in rule_data(rule)["data"])
+        print_text(printable(f"set     {rule.id}  {ranges}"))
+    for rule_id in plan.rules_to_delete:
+        print_text(printable(f"delete  {rule_id}"))
+    print_text(
+        f"{len(plan.split_keys)} splits, {len(plan.rules_to_set)} rules to set, {len(plan.rules_to_delete)} to delete"
+    )
+
+
+def _print_proof(proof: Proof) -> None:
+    data: dict[str, Any] = proof.data()
+    for violation in data["violations"]:
+        place = f"region {violation['region_id']}" if violation["region_id"] is not None else "no rule"
+        names = ", ".join(violation["keyspaces"])
+        print_text(printable(f"{violation['kind']}  {place}  {names}  {' '.join(violation['split_keys'])}"))
+    for hole in data["holes"]:
+        print_text(f"hole  {_range_text(hole)}")
+    for overlap in data["overlaps"]:
+        one, other = overlap["region_ids"]
+        print_text(f"overlap  regions {one} and {other}  {_range_text(overlap['range'])}")
+    if proof.is_proven:
+        guards = "guards are not judged" if proof.guards is None else "each is guarded"
+        print_text(f"no region spans key spaces: {len(proof.boundaries)} boundaries, {guards}")
+    print_text(f"sha256 of what was judged  {proof.inputs_sha256}")
+
+
+def _range_text(ends: list[str]) -> str:
+    return f"{ends[0] or 'the start'} to {ends[1] or 'the end'}"
