@@ -367,6 +367,14 @@ class Engine(ABC):
         Raises InvalidInputError when keys are not in ascending order, CommitConflictError when a key exists.
         """
 
+    def value(self, key: bytes) -> bytes | None:
+        """Return the latest value at `key`, or None: what a snapshot taken now would, for an engine that can do it faster."""
+        snapshot = self.snapshot()
+        try:
+            return snapshot.value(key)
+        finally:
+            snapshot.close()
+
     def put_sorted(
         self,
         keys: Sequence[bytes],

@@ -22,6 +22,10 @@ class Reader(Protocol):
         """Return the entry at the key, or None."""
         ...
 
+    def value(self, raw_key: bytes, /) -> bytes | None:
+        """Return the value at the key, or None: the shortest way, for the reads that ask for nothing else."""
+        ...
+
     def peek(self, raw_key: bytes, /) -> Entry | None:
         """Return the entry or None, for keyplan's own use: in a transaction it does not become a premise."""
         ...
@@ -46,6 +50,7 @@ class SnapshotReader:
         self._snapshot = snapshot
         self.get = snapshot.get
         self.peek = snapshot.get
+        self.value = snapshot.value
         self.get_many = snapshot.get_many
 
     @property
@@ -64,6 +69,7 @@ class LatestReader:
 
     def __init__(self, engine: Engine) -> None:
         self._open = engine.snapshot
+        self.value = engine.value  # Why: not even a method of our own; it is the path of every single read
 
     @property
     def revision(self) -> int:

@@ -54,6 +54,10 @@ class Session:
         self.reads.premises.add(raw_key)
         return self.reads.fetch(raw_key)
 
+    def value(self, raw_key: bytes) -> bytes | None:
+        entry = self.get(raw_key)
+        return None if entry is None else entry.value
+
     def peek(self, raw_key: bytes) -> Entry | None:
         self._check_open()
         return self.reads.fetch(raw_key)

@@ -40,16 +40,17 @@ class TableRecords(TableView[object, object]):
         self._encode = table.keys.encode
         self._decode = table.form.decode
         self._read = reader.get
+        self._read_value = reader.value
 
     # ---- single records ------------------------------------------------------------------------------------------------
 
     def get(self, key: object) -> object | None:
         raw_key = self._encode(key)
-        entry = self._read(raw_key)
-        if entry is None:
+        raw_value = self._read_value(raw_key)
+        if raw_value is None:
             return None
         try:
-            record: object = self._decode(entry.value)
+            record: object = self._decode(raw_value)
         except CorruptionError as error:
             raise corrupted(self._table, raw_key, error) from error
         return record

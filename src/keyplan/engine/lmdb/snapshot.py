@@ -143,6 +143,15 @@ class HistorySnapshot(LmdbSnapshot):
             raise unusable(error) from error
         return None if raw is None else _make(Entry, (key, raw[_HEADER_BYTES:]) + _unpack(raw))  # noqa: RUF005
 
+    def value(self, key: bytes) -> bytes | None:
+        try:
+            raw = self._transaction.get(key)
+        except lmdb.BadValsizeError:
+            return None
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return None if raw is None else raw[_HEADER_BYTES:]
+
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make, unpack, size = _make, _unpack, _HEADER_BYTES
         try:
