@@ -98,7 +98,8 @@ class Application:
             clock=clock,
             body_bytes_max=body_bytes_max,
         )
-        routes = [*shell.open_routes, *shell.routes, *(route for service in services for route in service.routes)]
+        # Why the services' first: one that speaks another system's protocol answers /version as that system does.
+        routes = [*(route for service in services for route in service.routes), *shell.open_routes, *shell.routes]
         asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
