@@ -120,11 +120,11 @@ def _normal_body(body: str) -> Any:
 
 def _without_times(value: Any) -> Any:
     if isinstance(value, dict):
+        if "nodes" in value:
+            value = value | {"nodes": sorted(value["nodes"], key=lambda node: str(node["key"]))}
         plain = {name: _without_times(part) for name, part in value.items() if name != "ttl"}
         if "expiration" in plain:
             plain["expiration"] = "a time"
-        if isinstance(plain.get("nodes"), list):
-            plain["nodes"] = sorted(plain["nodes"], key=lambda node: str(node["key"]))
         # Invariant: the order of fields is compared as well.
         return list(plain.items())
     if isinstance(value, list):

@@ -1,0 +1,213 @@
+"""HTTP of `/v2/keys`: methods, statuses, headers, long polls. As ASGI, because every heartbeat comes through here."""
+
+import asyncio
+import posixpath
+from typing import Final
+from urllib.parse import quote
+
+from starlette.types import Receive, Scope, Send
+
+from keyplan.server.etcd_v2.failures import Code, KeysFailure
+from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, read_form
+from keyplan.server.etcd_v2.gateway import Gateway
+from keyplan.server.etcd_v2.operations import Operation
+from keyplan.server.etcd_v2.paths import DEPTH_MAX, clean
+from keyplan.server.etcd_v2.records import Action
+from keyplan.server.etcd_v2.rendering import action_body, failure_body
+
+__all__ = ["CORS_HEADERS", "PREFIX", "KeysEndpoint"]
+
+PREFIX: Final = "/v2/keys"
+
+CORS_HEADERS: Final = (
+    (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
+    (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
+    (b"Access-Control-Allow-Origin", b"*"),
+)
+
+_METHODS: Final = frozenset({"HEAD", "GET", "PUT", "POST", "DELETE"})
+_VALUELESS: Final = frozenset({Action.SET, Action.CREATE, Action.UPDATE, Action.COMPARE_AND_SWAP})
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class KeysEndpoint:
+    """The ASGI application of `/v2/keys` and everything below it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._statistics = gateway.statistics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        method: str = scope["method"]
+        if method == "OPTIONS":
+            await _answer(send, 200, [*CORS_HEADERS], b"")
+        elif method not in _METHODS:
+            allow = (b"Allow", b"HEAD,GET,PUT,POST,DELETE")
+            await _answer(
+                send, 405, [*CORS_HEADERS, allow, _content(b"text/plain; charset=utf-8")], b"Method Not Allowed\n"
+            )
+        elif (cleaned := _cleaned(scope["path"])) != scope["path"]:
+            await _redirect(scope, send, cleaned)
+        else:
+            try:
+                await self._keys(method, scope, receive, send)
+            except KeysFailure as failure:
+                headers = self._headers(failure.index)
+                await _answer(send, failure.status, headers, failure_body(failure).encode(), is_head=method == "HEAD")
+
+    async def _keys(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
+        path = clean(scope["path"][len(PREFIX) :])
+        if path.count("/") > DEPTH_MAX:
+            raise KeysFailure(Code.INVALID_FORM, f"more than {DEPTH_MAX} levels")
+        body = await _form_body(receive) if method in {"PUT", "POST"} and _is_form(scope) else None
+        form = read_form(method, scope["query_string"], body)
+        if method in {"GET", "HEAD"}:
+            if form.is_wait:
+                await self._wait(path, form, receive, send)
+            else:
+                await self._get(path, form, send, is_head=method == "HEAD")
+            return
+        await self._write(_operation(method, path, form), form, send)
+
+    # ---- reads ----------------------------------------------------------------------------------------------------------
+
+    async def _get(self, path: str, form: KeysForm, send: Send, *, is_head: bool) -> None:
+        try:
+            found = await self._gateway.get(path, is_recursive=form.is_recursive)
+        except KeysFailure:
+            self._statistics.count(Action.GET, is_success=False)
+            raise
+        self._statistics.count(Action.GET, is_success=True)
+        await _answer(send, 200, self._headers(found.index, found.revision), found.body.encode(), is_head=is_head)
+
+    async def _wait(self, path: str, form: KeysForm, receive: Receive, send: Send) -> None:
+        """Answer with the headers at once, and with events as they come, until there are enough or the client goes."""
+        waiting = await self._gateway.wait(
+            path, is_recursive=form.is_recursive, is_stream=form.is_stream, wait_index=form.wait_index
+        )
+        waiter = waiting.waiter
+        leaving = asyncio.create_task(_until_gone(receive))
+        leaving.add_done_callback(lambda _task: waiter.end())
+        try:
+            headers = self._headers(waiting.index, waiting.revision)
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            while (body := await waiter.next_body()) is not None:
+                await send({"type": "http.response.body", "body": body.encode(), "more_body": True})
+                if not form.is_stream:
+                    break
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
+            self._gateway.hub.leave(waiter)
+
+    # ---- writes ---------------------------------------------------------------------------------------------------------
+
+    async def _write(self, operation: Operation, form: KeysForm, send: Send) -> None:
+        try:
+            done = await self._gateway.write(operation)
+        except KeysFailure:
+            self._statistics.count(operation.action, is_success=False)
+            raise
+        self._statistics.count(operation.action, is_success=True)
+        has_no_value = form.wants_no_value and done.action in _VALUELESS
+        body = action_body(done.action) if has_no_value else done.body
+        headers = self._headers(done.index, self._gateway.revision)
+        await _answer(send, 201 if done.is_created else 200, headers, body.encode())
+
+    def _headers(self, index: int, revision: int | None = None) -> Headers:
+        """Return the headers of an answer; a failure has no revision."""
+        identity = self._gateway.identity
+        headers: Headers = [
+            *CORS_HEADERS,
+            _content(b"application/json"),
+            (b"X-Etcd-Cluster-Id", identity.cluster_hex.encode()),
+            (b"X-Etcd-Index", b"%d" % index),
+        ]
+        if revision is not None:
+            headers += [(b"X-Raft-Index", b"%d" % revision), (b"X-Raft-Term", b"%d" % identity.term)]
+        return headers
+
+
+def _operation(method: str, path: str, form: KeysForm) -> Operation:
+    """Return the write that is asked for, by the rules of etcd's dispatch."""
+    is_compared = bool(form.previous_value or form.previous_index)
+    if method == "DELETE":
+        return Operation(
+            Action.COMPARE_AND_DELETE if is_compared else Action.DELETE,
+            path,
+            is_directory=form.is_directory,
+            is_recursive=form.is_recursive,
+            previous_value=form.previous_value,
+            previous_index=form.previous_index,
+        )
+    if method == "POST" or form.must_exist is False:
+        action = Action.CREATE
+    elif is_compared:
+        action = Action.COMPARE_AND_SWAP
+    else:
+        action = Action.UPDATE if form.must_exist else Action.SET
+    return Operation(
+        action,
+        path,
+        form.value,
+        is_directory=form.is_directory,
+        is_unique=method == "POST",
+        is_refresh=form.is_refresh,
+        ttl_seconds=form.ttl_seconds,
+        previous_value=form.previous_value,
+        previous_index=form.previous_index,
+    )
+
+
+# ---- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def _content(media_type: bytes) -> tuple[bytes, bytes]:
+    return b"Content-Type", media_type
+
+
+async def _answer(send: Send, status: int, headers: Headers, body: bytes, *, is_head: bool = False) -> None:
+    headers.append((b"Content-Length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if is_head else body, "more_body": False})
+
+
+def _cleaned(path: str) -> str:
+    """Return the path as etcd wants it asked for: without empty segments and dots; a slash at the end may stay."""
+    if "//" not in path and "/." not in path:
+        return path
+    cleaned = posixpath.normpath("/" + path.lstrip("/"))
+    return cleaned + "/" if path.endswith("/") and cleaned != "/" else cleaned
+
+
+async def _redirect(scope: Scope, send: Send, cleaned: str) -> None:
+    location = quote(cleaned, safe="/:@!$&'()*+,;=~-._")
+    if scope["query_string"]:
+        location += "?" + scope["query_string"].decode("latin-1")
+    shown = location.replace("&", "&amp;").replace('"', "&#34;").replace("<", "&lt;").replace(">", "&gt;")
+    body = f'<a href="{shown}">Moved Permanently</a>.\n\n'.encode() if scope["method"] == "GET" else b""
+    headers: Headers = [*CORS_HEADERS, _content(b"text/html; charset=utf-8"), (b"Location", location.encode())]
+    await _answer(send, 301, headers, body)
+
+
+def _is_form(scope: Scope) -> bool:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            return bool(value.partition(b";")[0].strip().lower() == FORM_TYPE.encode())
+    return False
+
+
+async def _form_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,197 @@
+"""The v2 keys API as coroutines: reads, writes that share commits, waits. HTTP is in `endpoint`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from keyplan.errors import EngineError
+from keyplan.server.answers import AnswerError
+from keyplan.server.etcd_member import Identity, load_identity
+from keyplan.server.etcd_v2.failures import Code, KeysFailure
+from keyplan.server.etcd_v2.hub import Hub, Waiter
+from keyplan.server.etcd_v2.ledger import Ledger, Outcome
+from keyplan.server.etcd_v2.operations import Done, Operation
+from keyplan.server.etcd_v2.reading import Found, Position, position, read
+from keyplan.server.etcd_v2.records import EventRecord
+from keyplan.server.etcd_v2.stats import StoreStatistics
+from keyplan.server.service import ServiceContext
+
+__all__ = ["Gateway", "Waiting"]
+
+_SETTLE_ROUNDS_MAX: Final = 3
+"""Why: while others write without a pause, a read shows what was not counted with the counter as it is."""
+
+_BATCH_OPERATIONS_MAX: Final = 200
+"""Why: those who wait for a batch's answer should not wait for longer than a few flushes of the disk."""
+
+_PENDING_OPERATIONS_MAX: Final = 10_000
+
+_EXPIRE: Final = '{"action":"expire"'
+_TIMED_OUT: Final = KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A wait that has begun, and where the counting stood then."""
+
+    waiter: Waiter
+    index: int
+    revision: int
+
+
+class Gateway:
+    """One store's v2 keys. Begins to count with the first request: a store without v2 clients pays nothing."""
+
+    def __init__(self, context: ServiceContext, *, history_events: int) -> None:
+        self._context = context
+        self._ledger = Ledger(context.engine, context.clock, history_events=history_events)
+        self.hub = Hub(history_events=history_events)
+        self.statistics = StoreStatistics()
+        self._identity: Identity | None = None
+        self._starting = asyncio.Lock()
+        self._is_started = False
+        self._pending: list[tuple[Operation | None, asyncio.Future[Outcome | None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def revision(self) -> int:
+        """The revision after the latest commit made here."""
+        return self._ledger.revision
+
+    @property
+    def identity(self) -> Identity:
+        """Who the store is; known once the service runs."""
+        assert self._identity is not None
+        return self._identity
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Surround the requests."""
+        self._identity = await self._context.run(load_identity, self._context.engine)
+        ending = asyncio.create_task(self._end_waits())
+        try:
+            yield
+        finally:
+            ending.cancel()
+            self.hub.close()
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
+            await asyncio.to_thread(self._ledger.stop)
+
+    async def _end_waits(self) -> None:
+        await self._context.closing.wait()
+        self.hub.close()
+
+    # ---- starting -------------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        """Begin to count, or begin again after the engine was away."""
+        if self._is_started and self._ledger.inbox.error is None:
+            return
+        async with self._starting:
+            if self._is_started and self._ledger.inbox.error is None:
+                return
+            loop = asyncio.get_running_loop()
+
+            def sink(records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # called by the ledger
+                loop.call_soon_threadsafe(self._take, records, is_waiting)
+
+            try:
+                await self._context.run(self._ledger.stop)
+                history = await self._context.run(self._ledger.start, sink)
+            except EngineError as error:
+                raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out") from error
+            self.hub.deliver(history)
+            self._is_started = True
+
+    def _take(self, records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # as above
+        self.hub.deliver(records)
+        for record in records:
+            if record.body.startswith(_EXPIRE):
+                self.statistics.count_expiry()
+        if self._ledger.inbox.error is not None:
+            self.hub.end_waits()  # Why: nobody would tell them; their clients ask again, which begins anew.
+        elif is_waiting and not self._pending:
+            self._submit(None)
+
+    # ---- reading --------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, *, is_recursive: bool) -> Found:
+        """Return what is at a path. Raises KeysFailure."""
+        await self._start()
+        context = self._context
+        call = context.run if is_recursive else context.read
+        for attempt in range(_SETTLE_ROUNDS_MAX + 1):
+            found = await call(
+                read,
+                self._ledger,
+                context.engine,
+                context.clock,
+                path,
+                is_recursive=is_recursive,
+                must_settle=attempt < _SETTLE_ROUNDS_MAX,
+            )
+            if isinstance(found, Found):
+                return found
+            await self._submit(None)
+        raise AssertionError("the last attempt does not wait")
+
+    async def wait(self, path: str, *, is_recursive: bool, is_stream: bool, wait_index: int) -> Waiting:
+        """Begin to wait. Raises KeysFailure (401) when events from `wait_index` on are no longer kept."""
+        await self._start()
+        place = await self._context.read(self._position)
+        if not place.is_settled:
+            await self._submit(None)
+            place = await self._context.read(self._position)
+        state = place.state
+        if 0 < wait_index <= state.cleared:
+            cause = f"the requested history has been cleared [{state.cleared + 1}/{wait_index}]"
+            raise KeysFailure(Code.EVENT_INDEX_CLEARED, cause, state.index)
+        waiter = Waiter(path, is_recursive=is_recursive, is_stream=is_stream, since=wait_index or state.index + 1)
+        self.hub.wait(waiter)
+        return Waiting(waiter, state.index, place.revision)
+
+    def _position(self) -> Position:
+        with self._context.engine.snapshot() as snapshot:
+            return position(self._ledger, snapshot)
+
+    # ---- writing --------------------------------------------------------------------------------------------------------
+
+    async def write(self, operation: Operation) -> Done:
+        """Carry out a write. Raises KeysFailure."""
+        await self._start()
+        outcome = await self._submit(operation)
+        if isinstance(outcome, KeysFailure):
+            # Why a new one: an outcome may be shared, and raising one error in several tasks would tangle their traces.
+            raise KeysFailure(outcome.code, outcome.cause, outcome.index)
+        assert outcome is not None
+        return outcome
+
+    def _submit(self, operation: Operation | None) -> "asyncio.Future[Outcome | None]":
+        """Queue an operation; None only has changes counted."""
+        future: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        if len(self._pending) >= _PENDING_OPERATIONS_MAX:
+            future.set_result(KeysFailure(Code.RAFT_INTERNAL, "etcdserver: too many requests"))
+            return future
+        self._pending.append((operation, future))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_pending())
+        return future
+
+    async def _write_pending(self) -> None:
+        """Carry out what is queued, batch by batch: while one commits, the next gathers."""
+        while self._pending:
+            batch, self._pending = self._pending[:_BATCH_OPERATIONS_MAX], self._pending[_BATCH_OPERATIONS_MAX:]
+            operations = [operation for operation, _ in batch if operation is not None]
+            outcomes: Iterator[Outcome] = iter(())
+            try:
+                outcomes = iter(await self._context.run(self._ledger.run, operations))
+            except AnswerError:
+                continue  # Why: more is asked of the server than its threads can do; those who wait are told below.
+            finally:
+                for operation, future in batch:
+                    outcome = None if operation is None else next(outcomes, _TIMED_OUT)
+                    if not future.done():
+                        future.set_result(outcome)

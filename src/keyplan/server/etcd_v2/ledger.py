@@ -1,0 +1,235 @@
+"""The one place where v2 writes happen: a batch of operations becomes one commit, guarded by the event counter.
+
+Every gateway on a store goes through the same State, so that they agree on numbers, whoever writes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from keyplan.engine import Capability, Clock, Commit, DeleteRange, Engine, Event, KeyAbsent, KeyUnchanged, Put, Snapshot
+from keyplan.errors import (
+    CommitConflictError,
+    EngineError,
+    EngineLimitError,
+    HistoryCompactedError,
+    KeyplanError,
+    LeaseNotFoundError,
+    UnsupportedByEngineError,
+)
+from keyplan.limits import COMMIT_RETRIES_MAX
+from keyplan.server.etcd_member import Follower
+from keyplan.server.etcd_v2.draft import Draft
+from keyplan.server.etcd_v2.failures import Code, KeysFailure
+from keyplan.server.etcd_v2.inbox import Inbox
+from keyplan.server.etcd_v2.journal import Journal
+from keyplan.server.etcd_v2.leases import LeasePool
+from keyplan.server.etcd_v2.operations import Done, Operation, Work
+from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_event, unpack_state
+from keyplan.server.etcd_v2.settlement import Settlement
+from keyplan.server.etcd_v2.tree import Tree, keys_about
+
+__all__ = ["Ledger", "Outcome", "state_in"]
+
+Outcome = Done | KeysFailure
+
+_OPERATIONS_MAX: Final = 1_000
+"""Why: a commit of this many writes takes some 20 ms; those who wait behind it should not wait for longer."""
+
+_ROUND_OPERATIONS: Final = 16
+"""What one write may add to a commit: its key, its record, its event, the event that is dropped, and levels above it."""
+
+
+def state_in(snapshot: Snapshot) -> tuple[State, bool] | None:
+    """Return where the counting stood, and whether nothing was changed since by anybody else; None before it began."""
+    entry = snapshot.get(STATE_KEY)
+    if entry is None:
+        return None
+    state = unpack_state(entry.value)
+    is_quiet = entry.mod_revision == snapshot.revision and (state.settled, state.position) == (snapshot.revision - 1, 0)
+    return state, is_quiet
+
+
+class Ledger:
+    """Writes on one store. `start` before use; `run` is called by one thread at a time."""
+
+    def __init__(self, engine: Engine, clock: Clock, *, history_events: int) -> None:
+        for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
+            if not engine.profile.claims(capability):
+                raise UnsupportedByEngineError(engine=engine.profile.name, capability=capability.value)
+        self._engine = engine
+        self._clock = clock
+        self._history_events = history_events
+        self._leases = LeasePool(engine, clock)
+        self._follower: Follower | None = None
+        self.inbox = Inbox(0)
+        self.revision = 0
+        """The revision after the latest commit made here."""
+        allowed = engine.profile.commit_operations_max
+        self._operations_max = min(_OPERATIONS_MAX, allowed or _OPERATIONS_MAX)
+
+    # ---- starting -------------------------------------------------------------------------------------------------------
+
+    def start(self, sink: Callable[[Sequence[EventRecord], bool], None]) -> list[EventRecord]:
+        """Begin to count, where the store's counting stands; return the kept history.
+
+        `sink` gets events as they are committed, by whomever, and whether changes wait for a number; from another thread.
+        """
+        while True:
+            with self._engine.snapshot() as snapshot:
+                found = state_in(snapshot)
+                history = [unpack_event(entry.value) for entry in snapshot.scan(EVENTS)]
+                self.revision = revision = snapshot.revision
+            if found is None:
+                self._begin(revision)
+                continue
+            inbox = self.inbox = Inbox(found[0].settled)
+            try:
+                self._follow(inbox, found[0].settled, sink)
+            except HistoryCompactedError:
+                self._skip_gap()
+                continue
+            return history
+
+    def _follow(self, inbox: Inbox, after: int, sink: Callable[[Sequence[EventRecord], bool], None]) -> None:
+        # Why a level of calls: the sink is told of what the inbox makes of a batch.
+        def take(events: Sequence[Event], reached: int) -> None:
+            records, is_waiting = inbox.add(events, reached)
+            if records or is_waiting:
+                sink(records, is_waiting)
+
+        def lose(error: KeyplanError) -> None:
+            inbox.fail(error)
+            sink((), True)  # noqa: FBT003 # a callable cannot name its arguments
+
+        self._follower = Follower(self._engine, after=after, sink=take, lost=lose)
+
+    def stop(self) -> None:
+        """End following. Stopping twice is harmless."""
+        if self._follower is not None:
+            self._follower.stop()
+            self._follower = None
+
+    def _begin(self, revision: int) -> None:
+        """Write the first State; another gateway may be faster."""
+        self._try(Commit((KeyAbsent(STATE_KEY),), (Put(STATE_KEY, pack(State(settled=revision))),)))
+
+    def _skip_gap(self) -> None:
+        """Go on counting where changes can no longer be told: a new floor, no history, and a number that nobody has seen."""
+        with self._engine.snapshot() as snapshot:
+            entry = snapshot.get(STATE_KEY)
+            assert entry is not None
+            index = unpack_state(entry.value).index + self._history_events + 1
+            state = State(index, snapshot.revision, 0, index, index)
+        self._try(
+            Commit((KeyUnchanged(STATE_KEY, entry.mod_revision),), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)))
+        )
+
+    def _try(self, commit: Commit) -> None:
+        try:
+            self._engine.commit(commit)
+        except CommitConflictError:
+            return  # Why: another gateway did the same; its State is there now.
+
+    # ---- writing --------------------------------------------------------------------------------------------------------
+
+    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry out operations in order, as few commits as possible, and count what others changed before them.
+
+        Without operations, it only counts. What fails for all is each one's failure.
+        """
+        outcomes: list[Outcome] = []
+        retries = 0
+        while not outcomes or len(outcomes) < len(operations):
+            rest = operations[len(outcomes) :]
+            try:
+                done, is_settled = self._round(rest)
+            except (CommitConflictError, LeaseNotFoundError):
+                # Why forget: the lease may have ended between its grant and the commit, on a machine that stood still.
+                self._leases.forget()
+                retries += 1
+                if retries > COMMIT_RETRIES_MAX:
+                    return outcomes + [_timed_out()] * len(rest)
+                continue
+            except KeysFailure as failure:
+                return outcomes + [failure] * max(1, len(rest))
+            except KeyplanError as error:
+                outcomes += self._failed(rest, error)
+                continue
+            outcomes += done
+            if not operations and is_settled:
+                break
+        return outcomes
+
+    def _failed(self, rest: Sequence[Operation], error: KeyplanError) -> list[Outcome]:
+        """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
+        if isinstance(error, EngineLimitError) and len(rest) > 1:
+            return [outcome for operation in rest for outcome in self.run([operation])]
+        if isinstance(error, EngineLimitError):
+            return [KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request is too large")]
+        if isinstance(error, EngineError):
+            return [_timed_out()] * max(1, len(rest))
+        raise error
+
+    def _round(self, operations: Sequence[Operation]) -> tuple[list[Outcome], bool]:
+        """Make one commit: of what others changed, then of as many operations as fit."""
+        with self._engine.snapshot() as snapshot:
+            entry = snapshot.get(STATE_KEY)
+            found = state_in(snapshot)
+            if entry is None or found is None:
+                raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
+            state, is_quiet = found
+            pending = [] if is_quiet else self.inbox.pending(state, snapshot.revision)
+            draft = Draft(snapshot)
+            journal = Journal(
+                draft, state, now_nanoseconds=int(self._clock.wall() * 1e9), history_events=self._history_events
+            )
+            tree = Tree(draft, draft.holds_any, state)
+            settled, position, is_settled = Settlement(draft, tree, journal, state, self._is_over).settle(
+                pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
+            )
+            done: list[Outcome] = []
+            if is_settled:
+                done = self._carry_out(operations, Work(draft, tree, journal, self._leases.lease_for))
+            if not draft.has_writes:
+                return done, is_settled
+            draft.guard(STATE_KEY)
+            draft.put(STATE_KEY, pack(journal.state(settled=settled, position=position)))
+            commit = draft.commit()
+        self.revision = self._engine.commit(commit)
+        return done, is_settled
+
+    def _carry_out(self, operations: Sequence[Operation], work: Work) -> list[Outcome]:
+        draft = work.draft
+        draft.prefetch(key for operation in operations[: self._operations_max] for key in keys_about(operation.path))
+        done: list[Outcome] = []
+        for operation in operations:
+            if done and not self._fits(operation, draft):
+                break
+            try:
+                done.append(work.carry_out(operation))
+            except KeysFailure as failure:
+                done.append(failure)
+        return done
+
+    def _fits(self, operation: Operation, draft: Draft) -> bool:
+        """Tell whether an operation may share the commit.
+
+        Not one on a key that the commit writes already: v3 clients and watches are to see every value that was acknowledged.
+        And none beside one that removes a directory.
+        """
+        if draft.operations + _ROUND_OPERATIONS + operation.path.count("/") > self._operations_max or draft.has_ranges:
+            return False
+        if operation.is_deletion:
+            return not draft.has_writes
+        return not draft.is_written([operation.path.encode()])
+
+    def _is_over(self, lease: int) -> bool:
+        try:
+            self._engine.lease(1.0, resume=lease)
+        except LeaseNotFoundError:
+            return True
+        return False
+
+
+def _timed_out() -> KeysFailure:
+    return KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out")

@@ -1,0 +1,152 @@
+r"""The books of the v2 keys API, in the store beside the keys: what v2 knows of a key and an ordered store does not.
+
+    00 65 32 73                  State: the event counter, and how far other writers' changes are counted
+    00 65 32 66 PATH             FileRecord of the key PATH: its indexes, when it expires
+    00 65 32 64 PATH             DirectoryRecord; it hangs on a lease when the directory has a TTL
+    00 65 32 68 INDEX            EventRecord of one event, INDEX in 8 bytes, big-endian; the latest 1000 are kept
+
+Values are MessagePack arrays.
+"""
+
+from enum import StrEnum
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from keyplan.engine import KeyRange
+from keyplan.server.etcd_member.reserved import BOOKS
+
+__all__ = [
+    "DIRECTORIES",
+    "EVENTS",
+    "FIRST_INDEX",
+    "FORGOTTEN",
+    "STATE_KEY",
+    "Action",
+    "DirectoryRecord",
+    "EventRecord",
+    "FileRecord",
+    "State",
+    "directory_key",
+    "directory_path",
+    "event_key",
+    "file_key",
+    "pack",
+    "records_below",
+    "unpack_directory",
+    "unpack_event",
+    "unpack_file",
+    "unpack_state",
+]
+
+STATE_KEY: Final = BOOKS + b"s"
+_FILES: Final = BOOKS + b"f"
+_DIRECTORIES: Final = BOOKS + b"d"
+_EVENTS: Final = BOOKS + b"h"
+DIRECTORIES: Final = KeyRange.of_prefix(_DIRECTORIES)
+EVENTS: Final = KeyRange.of_prefix(_EVENTS)
+
+FIRST_INDEX: Final = 3
+"""The counter of an empty store. Why: a new etcd has counted its own three writes, and clients' first index is 4."""
+
+_INDEX: Final = Struct(">Q")
+
+
+class Action(StrEnum):
+    """What an event did; the words of the API."""
+
+    GET = "get"
+    SET = "set"
+    CREATE = "create"
+    UPDATE = "update"
+    COMPARE_AND_SWAP = "compareAndSwap"
+    DELETE = "delete"
+    COMPARE_AND_DELETE = "compareAndDelete"
+    EXPIRE = "expire"
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """Where the counting stands.
+
+    `index` is the latest event's number. Changes that others than the v2 API made are counted up to and including the revision
+    `settled`, and the first `position` of the next revision that has any. `floor` is the index of keys that were there before
+    the counting began, or changed while nobody could count. Events up to `cleared` are no longer kept.
+    """
+
+    index: int = FIRST_INDEX
+    settled: int = 0
+    position: int = 0
+    floor: int = FIRST_INDEX
+    cleared: int = 0
+
+
+class FileRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Indexes of a key, true of it as of `revision`; 0: as of the commit that wrote the record.
+
+    `expires_nanoseconds` since 1970 is when its TTL ends, 0 when it has none; the key itself hangs on a lease.
+    """
+
+    created: int
+    modified: int
+    revision: int = 0
+    expires_nanoseconds: int = 0
+
+
+class DirectoryRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A directory that v2 clients made is kept until it is deleted; any other is there for as long as keys are below it."""
+
+    created: int
+    modified: int
+    is_kept: bool = True
+    expires_nanoseconds: int = 0
+
+
+class EventRecord(msgspec.Struct, frozen=True, array_like=True):
+    """An event as it is sent to clients: `body` is its JSON. A refresh has no record, only a number."""
+
+    index: int
+    path: str
+    is_directory_end: bool
+    body: str
+
+
+FORGOTTEN: Final = FileRecord(0, 0)
+"""Stands for the record that a key does not have; it is true of no revision."""
+
+
+def pack(record: State | FileRecord | DirectoryRecord | EventRecord) -> bytes:
+    """Return a record's stored bytes."""
+    return msgspec.msgpack.encode(record)
+
+
+unpack_state: Final = msgspec.msgpack.Decoder(State).decode
+unpack_file: Final = msgspec.msgpack.Decoder(FileRecord).decode
+unpack_directory: Final = msgspec.msgpack.Decoder(DirectoryRecord).decode
+unpack_event: Final = msgspec.msgpack.Decoder(EventRecord).decode
+
+
+def file_key(path: str) -> bytes:
+    """Where a FileRecord is."""
+    return _FILES + path.encode()
+
+
+def directory_key(path: str) -> bytes:
+    """Where a DirectoryRecord is."""
+    return _DIRECTORIES + path.encode()
+
+
+def directory_path(raw_key: bytes) -> str:
+    """Whose DirectoryRecord this is."""
+    return raw_key[len(_DIRECTORIES) :].decode()
+
+
+def event_key(index: int) -> bytes:
+    """Where an EventRecord is."""
+    return _EVENTS + _INDEX.pack(index)
+
+
+def records_below(path: str) -> tuple[KeyRange, KeyRange]:
+    """Return the ranges of the records of files and of directories below a path."""
+    slashed = (path if path == "/" else path + "/").encode()
+    return KeyRange.of_prefix(_FILES + slashed), KeyRange.of_prefix(_DIRECTORIES + slashed)

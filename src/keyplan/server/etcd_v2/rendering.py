@@ -1,0 +1,99 @@
+"""Nodes and events as the JSON that etcd writes: fields in its order, times in its form, its escapes."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from keyplan.server.etcd_v2.failures import KeysFailure
+from keyplan.server.etcd_v2.records import Action
+
+__all__ = ["Node", "action_body", "event_body", "failure_body", "get_body", "json_text"]
+
+_SECOND: Final = 1_000_000_000
+_ESCAPES: Final = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+class Node(NamedTuple):
+    """A file or a directory as of one moment. `value` is None for a directory; the root's indexes are 0.
+
+    `nodes` are a listed directory's children; None where they were not asked for.
+    """
+
+    path: str
+    value: str | None
+    created: int
+    modified: int
+    expires_nanoseconds: int = 0
+    nodes: "Sequence[Node] | None" = None
+
+    @property
+    def is_directory(self) -> bool:
+        """True for a directory."""
+        return self.value is None
+
+
+def json_text(text: str) -> str:
+    """Return a JSON string with the characters escaped that matter inside HTML, as etcd's encoder does."""
+    return msgspec.json.encode(text).decode().translate(_ESCAPES)
+
+
+def _expiry(expires_nanoseconds: int, now_nanoseconds: int) -> str:
+    if not expires_nanoseconds:
+        return ""
+    seconds, rest = divmod(expires_nanoseconds, _SECOND)
+    fraction = f".{rest:09d}".rstrip("0").rstrip(".")
+    shown = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    left_seconds = -((now_nanoseconds - expires_nanoseconds) // _SECOND)
+    ttl = f',"ttl":{left_seconds}' if left_seconds > 0 else ""
+    return f'"expiration":"{shown}"{ttl},'
+
+
+def _node_text(node: Node, now_nanoseconds: int, *, has_value: bool = True) -> str:
+    if node.path == "/":
+        parts = '{"dir":true'
+        if node.nodes:
+            parts += f',"nodes":[{_list(node.nodes, now_nanoseconds)}]'
+        return parts + "}"
+    parts = f'{{"key":{json_text(node.path)},'
+    if node.value is None:
+        parts += '"dir":true,'
+    elif has_value:
+        parts += f'"value":{json_text(node.value)},'
+    parts += _expiry(node.expires_nanoseconds, now_nanoseconds)
+    if node.nodes:
+        parts += f'"nodes":[{_list(node.nodes, now_nanoseconds)}],'
+    return f'{parts}"modifiedIndex":{node.modified},"createdIndex":{node.created}}}'
+
+
+def _list(nodes: Sequence[Node], now_nanoseconds: int) -> str:
+    return ",".join(_node_text(node, now_nanoseconds) for node in nodes)
+
+
+def get_body(node: Node, now_nanoseconds: int) -> str:
+    """Return the answer to a read."""
+    return f'{{"action":"get","node":{_node_text(node, now_nanoseconds)}}}\n'
+
+
+def event_body(action: Action, node: Node, previous: Node | None, now_nanoseconds: int) -> str:
+    """Return an event as the writer and the watchers get it: what was deleted or has expired shows no value and no TTL."""
+    is_end = action in {Action.DELETE, Action.COMPARE_AND_DELETE, Action.EXPIRE}
+    shown = _node_text(node._replace(expires_nanoseconds=0) if is_end else node, now_nanoseconds, has_value=not is_end)
+    before = f',"prevNode":{_node_text(previous, now_nanoseconds)}' if previous is not None else ""
+    return f'{{"action":"{action}","node":{shown}{before}}}\n'
+
+
+def action_body(action: Action) -> str:
+    """Return the answer to a writer who wants no value back."""
+    return f'{{"action":"{action}"}}\n'
+
+
+def failure_body(failure: KeysFailure) -> str:
+    """Return the body of a failure."""
+    cause = f'"cause":{json_text(failure.cause)},' if failure.cause else ""
+    return (
+        f'{{"errorCode":{int(failure.code)},"message":{json_text(failure.message)},{cause}"index":{failure.index}}}\n'
+    )

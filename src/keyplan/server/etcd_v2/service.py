@@ -1,0 +1,54 @@
+"""The v2 keys API as a service of `keyplan serve`: `--app etcd-v2`."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from keyplan.errors import InvalidInputError
+from keyplan.server.etcd_member import Membership, version_route
+from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
+from keyplan.server.etcd_v2.gateway import Gateway
+from keyplan.server.etcd_v2.journal import HISTORY_EVENTS_DEFAULT
+from keyplan.server.etcd_v2.members import MembersRoutes
+from keyplan.server.etcd_v2.openapi import OPENAPI
+from keyplan.server.service import Service, ServiceContext
+
+__all__ = ["SERVICE_NAME", "build"]
+
+SERVICE_NAME: Final = "etcd-v2"
+
+_HISTORY_EVENTS_MIN: Final = 100
+
+
+def build(context: ServiceContext) -> Service:
+    """Build the service.
+
+    Settings: `advertise`, the addresses of all gateways on this store, separated by commas; `history`, how many events are
+    kept, the same number for all of them. Raises InvalidInputError for a setting that cannot be read, UnsupportedByEngineError
+    for an engine without revisions, watches or leases.
+    """
+    gateway = Gateway(context, history_events=_history_events(context.settings))
+    members = MembersRoutes(gateway, context.clock, tuple(Membership.read(context.settings)))
+    keys = KeysEndpoint(gateway)
+    routes = [
+        Route(PREFIX, keys),
+        Route(PREFIX + "/{path:path}", keys),
+        *members.routes(),
+        version_route(),
+        Route("/health", _health),
+    ]
+    return Service(SERVICE_NAME, routes, OPENAPI, gateway.running)
+
+
+def _history_events(settings: Mapping[str, str]) -> int:
+    text = settings.get("history", str(HISTORY_EVENTS_DEFAULT))
+    if not (text.isascii() and text.isdigit() and int(text) >= _HISTORY_EVENTS_MIN):
+        raise InvalidInputError(source="history", problem=f"{text!r} is no number of {_HISTORY_EVENTS_MIN} or more")
+    return int(text)
+
+
+async def _health(_request: Request) -> Response:
+    return Response(b'{"health":"true"}', media_type="application/json")

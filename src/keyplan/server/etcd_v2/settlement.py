@@ -1,0 +1,99 @@
+"""Numbers for the changes that keyplan, v3 clients and ending leases made: each becomes an event of the v2 history.
+
+A created key is `create`, a rewritten one `update`, a deleted one `delete`, or `expire` when its lease is over.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from keyplan.engine import NO_LEASE, Entry, EventKind
+from keyplan.server.etcd_v2.draft import Draft
+from keyplan.server.etcd_v2.inbox import Uncounted
+from keyplan.server.etcd_v2.journal import Journal
+from keyplan.server.etcd_v2.operations import erase_directory
+from keyplan.server.etcd_v2.paths import ancestors, below
+from keyplan.server.etcd_v2.records import (
+    DIRECTORIES,
+    Action,
+    DirectoryRecord,
+    FileRecord,
+    State,
+    directory_key,
+    directory_path,
+    file_key,
+    pack,
+    unpack_directory,
+)
+from keyplan.server.etcd_v2.rendering import Node
+from keyplan.server.etcd_v2.tree import Tree, file_node, keys_about
+
+__all__ = ["Settlement"]
+
+
+@dataclass
+class Settlement:
+    """Adds changes to a draft. `is_lease_over` tells the end of a lease from a deletion."""
+
+    draft: Draft
+    tree: Tree
+    journal: Journal
+    state: State
+    is_lease_over: Callable[[int], bool]
+
+    def settle(self, pending: Sequence[Uncounted], *, up_to: int, operations_max: int) -> tuple[int, int, bool]:
+        """Count changes in order while the commit has room. Return (settled, position), and whether that is all of them.
+
+        After the end of a directory nothing more is added: the commit removes whole ranges then.
+        """
+        paths = [each.event.key.decode() for each in pending[:operations_max] if each.event.key not in DIRECTORIES]
+        self.draft.prefetch(key for path in paths for key in keys_about(path))
+        for each in pending:
+            # Why: one change writes its event and record, drops an old event, and may make a record for each level above.
+            if self.draft.operations + 4 + each.event.key.count(b"/") > operations_max or self.draft.has_ranges:
+                return each.revision - 1, each.position, False
+            self._count(each)
+        return up_to, 0, not self.draft.has_ranges
+
+    def _count(self, uncounted: Uncounted) -> None:
+        event = uncounted.event
+        if event.key in DIRECTORIES:
+            if event.previous is not None:
+                self._end_directory(directory_path(event.key), event.previous)
+        elif event.kind is EventKind.DELETED:
+            if event.previous is not None:
+                self._end_file(event.key.decode(), event.previous)
+        elif event.entry is not None:
+            self._write(event.key.decode(), event.entry, event.previous)
+
+    def _write(self, path: str, entry: Entry, previous: Entry | None) -> None:
+        before = None if previous is None else self._before(path, previous)
+        index = self.journal.next_index
+        created = index if before is None else before.created
+        node = Node(path, entry.value.decode("utf-8", "replace"), created, index)
+        self.journal.record(Action.CREATE if before is None else Action.UPDATE, node, before)
+        self.draft.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
+        for ancestor in ancestors(path):
+            if self.tree.directory_record(ancestor) is None:
+                self.draft.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
+
+    def _end_file(self, path: str, previous: Entry) -> None:
+        before = self._before(path, previous)
+        is_over = previous.lease != NO_LEASE and self.is_lease_over(previous.lease)
+        self.journal.record(
+            Action.EXPIRE if is_over else Action.DELETE, before._replace(modified=self.journal.next_index), before
+        )
+        self.draft.delete(file_key(path))
+        for ancestor in reversed(list(ancestors(path))):
+            record = self.tree.directory_record(ancestor)
+            if record is None or record.is_kept or self.draft.holds_any(below(ancestor)):
+                return
+            self.draft.delete(directory_key(ancestor))
+
+    def _end_directory(self, path: str, previous: Entry) -> None:
+        record = unpack_directory(previous.value)
+        before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
+        self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before)
+        erase_directory(self.draft, path)
+
+    def _before(self, path: str, previous: Entry) -> Node:
+        return file_node(path, previous, self.draft.get(file_key(path)), self.state)

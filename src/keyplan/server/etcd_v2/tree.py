@@ -1,0 +1,234 @@
+"""Files and directories as v2 clients see them, read from keys and books; nothing is written here.
+
+A directory is there when a record says so, or when keys are below it. A file whose path is also a directory (other writers may
+do that) is not seen.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from keyplan.engine import Entry, KeyRange
+from keyplan.server.etcd_v2.failures import Code, KeysFailure
+from keyplan.server.etcd_v2.paths import ROOT, ancestors, below, name_of, parent_of, path_of
+from keyplan.server.etcd_v2.records import (
+    FORGOTTEN,
+    DirectoryRecord,
+    State,
+    directory_key,
+    file_key,
+    records_below,
+    unpack_directory,
+    unpack_file,
+)
+from keyplan.server.etcd_v2.rendering import Node
+
+__all__ = ["ROOT_NODE", "Listing", "Reading", "Tree", "children", "file_node", "keys_about", "subtree"]
+
+ROOT_NODE: Final = Node(ROOT, None, 0, 0)
+
+_RUN_KEYS_MAX: Final = 16
+"""Why: a seek past a child costs about as much as this many keys read in a row."""
+
+
+class Reading(Protocol):
+    """What a tree needs to read from: a snapshot, or a draft over one."""
+
+    def get(self, key: bytes) -> Entry | None:
+        """Return an entry."""
+        ...
+
+
+def keys_about(path: str) -> list[bytes]:
+    """Return the raw keys that say what is at a path and above it."""
+    keys = [path.encode(), file_key(path), directory_key(path)]
+    keys += [directory_key(ancestor) for ancestor in ancestors(path)]
+    return keys
+
+
+def file_node(path: str, entry: Entry, record_entry: Entry | None, state: State) -> Node:
+    """Return a file. A record older than its key does not speak of this value: it was changed while nobody counted."""
+    record = FORGOTTEN if record_entry is None else unpack_file(record_entry.value)
+    value = entry.value.decode("utf-8", "replace")
+    covers = 0 if record_entry is None else record.revision or record_entry.mod_revision
+    if covers >= entry.mod_revision:
+        return Node(path, value, record.created, record.modified, record.expires_nanoseconds)
+    created = record.created if record.created and entry.create_revision <= covers else state.floor
+    return Node(path, value, created, state.floor)
+
+
+class Tree:
+    """Nodes by path. `holds_any` tells whether keys are in a range."""
+
+    def __init__(self, reading: Reading, holds_any: Callable[[KeyRange], bool], state: State) -> None:
+        self._reading = reading
+        self._holds_any = holds_any
+        self._state = state
+
+    def directory(self, path: str) -> Node | None:
+        """Return a directory without its children, or None."""
+        if path == ROOT:
+            return ROOT_NODE
+        record = self.directory_record(path)
+        if record is not None and record.is_kept:
+            return Node(path, None, record.created, record.modified, record.expires_nanoseconds)
+        if not self._holds_any(below(path)):
+            return None
+        if record is None:
+            return Node(path, None, self._state.floor, self._state.floor)
+        return Node(path, None, record.created, record.modified)
+
+    def directory_record(self, path: str) -> DirectoryRecord | None:
+        """Return what is written of a directory; one that is not kept may be gone."""
+        entry = self._reading.get(directory_key(path))
+        return None if entry is None else unpack_directory(entry.value)
+
+    def file(self, path: str) -> Node | None:
+        """Return a file, or None. Ask for the directory first: it hides a file of its path."""
+        entry = self._reading.get(path.encode())
+        if entry is None or path == ROOT:
+            return None
+        return file_node(path, entry, self._reading.get(file_key(path)), self._state)
+
+    def look(self, path: str) -> Node | None:
+        """Return what is at a path, or None."""
+        return self.directory(path) or self.file(path)
+
+    def find(self, path: str) -> Node:
+        """Return what is at a path. Raises KeysFailure: 100 with the first path that is missing, 104 with a file in the way."""
+        found = self.look(path)
+        if found is not None:
+            return found
+        for ancestor in ancestors(path):
+            node = self.look(ancestor)
+            if node is None:
+                raise KeysFailure(Code.KEY_NOT_FOUND, ancestor, self._state.index)
+            if not node.is_directory:
+                raise KeysFailure(Code.NOT_A_DIRECTORY, ancestor, self._state.index)
+        raise KeysFailure(Code.KEY_NOT_FOUND, path, self._state.index)
+
+    def is_empty(self, path: str) -> bool:
+        """Tell whether nothing is in a directory."""
+        return not (self._holds_any(below(path)) or self._holds_any(records_below(path)[1]))
+
+
+# ---- listings ---------------------------------------------------------------------------------------------------------
+
+
+class Listing(Protocol):
+    """What a listing is read from."""
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        """Return entries."""
+        ...
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        """Yield entries."""
+        ...
+
+
+def children(listing: Listing, directory: Node, state: State) -> list[Node]:
+    """Return what is directly in a directory, sorted, without what is hidden."""
+    prefix = directory.path if directory.path == ROOT else directory.path + "/"
+    names = dict[str, bool]()
+    for name, is_deep in _names(listing, below(directory.path), prefix.encode()):
+        names[name] = names.get(name, False) or is_deep
+    records = records_below(directory.path)[1]
+    for name, _ in _names(listing, records, records.start):
+        names.setdefault(name, False)
+    paths = [prefix + name for name in sorted(names)]
+    found = listing.get_many([key for path in paths for key in keys_of(path)])
+    nodes: list[Node] = []
+    for position, path in enumerate(paths):
+        entry, record_entry, directory_entry = found[3 * position : 3 * position + 3]
+        node = _child(path, entry, record_entry, directory_entry, state, is_deep=names[name_of(path)])
+        if node is not None:
+            nodes.append(node)
+    return nodes
+
+
+def keys_of(path: str) -> tuple[bytes, bytes, bytes]:
+    """Return the raw keys of a path's value, file record and directory record."""
+    return path.encode(), file_key(path), directory_key(path)
+
+
+def _child(
+    path: str,
+    entry: Entry | None,
+    record_entry: Entry | None,
+    directory_entry: Entry | None,
+    state: State,
+    *,
+    is_deep: bool,
+) -> Node | None:
+    record = None if directory_entry is None else unpack_directory(directory_entry.value)
+    if record is not None and record.is_kept:
+        return Node(path, None, record.created, record.modified, record.expires_nanoseconds)
+    if is_deep:
+        index = (state.floor, state.floor) if record is None else (record.created, record.modified)
+        return Node(path, None, *index)
+    return None if entry is None else file_node(path, entry, record_entry, state)
+
+
+def _names(listing: Listing, key_range: KeyRange, prefix: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the first segments after `prefix`, each with whether it has more behind it; seek past children with many keys."""
+    start = key_range.start
+    while True:
+        previous, run = b"", 0
+        for entry in listing.scan(KeyRange(start, key_range.end), keys_only=True):
+            segment, slash, _ = entry.key[len(prefix) :].partition(b"/")
+            is_seen = bool(previous) and segment == previous
+            run = run + 1 if is_seen else 0
+            if not is_seen or slash:
+                yield from _seen(entry.key, segment, is_deep=bool(slash))
+            previous = segment
+            if run >= _RUN_KEYS_MAX and slash:
+                start = prefix + segment + b"0"  # the byte after "/"
+                break
+        else:
+            return
+
+
+def _seen(key: bytes, segment: bytes, *, is_deep: bool) -> Iterator[tuple[str, bool]]:
+    path = path_of(key[key.find(b"/") :])
+    if path is not None and not segment.startswith(b"_"):
+        yield segment.decode(), is_deep
+
+
+def subtree(listing: Listing, directory: Node, state: State) -> list[Node]:
+    """Return everything below a directory, nested and sorted at every level, without what is hidden."""
+    files, directories = records_below(directory.path)
+    keys = below(directory.path)
+    cut = len(files.start) - len(keys.start)
+    records = {entry.key[cut:]: entry for entry in listing.scan(files)}
+    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in listing.scan(directories)}
+    branches: dict[str, dict[str, Node]] = {directory.path: {}}
+
+    def branch(path: str) -> dict[str, Node]:
+        found = branches.get(path)
+        if found is None:
+            record = made.get(path)
+            created, modified = (record.created, record.modified) if record else (state.floor, state.floor)
+            expires = record.expires_nanoseconds if record and record.is_kept else 0
+            branch(parent_of(path))[path] = Node(path, None, created, modified, expires)
+            found = branches[path] = {}
+        return found
+
+    for path, record in made.items():
+        if record.is_kept:
+            branch(path)
+    for entry in listing.scan(keys):
+        file_path = path_of(entry.key)
+        if file_path is not None:
+            node = file_node(file_path, entry, records.get(entry.key), state)
+            branch(parent_of(file_path)).setdefault(file_path, node)
+
+    def nested(path: str) -> list[Node]:
+        return [
+            node._replace(nodes=nested(node.path)) if node.is_directory else node
+            for _, node in sorted(branches[path].items())
+            if not name_of(node.path).startswith("_")
+        ]
+
+    return nested(directory.path)
