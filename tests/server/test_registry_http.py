@@ -171,7 +171,7 @@ def test_ac23_every_filter_finds_the_right_one(admin: Ask) -> None:
 
 
 UNREADABLE = (
-    "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz key=1 nme=x page_token=x name=a&name=b"
+    "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz prefix= key= key=1 nme=x page_token=x name=a&name=b"
 )
 
 
@@ -266,6 +266,10 @@ def test_a_quota_is_set_by_administrators(admin: Ask, shop: Ask) -> None:
     shop("POST", "/keyspaces", ORDERS)
     assert error_of(shop("PUT", "/keyspaces/orders/quota", {"keys": 1, "bytes": None})) == (403, "forbidden")
     assert admin("PUT", "/keyspaces/orders/quota", {"keys": 10, "bytes": None}).json() == {"keys": 10, "bytes": None}
+    assert admin("PUT", "/keyspaces/orders/quota", {"keys": 1e1, "bytes": None}).json()["keys"] == 10
+    for odd in (0.5, 1e300, 1 << 64):
+        refused = admin("PUT", "/keyspaces/orders/quota", {"keys": odd, "bytes": None})
+        assert error_of(refused) == (400, "invalid_argument")
     assert shop("GET", "/keyspaces/orders/usage").json()["quota"] == {"keys": 10, "bytes": None}
     assert error_of(admin("PUT", "/keyspaces/orders/quota", {"keys": -1, "bytes": 1})) == (400, "invalid_argument")
     assert error_of(admin("PUT", "/keyspaces/orders/quota", {"keys": 1})) == (400, "invalid_argument")
@@ -315,7 +319,8 @@ def test_the_configuration_is_for_administrators_and_checked(admin: Ask, shop: A
         assert error_of(shop(method, "/config", body)) == (403, "forbidden")
     switches = admin("GET", "/config").json()
     assert (switches["keyspace-api-enabled"], switches["self-registration-enabled"]) == (True, True)
-    for changes in ({"keyspace-api-enabled": "yes"}, {"unknown": 1}, {"reservations": ["zz"]}, []):
+    refused: tuple[Any, ...] = ({"keyspace-api-enabled": "yes"}, {"unknown": 1}, {"reservations": ["zz"]}, [])
+    for changes in refused:
         assert error_of(admin("PATCH", "/config", changes)) == (400, "invalid_argument")
     assert admin("GET", "/config").json() == switches
 

@@ -42,8 +42,15 @@ class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of PUT /keyspaces/{id}/quota; null: no bound."""
 
-    keys: int | None
-    bytes: int | None
+    keys: int | float | None
+    bytes: int | float | None
+
+    def bounds(self) -> dict[str, int | None]:
+        """The arguments of `KeySpaces.set_quota`: whole numbers, for which JSON has several spellings, as in 1e6.
+
+        Raises InvalidArgumentError.
+        """
+        return {"keys": _whole("keys", self.keys), "bytes": _whole("bytes", self.bytes)}
 
 
 def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
@@ -67,6 +74,9 @@ def list_filters(request: Request) -> dict[str, Any]:
     """Return the arguments of `KeySpaces.list` that a query has (KS-22). Raises InvalidArgumentError."""
     words = query_of(request, ("name", "prefix", "key", "application", "state", "include", "limit", "page_token"))
     filters: dict[str, Any] = {name: words[name] for name in ("name", "prefix", "key", "application") if name in words}
+    for name in ("prefix", "key"):
+        if not filters.get(name, name):
+            raise InvalidArgumentError(argument=name, problem="it is empty; leave it out for all")
     filters["page_token"] = words.get("page_token", "")
     if "state" in words:
         if words["state"] not in set(State):
@@ -79,6 +89,12 @@ def list_filters(request: Request) -> dict[str, Any]:
     if "limit" in words:
         filters["limit"] = whole_number("limit", words["limit"], least=1, most=LIST_LIMIT_MAX)
     return filters
+
+
+def _whole(argument: str, number: float | None) -> int | None:
+    if number is not None and not (float(number).is_integer() and abs(number) < 1 << 63):
+        raise InvalidArgumentError(argument=argument, problem="a whole number below 2^63, or null")
+    return None if number is None else int(number)
 
 
 def whole_number(argument: str, text: str, *, least: int, most: int) -> int:

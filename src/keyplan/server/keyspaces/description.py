@@ -93,7 +93,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         {
             "keyspace-api-enabled": {"type": "boolean", "description": "Whether clients are answered at all."},
             "self-registration-enabled": {"type": "boolean", "description": "Whether clients may create."},
-            "reservations": {"type": "array", "items": _HEX, "description": "Prefixes that are not given out unasked."},
+            "reservations": {"type": "array", "items": _HEX_OF_EITHER_CASE, "description": "Prefixes that are not given out unasked."},
         },
         is_closed=False,
     ),
@@ -205,6 +205,7 @@ _PATHS: Final[dict[str, Any]] = {
             400,
             403,
             409,
+            422,
             501,
             507,
             name="createKeySpace",
@@ -299,7 +300,7 @@ _PATHS: Final[dict[str, Any]] = {
             403,
             name="getAudit",
             query=(
-                _query("after", {"type": "integer", "minimum": 0, "default": 0}, "Behind the entry of this number."),
+                _query("after", {**_COUNT, "maximum": (1 << 63) - 1, "default": 0}, "Behind the entry of this number."),
                 _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}, "At most so many."),
             ),
         )

@@ -106,7 +106,7 @@ class RegistryRoutes:
     async def set_quota(self, request: Request) -> Response:
         registry, name = self._as_caller(request), request.path_params["id"]
         asked = await body_of(request, QuotaChange)
-        quota = await self._context.run(registry.set_quota, name, keys=asked.keys, bytes=asked.bytes)
+        quota = await self._context.run(registry.set_quota, name, **asked.bounds())
         return JsonAnswer(quota)
 
     # ---- the registry ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,32 @@
+"""What the served OpenAPI description says is what the server does: Schemathesis makes the requests, good and bad ones."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers.keyplan_server import KeyplanServer
+
+TOKEN = "an-admin-token-of-a-test"
+CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
+    with KeyplanServer(f"lmdb:{tmp_path}/store.kv", environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
+        command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIGURATION), "run"]
+        options = ["--header", f"Authorization: Bearer {TOKEN}", "--max-examples", "8", "--seed", "5", "--no-color"]
+        ran = subprocess.run(
+            [*command, f"{server.url}/openapi.json", *options],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "Tested: 18" in ran.stdout
+        faults = [line for line in server.log.splitlines() if '"level": "error"' in line]
+        assert faults == []
