@@ -1,4 +1,4 @@
-"""Every error keyplan raises: the tree is drawn in tree.py, its branch of key spaces in keyspaces.py."""
+"""Every error keyplan raises: the tree is drawn in tree.py, its branches of key spaces and rings in files of their own."""
 
 from keyplan.errors.keyspaces import (
     ForbiddenError,
@@ -30,6 +30,7 @@ from keyplan.errors.keyspaces import (
     QuotaExceededError,
     SelfRegistrationDisabledError,
 )
+from keyplan.errors.rings import RingMismatchError, SplitCommitError
 from keyplan.errors.tree import (
     AlreadyExistsError,
     CommitConflictError,
@@ -113,7 +114,9 @@ __all__ = [
     "PrefixNotEmptyError",
     "QuotaExceededError",
     "RecordError",
+    "RingMismatchError",
     "SelfRegistrationDisabledError",
+    "SplitCommitError",
     "StaleRecordError",
     "StoreMissingError",
     "TemplateError",

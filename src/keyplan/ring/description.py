@@ -1,0 +1,52 @@
+"""What each database of a ring remembers of the ring: one JSON record below a key that no layout spells. Nothing is read here.
+
+    00 00 6b 65 79 70 6c 61 6e 2e 72 69 6e 67    {"format":1,"ring":"5f0c...","index":2,"databases":4,"placed":{...}, ...}
+
+While the ring grows, `growing_to` is the number of databases that it will have, and `entries` how many entries this database
+held when that began.
+"""
+
+from typing import Final
+
+import msgspec
+
+from keyplan.engine import Snapshot
+from keyplan.errors import CorruptionError
+
+__all__ = ["RING_KEY", "RingDescription", "read_description"]
+
+RING_KEY: Final = b"\x00\x00keyplan.ring"
+"""Why two NULs: HEPnOS's data sets at the top begin with one, and the registry of key spaces with another byte after it."""
+
+_FORMAT: Final = 1
+
+
+class RingDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One database's part in its ring. `ring` is a random id that all of them share; `placed` is what places their keys."""
+
+    format: int = _FORMAT
+    ring: str
+    index: int
+    databases: int
+    placed: dict[str, list[str]]
+    hash: str = "fnv1a64/lookup3x4"
+    growing_to: int | None = None
+    entries: int | None = None
+
+    def encoded(self) -> bytes:
+        """Return the record's bytes: the same for equal descriptions."""
+        return msgspec.json.encode({**msgspec.structs.asdict(self), "placed": self.placed})
+
+
+def read_description(snapshot: Snapshot) -> RingDescription | None:
+    """Return what a database remembers; None when it was never part of a ring. Raises CorruptionError."""
+    raw = snapshot.value(RING_KEY)
+    if raw is None:
+        return None
+    try:
+        description = msgspec.json.decode(raw, type=RingDescription)
+    except msgspec.MsgspecError as error:
+        raise CorruptionError(raw_key=RING_KEY.hex(), problem="the ring's description cannot be read") from error
+    if description.format != _FORMAT or description.hash != "fnv1a64/lookup3x4":
+        raise CorruptionError(raw_key=RING_KEY.hex(), problem="the ring's description is of another version of keyplan")
+    return description

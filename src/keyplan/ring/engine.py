@@ -1,0 +1,389 @@
+"""An engine over several engines: each key is kept in the database that the placement says, and lists are merged in order.
+
+What is atomic is one database. A commit that concerns two is refused before anything is written. Every write carries a guard
+on the ring's description in its database, so that a handle from before a rebalance writes nothing after it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from keyplan.engine import (
+    NO_LEASE,
+    Capability,
+    Commit,
+    Delete,
+    DeleteRange,
+    Engine,
+    Entry,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Lease,
+    Mutation,
+    Profile,
+    Put,
+    RangeEmpty,
+    Snapshot,
+    Watch,
+    admit_commit,
+)
+from keyplan.errors import (
+    CommitConflictError,
+    EngineUnavailableError,
+    InvalidInputError,
+    RingMismatchError,
+    SplitCommitError,
+    UnsupportedByEngineError,
+)
+from keyplan.ring.description import RING_KEY
+from keyplan.ring.placement import Placement
+
+__all__ = ["RingEngine"]
+
+_LOAD_ENTRIES: Final = 10_000
+"""Why: a load is divided among the databases in batches of this size, which is also an engine's own."""
+
+_CLAIMED: Final = frozenset({Capability.DURABLE, Capability.SHARED})
+"""Why no others: revisions, and with them watches and leases, are those of one database; they have no order between two."""
+
+
+class RingEngine(Engine):
+    """The databases of a ring as one engine. `descriptions` are the bytes that each has at RING_KEY.
+
+    Reads of one snapshot see, of each database, the state at the moment that the snapshot was taken. The engine owns the
+    databases: closing one closes the others.
+    """
+
+    def __init__(self, databases: Sequence[Engine], placement: Placement, descriptions: Sequence[bytes]) -> None:
+        assert len(databases) == placement.databases == len(descriptions)
+        self.databases: tuple[Engine, ...] = tuple(databases)
+        self.placement: Placement = placement
+        self._descriptions = tuple(descriptions)
+        self._fences = tuple(_fence(engine, raw) for engine, raw in zip(databases, descriptions, strict=True))
+        self._profile = _joined([engine.profile for engine in databases])
+        self._is_closed = False
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def database_of(self, raw_key: bytes) -> int:
+        """Return the number of the database that keeps a key."""
+        return self.placement.of_key(raw_key)
+
+    def fence(self, database: int) -> Guard:
+        """Return the guard that every write to a database carries: that the ring is as it was when it was opened."""
+        return self._fences[database]
+
+    def open_snapshot(self, database: int) -> Snapshot:
+        """Return a snapshot of one database, for a caller that knows where its keys are.
+
+        Raises RingMismatchError when the ring has changed since it was opened.
+        """
+        snapshot = self.databases[database].snapshot()
+        if snapshot.value(RING_KEY) != self._descriptions[database]:
+            snapshot.close()
+            raise _changed(database)
+        return snapshot
+
+    def snapshot(self) -> Snapshot:
+        self._check_open()
+        with ExitStack() as stack:
+            parts = [stack.enter_context(self.open_snapshot(number)) for number in range(len(self.databases))]
+            stack.pop_all()
+        return _RingSnapshot(parts, self.placement, self._profile.name)
+
+    def commit(self, commit: Commit) -> int:
+        """Apply a commit whose guards and mutations all concern one database. Returns 0: a ring has no revisions.
+
+        Raises SplitCommitError, before anything is written, when they concern two.
+        """
+        self._check_open()
+        admit_commit(self._profile, commit)
+        places: dict[int, bytes] = {}
+        for guard in commit.guards:
+            self._note(places, guard)
+        for mutation in commit.mutations:
+            self._note(places, mutation)
+        if len(places) > 1:
+            raise SplitCommitError(databases=sorted(places), raw_keys=[places[at].hex() for at in sorted(places)])
+        if not places:
+            return 0
+        (database,) = places
+        mutations = tuple(part for mutation in commit.mutations for part in _beside_description(mutation))
+        with _telling(database, self._fences[database]):
+            guards = [part for guard in commit.guards for part in _without_description(guard)]
+            self.databases[database].commit(Commit((*guards, self._fences[database]), mutations))
+        return 0
+
+    def _note(self, places: dict[int, bytes], part: Guard | Mutation) -> None:
+        """Note the databases that a guard or a mutation concerns, with a key of each."""
+        if isinstance(part, KeyAbsent | KeyUnchanged | Put | Delete):
+            places.setdefault(self.placement.of_key(part.key), part.key)
+            return
+        only = self.placement.of_range(part.range)
+        for database in range(len(self.databases)) if only is None else (only,):
+            places.setdefault(database, part.range.start)
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        """Write keys in ascending order: in each database what belongs there, at least one commit for each.
+
+        Raises SplitCommitError, before anything is written, when there are guards, and keys in another database than theirs.
+        """
+        self._check_open()
+        shares: defaultdict[int, tuple[list[bytes], list[bytes]]] = defaultdict(lambda: ([], []))
+        if values is not None and len(values) != len(keys):
+            raise InvalidInputError(source="put_sorted", problem=f"{len(keys)} keys and {len(values)} values")
+        for number, key in enumerate(keys):
+            own_keys, own_values = shares[self.placement.of_key(key)]
+            own_keys.append(key)
+            if values is not None:
+                own_values.append(values[number])
+        places: dict[int, bytes] = {database: share[0][0] for database, share in shares.items()}
+        if guards:
+            for guard in guards:
+                self._note(places, guard)
+            if len(places) > 1:
+                raise SplitCommitError(databases=sorted(places), raw_keys=[places[at].hex() for at in sorted(places)])
+        return sum(
+            self.put_sorted_in(database, own_keys, None if values is None else own_values, guards, overwrite=overwrite)
+            for database, (own_keys, own_values) in sorted(shares.items())
+        )
+
+    def put_sorted_in(
+        self,
+        database: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        guards: Sequence[Guard] = (),
+        *,
+        overwrite: bool = True,
+    ) -> int:
+        """Write keys that are known to belong to one database; see `Engine.put_sorted`."""
+        fence = self._fences[database]
+        with _telling(database, fence):
+            return self.databases[database].put_sorted(keys, values, guards=(*guards, fence), overwrite=overwrite)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        self._check_open()
+        loaded = 0
+        previous = b""
+        pairs = iter(entries)
+        while batch := list(islice(pairs, _LOAD_ENTRIES)):
+            shares: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+            for pair in batch:
+                if pair[0] <= previous:
+                    raise InvalidInputError(source="load", problem="keys must ascend", raw_key=pair[0].hex())
+                previous = pair[0]
+                shares[self.placement.of_key(pair[0])].append(pair)
+            for database, share in sorted(shares.items()):
+                self.open_snapshot(database).close()  # Why: a load takes no guards; the ring is looked at instead.
+                loaded += self.databases[database].load(share)
+        return loaded
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        self._check_open()
+        raise self._unsupported(Capability.WATCH)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        self._check_open()
+        raise self._unsupported(Capability.LEASES)
+
+    def compact(self, revision: int) -> None:
+        self._check_open()
+        raise self._unsupported(Capability.REVISIONS)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for engine in self.databases:
+            engine.close()
+
+    def _unsupported(self, capability: Capability) -> UnsupportedByEngineError:
+        return UnsupportedByEngineError(engine=self._profile.name, capability=capability.value)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailableError(engine=self._profile.name, problem="the engine was closed")
+
+
+# ---- reading ------------------------------------------------------------------------------------------------------------
+
+
+class _RingSnapshot(Snapshot):
+    """A snapshot of each database. Entries lose their revisions, which say nothing about those of another database."""
+
+    def __init__(self, parts: Sequence[Snapshot], placement: Placement, engine_name: str) -> None:
+        self._parts = tuple(parts)
+        self._placement = placement
+        self._engine_name = engine_name
+        self._is_closed = False
+
+    @property
+    def revision(self) -> int:
+        return 0
+
+    def get(self, key: bytes) -> Entry | None:
+        entry = self._part_of(key).get(key)
+        return None if entry is None else _without_history(entry)
+
+    def value(self, key: bytes) -> bytes | None:
+        return self._part_of(key).value(key)
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        found = merge(
+            *(
+                part.scan(key_range, limit=_with_room(limit, key_range), reverse=reverse, keys_only=keys_only)
+                for part in self._parts_of(key_range)
+            ),
+            reverse=reverse,
+        )
+        if RING_KEY in key_range:
+            found = (entry for entry in found if entry.key != RING_KEY)
+        return map(_bare if keys_only else _without_history, islice(found, limit))
+
+    def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
+        room = _with_room(limit, key_range)
+        parts = [part.keys(key_range, limit=room, reverse=reverse) for part in self._parts_of(key_range)]
+        found: Iterator[bytes] = parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
+        if RING_KEY in key_range:
+            found = filter(RING_KEY.__ne__, found)
+        return islice(found, limit)
+
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        room = _with_room(limit, key_range)
+        parts = [part.pairs(key_range, limit=room, reverse=reverse) for part in self._parts_of(key_range)]
+        found: Iterator[tuple[bytes, bytes]] = parts[0] if len(parts) == 1 else merge(*parts, reverse=reverse)
+        if RING_KEY in key_range:
+            found = (pair for pair in found if pair[0] != RING_KEY)
+        return islice(found, limit)
+
+    def count(self, key_range: KeyRange) -> int:
+        self._check_open()
+        parts = self._parts_of(key_range)
+        return sum(part.count(key_range) for part in parts) - (len(parts) if RING_KEY in key_range else 0)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for part in self._parts:
+            part.close()
+
+    def _part_of(self, key: bytes) -> Snapshot:
+        self._check_open()
+        return self._parts[self._placement.of_key(key)]
+
+    def _parts_of(self, key_range: KeyRange) -> tuple[Snapshot, ...]:
+        self._check_open()
+        only = self._placement.of_range(key_range)
+        return self._parts if only is None else (self._parts[only],)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailableError(engine=self._engine_name, problem="the snapshot was closed")
+
+
+def _with_room(limit: int | None, key_range: KeyRange) -> int | None:
+    """The limit for one database: the description may be among what it finds, and is taken out after."""
+    return limit if limit is None or RING_KEY not in key_range else limit + 1
+
+
+def _without_history(entry: Entry) -> Entry:
+    return tuple.__new__(Entry, (entry[0], entry[1], 0, entry[3], 0, NO_LEASE))
+
+
+def _bare(entry: Entry) -> Entry:
+    return tuple.__new__(Entry, (entry[0], b"", 0, 0, 0, NO_LEASE))
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------------
+
+
+def _fence(engine: Engine, description: bytes) -> KeyUnchanged:
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(RING_KEY)
+    if entry is None or entry.value != description:
+        raise RingMismatchError(url="ring:", problem="the ring was changed while it was opened; open it again")
+    return KeyUnchanged(RING_KEY, entry.mod_revision)
+
+
+def _changed(database: int) -> RingMismatchError:
+    return RingMismatchError(
+        url="ring:", database=database, problem="the ring was changed since it was opened; open it again"
+    )
+
+
+class _telling:  # noqa: N801  # Why: it reads as a statement, and is made for every commit.
+    """Turn a conflict on the fence into the error that says what happened to the ring, and take the fence out of others."""
+
+    __slots__ = ("_database", "_fence")
+
+    def __init__(self, database: int, fence: Guard) -> None:
+        self._database = database
+        self._fence = fence
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CommitConflictError):
+            failed = error.facts["failed"]
+            if isinstance(failed, tuple) and any(failure.guard == self._fence for failure in failed):
+                raise _changed(self._database) from error
+
+
+def _beside_description(mutation: Mutation) -> Iterator[Mutation]:
+    """Leave the ring's description out of a range that is deleted."""
+    if not isinstance(mutation, DeleteRange) or RING_KEY not in mutation.range:
+        yield mutation
+        return
+    for key_range in _ranges_beside(mutation.range):
+        yield DeleteRange(key_range)
+
+
+def _without_description(guard: Guard) -> Iterator[Guard]:
+    """Leave the ring's description out of a range that must be empty."""
+    if not isinstance(guard, RangeEmpty) or RING_KEY not in guard.range:
+        yield guard
+        return
+    for key_range in _ranges_beside(guard.range):
+        yield RangeEmpty(key_range)
+
+
+def _ranges_beside(key_range: KeyRange) -> Iterator[KeyRange]:
+    for part in (KeyRange(key_range.start, RING_KEY), KeyRange(RING_KEY + b"\x00", key_range.end)):
+        if not part.is_empty:
+            yield part
+
+
+def _joined(profiles: Sequence[Profile]) -> Profile:
+    """What all databases can do, and the least of their limits; one operation of a commit is the fence's."""
+
+    def least(limits: Iterable[int | None]) -> int | None:
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    operations = least(profile.commit_operations_max for profile in profiles)
+    size = least(profile.commit_bytes_max for profile in profiles)
+    return Profile(
+        name="ring",
+        capabilities=frozenset.intersection(_CLAIMED, *(profile.capabilities for profile in profiles)),
+        key_bytes_max=least(profile.key_bytes_max for profile in profiles),
+        value_bytes_max=least(profile.value_bytes_max for profile in profiles),
+        commit_operations_max=None if operations is None else operations - 1,
+        commit_bytes_max=None if size is None else size - len(RING_KEY),
+        empty_key=all(profile.empty_key for profile in profiles),
+    )

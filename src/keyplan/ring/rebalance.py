@@ -1,0 +1,242 @@
+"""Growth of a ring: databases are added behind the others, and the records that are placed on them by now are moved there.
+
+    marked     every database knows that the ring grows; from here on no handle writes, and none opens
+    counted    every database knows how many entries it had
+    moved      copied to where they belong by now, then deleted where they were: a crash in between leaves both, and the
+               next run does it again
+    verified   every key is where it belongs, and there are as many as there were
+    settled    every database knows the ring's new number
+
+Each step can be interrupted anywhere, and is then begun again by the next run. Only keys that are placed elsewhere by now are
+moved, and rendezvous hashing places them on new databases alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
+from keyplan.errors import CommitConflictError, CorruptionError, RingMismatchError
+from keyplan.ring.description import RING_KEY, RingDescription
+from keyplan.ring.opening import seen
+from keyplan.ring.placement import Placement, read_placement
+
+__all__ = ["Rebalanced", "rebalance"]
+
+_MOVED_KEYS_MAX: Final = 1_000
+_MOVED_BYTES_MAX: Final = 1 << 19
+"""Why: a batch fits into every engine's commit, etcd's of 1.5 MiB with its delete included."""
+_SCANNED_KEYS: Final = 4_096
+_STAYING_KEYS_MAX: Final = 64
+"""Why: after so many keys of a group that stays, leaping to the next group costs less than reading the rest of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalanced:
+    """What a run has done. `moved` counts the entries that this run copied, `entries` all that the ring holds."""
+
+    databases: int
+    moved: int
+    entries: int
+
+
+def rebalance(engines: Sequence[Engine], *, progress: Callable[[int], None] | None = None) -> Rebalanced:
+    """Grow the ring that the first of these databases are to all of them; continue when that was begun before.
+
+    The engines stay open, and are the caller's. `progress` is called with the number of entries moved since the last call.
+    Nobody can write to the ring meanwhile: a handle that is open raises RingMismatchError. Raises RingMismatchError when the
+    databases are no ring that can grow to these, or when another run has changed it.
+    """
+    run = _Rebalance(engines, progress or (lambda _: None))
+    return run.carry_out()
+
+
+class _Rebalance:
+    def __init__(self, engines: Sequence[Engine], progress: Callable[[int], None]) -> None:
+        self._engines = engines
+        self._size = len(engines)
+        self._progress = progress
+        self._moved = 0
+        self._fences: list[Guard] = []
+
+    def carry_out(self) -> Rebalanced:
+        found = [seen(engine) for engine in self._engines]
+        first = self._first(found)
+        if all(self._is_settled(description) for description in found):
+            return Rebalanced(self._size, 0, sum(map(_entries_in, self._engines)))
+        placement = read_placement(first.placed, self._size)
+        # Why: where one is settled, all was moved and verified before.
+        if not any(self._is_settled(description) for description in found):
+            self._mark(found, first)
+            expected = self._count()
+            self._fences = [self._fence(index) for index in range(self._size)]
+            for index in range(self._size):
+                self._move_from(index, placement)
+            self._verify(placement, expected)
+        for index in range(self._size):
+            self._settle(index)
+        return Rebalanced(self._size, self._moved, sum(map(_entries_in, self._engines)))
+
+    def _first(self, found: Sequence[RingDescription | None]) -> RingDescription:
+        """Return the description of database 0, when all of them are one ring that may grow to this size."""
+        first = found[0]
+        if first is None:
+            raise _refused(0, "it is no part of a ring")
+        before = first.databases if first.growing_to is not None or first.databases < self._size else None
+        for index, description in enumerate(found):
+            if description is None:
+                if index < first.databases and before is not None:
+                    raise _refused(index, "it is no part of the ring that is to grow")
+                if _entries_in(self._engines[index]):
+                    raise _refused(index, "it holds keys; a database that is added must be empty")
+                continue
+            if description.ring != first.ring or description.index != index:
+                raise _refused(index, "it belongs to another ring, or to another place in it")
+            if (description.growing_to or description.databases) > self._size or (
+                description.growing_to not in (None, self._size)
+            ):
+                raise _refused(index, f"the ring has, or grows to, another number of databases than {self._size}")
+        return first
+
+    def _is_settled(self, description: RingDescription | None) -> bool:
+        return description is not None and description.databases == self._size and description.growing_to is None
+
+    # ---- the steps -----------------------------------------------------------------------------------------------------
+
+    def _mark(self, found: Sequence[RingDescription | None], first: RingDescription) -> None:
+        # Why the new ones first: until an old one is marked, the ring can still be opened and written to as it was.
+        for index in reversed(range(self._size)):
+            description = found[index]
+            if description is None or description.growing_to is None:
+                marked = msgspec.structs.replace(first, index=index, growing_to=self._size, entries=None)
+                self._describe(index, description, marked)
+
+    def _count(self) -> int:
+        """Let each database remember how many entries it had when it was marked; return the sum."""
+        total = 0
+        for index, engine in enumerate(self._engines):
+            description = self._described(index)
+            if description.entries is None:
+                counted = msgspec.structs.replace(description, entries=_entries_in(engine))
+                self._describe(index, description, counted)
+                description = counted
+            total += description.entries or 0
+        return total
+
+    def _move_from(self, index: int, placement: Placement) -> None:
+        source = self._engines[index]
+        start = b""
+        while True:
+            leaving: dict[int, list[bytes]] = {}
+            with source.snapshot() as snapshot:
+                keys = list(snapshot.keys(KeyRange(start, None), limit=_SCANNED_KEYS))
+                if not keys:
+                    return
+                start = self._sort_out(keys, index, placement, leaving)
+                batches = [
+                    (target, [(key, snapshot.value(key) or b"") for key in batch])
+                    for target, own in leaving.items()
+                    for batch in _batches(own)
+                ]
+            for target, pairs in batches:
+                for part in _by_bytes(pairs):
+                    self._move(index, target, part)
+
+    def _sort_out(self, keys: list[bytes], index: int, placement: Placement, leaving: dict[int, list[bytes]]) -> bytes:
+        """Put the keys that are placed elsewhere into `leaving`, by database; return where reading goes on."""
+        staying = 0
+        for key in keys:
+            target = index if key == RING_KEY else placement.of_key(key)
+            if target != index:
+                leaving.setdefault(target, []).append(key)
+                staying = 0
+                continue
+            staying += 1
+            if staying > _STAYING_KEYS_MAX:
+                group = placement.group_of(key)
+                if group is not None and group.end is not None and keys[-1] in group:
+                    return group.end
+        return keys[-1] + b"\x00"
+
+    def _move(self, index: int, target: int, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        """Copy, and then delete. Each is under the fence of its database: who settled the ring meanwhile stops this run."""
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        self._engines[target].put_sorted(keys, values, guards=(self._fences[target],))
+        source = self._engines[index]
+        at_once = min(len(keys), (source.profile.commit_operations_max or len(keys) + 1) - 1)
+        for begin in range(0, len(keys), at_once):
+            deletes = tuple(map(Delete, keys[begin : begin + at_once]))
+            source.commit(Commit((self._fences[index],), deletes))
+        self._moved += len(keys)
+        self._progress(len(keys))
+
+    def _verify(self, placement: Placement, expected: int) -> None:
+        for index, engine in enumerate(self._engines):
+            with engine.snapshot() as snapshot:
+                for key in snapshot.keys(ALL_KEYS):
+                    if key != RING_KEY and placement.of_key(key) != index:
+                        raise CorruptionError(
+                            raw_key=key.hex(), database=index, problem="the key is not where it belongs"
+                        )
+        actual = sum(map(_entries_in, self._engines))
+        if actual != expected:
+            raise CorruptionError(
+                raw_key=RING_KEY.hex(), problem=f"the ring had {expected} entries and now has {actual}"
+            )
+
+    def _settle(self, index: int) -> None:
+        description = self._described(index)
+        if not self._is_settled(description):
+            settled = msgspec.structs.replace(description, databases=self._size, growing_to=None, entries=None)
+            self._describe(index, description, settled)
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _describe(self, index: int, before: RingDescription | None, after: RingDescription) -> None:
+        engine = self._engines[index]
+        guard: Guard = KeyAbsent(RING_KEY) if before is None else self._fence(index, before)
+        try:
+            engine.commit(Commit((guard,), (Put(RING_KEY, after.encoded()),)))
+        except CommitConflictError as error:
+            raise _refused(index, "another run has changed the ring meanwhile; run it again") from error
+
+    def _fence(self, index: int, expected: RingDescription | None = None) -> Guard:
+        with self._engines[index].snapshot() as snapshot:
+            entry = snapshot.get(RING_KEY)
+        if entry is None or (expected is not None and entry.value != expected.encoded()):
+            raise _refused(index, "another run has changed the ring meanwhile; run it again")
+        return KeyUnchanged(RING_KEY, entry.mod_revision)
+
+    def _described(self, index: int) -> RingDescription:
+        description = seen(self._engines[index])
+        if description is None:
+            raise _refused(index, "its description has gone")
+        return description
+
+
+def _batches(keys: list[bytes]) -> list[list[bytes]]:
+    return [keys[begin : begin + _MOVED_KEYS_MAX] for begin in range(0, len(keys), _MOVED_KEYS_MAX)]
+
+
+def _by_bytes(pairs: list[tuple[bytes, bytes]]) -> list[list[tuple[bytes, bytes]]]:
+    """Cut a batch where its bytes would be too many for one commit of any engine."""
+    parts: list[list[tuple[bytes, bytes]]] = [[]]
+    size = 0
+    for pair in pairs:
+        if parts[-1] and size + len(pair[0]) + len(pair[1]) > _MOVED_BYTES_MAX:
+            parts.append([])
+            size = 0
+        parts[-1].append(pair)
+        size += len(pair[0]) + len(pair[1])
+    return parts
+
+
+def _entries_in(engine: Engine) -> int:
+    with engine.snapshot() as snapshot:
+        return snapshot.count(ALL_KEYS) - (snapshot.value(RING_KEY) is not None)
+
+
+def _refused(index: int, problem: str) -> RingMismatchError:
+    return RingMismatchError(url="ring:", database=index, problem=problem)
