@@ -17,6 +17,9 @@
     │   ├── UniqueViolationError          another record holds this unique entry
     │   ├── StaleRecordError              the record is not at the expected revision
     │   ├── IndexNotReadyError            the index is not built yet
+    │   ├── RestoreConflictError          a backup does not fit what the store holds
+    │   ├── TargetNotEmptyError           there are keys where something is to be brought
+    │   ├── TargetTakenError              another process does the same work now
     │   └── CommitConflictError           a guard failed                                   retryable
     ├── EngineError                     the engine could not
     │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
@@ -61,8 +64,11 @@ __all__ = [
     "NotFoundError",
     "PlacementDriverError",
     "RecordError",
+    "RestoreConflictError",
     "StaleRecordError",
     "StoreMissingError",
+    "TargetNotEmptyError",
+    "TargetTakenError",
     "TemplateError",
     "UniqueViolationError",
     "UnknownNameError",
@@ -220,6 +226,27 @@ class IndexNotReadyError(ConflictError):
 
     code = "index-not-ready"
     summary = "the index is not built yet, so that reading it would leave records out"
+
+
+class RestoreConflictError(ConflictError):
+    """A backup does not fit what the store holds. Facts: `conflicts`, a tuple of errors' sentences, one for each key space."""
+
+    code = "restore-conflict"
+    summary = "the backup does not fit what is there, and nothing was written"
+
+
+class TargetNotEmptyError(ConflictError):
+    """There are keys where a copy or a restore is to write. Facts: `prefix` and `first_key` in hex, `advice`."""
+
+    code = "target-not-empty"
+    summary = "the target is not empty"
+
+
+class TargetTakenError(ConflictError):
+    """Another process does the same copy or restore now, or its key space was taken away. Facts: `prefix` in hex, `problem`."""
+
+    code = "target-taken"
+    summary = "this work was taken over"
 
 
 class CommitConflictError(ConflictError):
