@@ -101,7 +101,7 @@ _PACKAGES: Final = {
     "keyplan.store": ("Lease", "Store", "Transaction", "open"),
 }
 _HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
-_NAMED_PACKAGES: Final = frozenset({"codec", "engine", "errors", "keyspace", "layout", "limits", "store"})
+_NAMED_PACKAGES: Final = frozenset({"aio", "codec", "engine", "errors", "keyspace", "layout", "limits", "store"})
 
 if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
 

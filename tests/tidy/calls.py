@@ -10,6 +10,8 @@ from tests.tidy.sources import Finding, Source
 CLOCK_OWNERS: Final = ("src/keyplan/engine/clock.py", "src/keyplan/testing")
 PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
 OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py")
+CARRIERS: Final = ("src/keyplan/aio/greenlets.py", "src/keyplan/aio/threads.py")
+"""Whatever is raised on one side of an await is carried to the other, and raised there."""
 CLOCK_AND_CHANCE: Final = ("time.time", "time.sleep", "time.monotonic", "time.perf_counter", "random.")
 UNZONED: Final = (
     "datetime.datetime.utcnow",
@@ -152,7 +154,7 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
         )
         last = node.body[-1]
         is_raised_again = isinstance(last, ast.Raise) and last.exc is None
-        if is_broad and not is_raised_again and not source.within(*OUTERMOST):
+        if is_broad and not is_raised_again and not source.within(*OUTERMOST, *CARRIERS):
             yield Finding(
                 source.path, node.lineno, "an except that catches everything", "the errors that can happen here"
             )

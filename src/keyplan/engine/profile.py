@@ -22,6 +22,7 @@ class Profile:
 
     A commit's size is counted as the sum of the bytes of its keys and values, guards included. With `has_local_reads` a get is
     answered from this machine's memory, in microseconds and without waiting: an event loop may make it itself.
+    The calls of an engine that `is_awaiting` wait in the event loop: only keyplan.aio can make them.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Profile:
     commit_bytes_max: int | None
     empty_key: bool = False
     has_local_reads: bool = False
+    is_awaiting: bool = False
 
     def claims(self, capability: Capability) -> bool:
         """Tell whether the engine has the capability."""

@@ -21,9 +21,10 @@ from keyplan.store.plan import (
     plan_writes,
     pointers_of,
 )
+from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff
 from keyplan.store.snapshot import PinnedState
-from keyplan.store.store import Store, open_store
+from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import Transaction
 
 __all__ = [
@@ -51,4 +52,6 @@ __all__ = [
     "open_store",
     "plan_writes",
     "pointers_of",
+    "transaction_ended",
+    "url_with_options",
 ]

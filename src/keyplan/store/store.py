@@ -1,6 +1,6 @@
 """A store: an engine that layouts are bound to. Reads see the latest commit; each write is one commit."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -32,7 +32,7 @@ from keyplan.store.tables import TableRecords
 from keyplan.store.transaction import Transaction
 from keyplan.store.watcher import EngineWatcher
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "open_store", "url_with_options"]
 
 R = TypeVar("R")
 
@@ -45,9 +45,13 @@ def open_store(url: str, **options: str | int | bool) -> "Store":
 
     Close it, or use it in a `with` block. Raises EngineOpenError.
     """
+    return Store(open_engine(url_with_options(url, options)))
+
+
+def url_with_options(url: str, options: Mapping[str, str | int | bool]) -> str:
+    """Return the URL with further options: `history="off"` as `history=off`, True as `true`."""
     words = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    query = ("&" if "?" in url else "?") + urlencode(words) if words else ""
-    return Store(open_engine(url + query))
+    return url + (("&" if "?" in url else "?") + urlencode(words) if words else "")
 
 
 class Store(Binding):

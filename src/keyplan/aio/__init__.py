@@ -1,0 +1,81 @@
+"""keyplan for asyncio, with the same names: `import keyplan.aio as keyplan`, and await what you called.
+
+    async with keyplan.aio.open("lmdb:./site.kv") as store:
+        site = Site(store)
+        await site.racks.insert("r1", Rack(room="a"))
+        async for key, rack in site.racks.list():
+            ...
+
+A layout for both uses is declared as `class Site(Layout[Mode], ...)`. The code is that of the synchronous store, run where it
+does not hold up the event loop; what is here is that, and nothing about layouts, indexes or transactions.
+"""
+
+from keyplan import (
+    F64,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    Async,
+    Change,
+    ChangeKind,
+    Counter,
+    Decimal,
+    HexUuid,
+    Index,
+    KeyplanError,
+    Layout,
+    Mode,
+    Only,
+    Parameter,
+    Percent,
+    RawUuid,
+    Sync,
+    Table,
+    Tail,
+    Text,
+    Unique,
+    Unlike,
+    Waiver,
+)
+from keyplan.aio.lease import Lease
+from keyplan.aio.store import Opening, Store
+from keyplan.aio.store import open_async as open  # noqa: A004  # Why: `keyplan.aio.open(url)` reads as it should
+from keyplan.aio.transaction import PinnedState, Transaction
+
+__all__ = [
+    "F64",
+    "I64",
+    "U8",
+    "U16",
+    "U32",
+    "U64",
+    "Async",
+    "Change",
+    "ChangeKind",
+    "Counter",
+    "Decimal",
+    "HexUuid",
+    "Index",
+    "KeyplanError",
+    "Layout",
+    "Lease",
+    "Mode",
+    "Only",
+    "Opening",
+    "Parameter",
+    "Percent",
+    "PinnedState",
+    "RawUuid",
+    "Store",
+    "Sync",
+    "Table",
+    "Tail",
+    "Text",
+    "Transaction",
+    "Unique",
+    "Unlike",
+    "Waiver",
+    "open",
+]

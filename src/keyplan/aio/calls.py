@@ -1,0 +1,161 @@
+"""How the operations of one binding are carried out: freely on a store, one after the other on a snapshot or a transaction."""
+
+from abc import ABC, abstractmethod
+from asyncio import CancelledError, Lock, run_coroutine_threadsafe
+from collections.abc import AsyncGenerator, Callable, Iterator, MutableSet
+from threading import get_ident
+from typing import TypeVar
+from weakref import WeakSet
+
+from keyplan.aio.changes import AwaitedChanges
+from keyplan.aio.edge import Edge
+from keyplan.aio.lists import in_parts, one_by_one
+from keyplan.layout import Changes
+from keyplan.store import transaction_ended
+
+__all__ = ["Calls", "PinnedCalls", "StoreCalls", "TransactionCalls"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Calls(ABC):
+    """The ways in which an operation is carried out; what is handed in are calls of synchronous views."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
+        self._loop_thread = get_ident()
+
+    @abstractmethod
+    async def point(self, work: Callable[[], R]) -> R:
+        """A read of a few keys."""
+
+    @abstractmethod
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        """A read of any size, or an end; `undo` takes back what was done for a task that was cancelled meanwhile."""
+
+    @abstractmethod
+    async def written(self, work: Callable[[], R]) -> R:
+        """A write."""
+
+    @abstractmethod
+    def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
+        """A list."""
+
+    def watched(self, begin: Callable[[], Changes[object, object]]) -> AwaitedChanges:
+        """A watch."""
+        return AwaitedChanges(self.edge, begin, self.watches)
+
+    @property
+    def watches(self) -> MutableSet[AwaitedChanges]:
+        """The watches that live, where there can be any."""
+        return WeakSet()
+
+    def on_loop(self, function: Callable[[T], R]) -> Callable[[T], R]:
+        """Return a function that calls this one of the user's in the loop's thread, wherever it is called itself."""
+
+        async def awaited(argument: T) -> R:
+            return function(argument)
+
+        def called(argument: T) -> R:
+            if get_ident() == self._loop_thread:
+                return function(argument)
+            return run_coroutine_threadsafe(awaited(argument), self.edge.loop).result()
+
+        return called
+
+
+class StoreCalls(Calls):
+    """On a store: any number at once."""
+
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
+        self._watches: WeakSet[AwaitedChanges] = WeakSet()
+        # Why: kept here, since every single read asks for them.
+        self.point = edge.point  # type: ignore[method-assign]  # Why: one coroutine less for each read.
+        self.whole = edge.whole  # type: ignore[method-assign]
+
+    async def point(self, work: Callable[[], R]) -> R:
+        return await self.edge.point(work)
+
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        return await self.edge.whole(work, undo)
+
+    async def written(self, work: Callable[[], R]) -> R:
+        return await self.edge.driven(work)
+
+    def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
+        return in_parts(self.edge.whole, found)
+
+    @property
+    def watches(self) -> MutableSet[AwaitedChanges]:
+        return self._watches
+
+
+class _SerialCalls(Calls):
+    """One after the other: a snapshot is not for use by two threads at once, nor is what a transaction collects."""
+
+    def __init__(self, edge: Edge) -> None:
+        super().__init__(edge)
+        self._lock = Lock()
+        self._is_over = False
+
+    async def point(self, work: Callable[[], R]) -> R:
+        async with self._lock:
+            self._check_open()
+            return await self.edge.point(work)
+
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        async with self._lock:
+            self._check_open()
+            return await self.edge.whole(work, undo)
+
+    async def written(self, work: Callable[[], R]) -> R:
+        # Why as a point: a transaction's write reads a few keys and sends nothing; a snapshot refuses it.
+        return await self.point(work)
+
+    async def last(self, end: Callable[[], object], work: Callable[[], R] | None = None) -> R | None:
+        """Do `work` after everything that is under way, then refuse all that comes; `end` in any case, even when cancelled."""
+        cancelled = await self._acquired_surely()
+        try:
+            if cancelled is not None:
+                raise cancelled
+            return None if work is None else await self.edge.whole(work)
+        finally:
+            self._is_over = True
+            end()
+            self._lock.release()
+
+    def _check_open(self) -> None:
+        if self._is_over:
+            raise transaction_ended()
+
+    async def _acquired_surely(self) -> CancelledError | None:
+        """Acquire the lock, however often this is cancelled; return the first cancellation."""
+        first: CancelledError | None = None
+        while True:
+            try:
+                await self._lock.acquire()
+            except CancelledError as error:
+                first = first or error
+            else:
+                return first
+
+
+class PinnedCalls(_SerialCalls):
+    """On a snapshot."""
+
+    def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
+        return in_parts(self.whole, found)
+
+
+class TransactionCalls(_SerialCalls):
+    """On a transaction: a list is a premise of the commit as far as it was consumed, and not a record further."""
+
+    def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
+        return one_by_one(self._driven, found)
+
+    async def _driven(self, work: Callable[[], R]) -> R:
+        async with self._lock:
+            self._check_open()
+            return await self.edge.driven(work)

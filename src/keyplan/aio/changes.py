@@ -1,0 +1,145 @@
+"""A watch that is awaited: the synchronous stream of changes, used by a task that outlives who waits for it.
+
+The promises stand in keyplan.layout's AsyncChanges.
+"""
+
+from asyncio import Task, shield, wait
+from collections import deque
+from collections.abc import Callable, Generator, MutableSet
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from keyplan.aio.edge import Edge
+from keyplan.errors import EngineUnavailableError
+from keyplan.layout import AsyncChanges, Change, Changes
+
+__all__ = ["AwaitedChanges"]
+
+_WAIT_SECONDS: Final = 60.0
+"""Why: iterating waits without end, but in turns, as the synchronous stream does."""
+
+
+class AwaitedChanges(AsyncChanges[object, object]):
+    """The changes of the stream that `begin` opens. `living` has those that their store must close.
+
+    Invariant: `_pending` is the one task that uses the stream. A wait that is cancelled leaves it running, and what it finds
+    is `_ready` for the next one, so that nothing is lost.
+    """
+
+    def __init__(
+        self, edge: Edge, begin: Callable[[], Changes[object, object]], living: "MutableSet[AwaitedChanges]"
+    ) -> None:
+        self._edge = edge
+        self._begin = begin
+        self._living = living
+        self._stream: Changes[object, object] | None = None
+        self._pending: Task[None] | None = None
+        self._ready: deque[Change[object, object]] = deque()
+        self._token = ""
+        self._token_after_ready = ""
+        self._is_closed = False
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change[object, object]:
+        while not self._ready:
+            if self._is_closed:
+                raise StopAsyncIteration
+            try:
+                await self._fetched(_WAIT_SECONDS)
+            except EngineUnavailableError:
+                if not self._is_closed:
+                    raise
+        return self._handed_over()
+
+    async def poll(self, timeout_seconds: float = 0.0) -> list[Change[object, object]]:
+        self._check_open()
+        if not self._ready:
+            await self._fetched(timeout_seconds)
+            self._check_open()
+        return [self._handed_over() for _ in range(len(self._ready))]
+
+    @property
+    def token(self) -> str:
+        return self._token
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._living.discard(self)
+        pending, self._pending = self._pending, None
+        if pending is None:
+            self._close_stream()
+            return
+        # Trap: what is under way may hold a lock of the stream, in this very thread; closing must come after it.
+        pending.add_done_callback(self._close_stream)
+        pending.cancel()
+        await wait({pending})
+
+    def _close_stream(self, ended: Task[None] | None = None) -> None:
+        if ended is not None and not ended.cancelled():
+            ended.exception()  # Why: asked for, so that asyncio does not report an error that nobody waits for.
+        if self._stream is not None:
+            self._stream.close()
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        if self._stream is None:
+            await self._used(None)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    async def _fetched(self, timeout_seconds: float) -> None:
+        """Let more be ready, if there is more in time."""
+        if self._pending is not None and not self._pending.done():
+            # Why: a wait that was cancelled; it may go on for longer than this one should.
+            await wait({self._pending}, timeout=timeout_seconds)
+            if not self._pending.done():
+                return
+        await self._used(timeout_seconds)
+
+    async def _used(self, timeout_seconds: float | None) -> None:
+        """Begin the task, unless there is one, and await it."""
+        self._edge.check_loop()
+        if self._pending is None:
+            use = self._edge.driven(partial(self._use, timeout_seconds))
+            self._pending = self._edge.loop.create_task(use, name="keyplan-watch")
+        pending = self._pending
+        try:
+            await shield(pending)
+        finally:
+            if pending.done() and self._pending is pending:
+                self._pending = None
+
+    def _use(self, timeout_seconds: float | None) -> None:
+        """Begin the stream if that was not done, and poll it, unless without a time. Driven."""
+        if self._stream is None:
+            stream = self._stream = self._begin()
+            self._living.add(self)
+            self._token = self._token_after_ready = stream.token
+        if timeout_seconds is not None:
+            try:
+                self._ready.extend(self._stream.poll(timeout_seconds))
+            finally:
+                self._token_after_ready = self._stream.token
+                if not self._ready:
+                    self._token = self._token_after_ready
+
+    def _handed_over(self) -> Change[object, object]:
+        change = self._ready.popleft()
+        self._token = change.token if self._ready else self._token_after_ready
+        return change
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailableError(problem="the watch was closed")

@@ -1,0 +1,132 @@
+"""Where synchronous store code meets the event loop: what runs where, and that it is the right loop.
+
+An engine that blocks is used in threads: a whole operation at once, or single calls of code that runs on the loop. An engine
+that awaits (its calls `wait` inside a greenlet) needs no thread at all.
+"""
+
+from abc import ABC, abstractmethod
+from asyncio import AbstractEventLoop, get_running_loop, sleep
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from keyplan.aio.greenlets import drive, is_driven, wait
+from keyplan.aio.threads import Workers
+from keyplan.errors import InvalidInputError
+from keyplan.store import Backoff
+
+__all__ = ["AwaitingEdge", "BlockingEdge", "Edge", "awaited_backoff"]
+
+R = TypeVar("R")
+
+
+class Edge(ABC):
+    """How the operations of one store run on one event loop."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+
+    @abstractmethod
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        """Run an operation that reads or commits, without the loop waiting for it; see `Workers.run` for `undo`."""
+
+    @abstractmethod
+    async def point(self, work: Callable[[], R]) -> R:
+        """Run an operation that reads a few keys: as `whole`, or on the loop where the store's user chose so."""
+
+    async def driven(self, work: Callable[[], R]) -> R:
+        """Run code on the loop whose waits are awaited: its engine is one that awaits, or `on_edge`."""
+        self.check_loop()
+        return await drive(work)
+
+    @abstractmethod
+    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        """For an engine's call from driven code: do it where it does not hold up the loop. From elsewhere, do it here."""
+
+    @abstractmethod
+    def tries(self, backoff: Backoff) -> Backoff:
+        """Return the same waits for tries that are `hop`ped as a whole."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End what runs. Nothing may be run afterwards."""
+
+    def check_loop(self) -> None:
+        """Raise InvalidInputError on another event loop than the store's."""
+        if get_running_loop() is not self.loop:
+            raise InvalidInputError(
+                source="event loop",
+                problem="the store was opened on another event loop: open one on each, and close it there",
+            )
+
+    def call_on_loop(self, work: Callable[[], object]) -> None:
+        """Let the loop call `work` soon; from any thread."""
+        self.loop.call_soon_threadsafe(work)
+
+
+def awaited_backoff() -> Backoff:
+    """Return the waits of driven code: they are awaited."""
+    return Backoff(sleep=_pause)
+
+
+def _pause(seconds: float) -> None:
+    wait(sleep(seconds))
+
+
+class AwaitingEdge(Edge):
+    """The edge of an engine that awaits: everything is driven."""
+
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        self.check_loop()
+        return await drive(work)
+
+    async def point(self, work: Callable[[], R]) -> R:
+        self.check_loop()
+        return await drive(work)
+
+    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        return work()
+
+    def tries(self, backoff: Backoff) -> Backoff:
+        return backoff
+
+    async def close(self) -> None:
+        """There is nothing to end."""
+
+
+class BlockingEdge(Edge):
+    """The edge of an engine that blocks: threads. With `has_inline_reads`, reads of a few keys are made on the loop."""
+
+    def __init__(self, loop: AbstractEventLoop, *, has_inline_reads: bool) -> None:
+        super().__init__(loop)
+        self._workers = Workers(loop)
+        self._has_inline_reads = has_inline_reads
+
+    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        self.check_loop()
+        return await self._workers.run(work, undo)
+
+    async def point(self, work: Callable[[], R]) -> R:
+        self.check_loop()
+        return work() if self._has_inline_reads else await self._workers.run(work)
+
+    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        return wait(self._workers.run(work, undo)) if is_driven() else work()
+
+    def tries(self, backoff: Backoff) -> Backoff:
+        return _HoppedTries(backoff.sleep, backoff.chance, edge=self)
+
+    async def close(self) -> None:
+        await self._workers.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _HoppedTries(Backoff):
+    """Each try is made in a thread as a whole; the waits in between are awaited, and hold no thread."""
+
+    edge: Edge = field(kw_only=True)
+
+    def until_committed(self, attempt: Callable[[], R]) -> R:
+        # Why not super(): a dataclass with slots is made twice, and super() means the first.
+        return Backoff.until_committed(self, partial(self.edge.hop, attempt))

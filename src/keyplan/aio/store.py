@@ -1,0 +1,217 @@
+"""The asynchronous store: the synchronous one, used where it does not hold up the event loop."""
+
+from asyncio import Task, get_running_loop, shield
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from keyplan.aio.binding import AwaitedBinding
+from keyplan.aio.calls import StoreCalls
+from keyplan.aio.edge import AwaitingEdge, BlockingEdge, Edge, awaited_backoff
+from keyplan.aio.hopping import HoppingEngine
+from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
+from keyplan.aio.news import News
+from keyplan.aio.threads import Workers
+from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.layout import AsyncBinding
+from keyplan.store import Backoff, Explanation, url_with_options
+from keyplan.store import Lease as HeldLease
+from keyplan.store import Store as SyncStore
+from keyplan.store import Transaction as SyncTransaction
+
+__all__ = ["Opening", "Store", "open_async"]
+
+R = TypeVar("R")
+
+
+class Store(AwaitedBinding):
+    """An engine with layouts on it, for the event loop in which it is made. `CloudChamber(store)` is `CloudChamber[Async]`.
+
+    It does what `keyplan.Store` does, with the same code. Calls of an engine that blocks (`memory:`, `lmdb:`) are made in up to
+    32 threads, which end with the store; an operation takes one, and no operation takes one while it waits for anything but the
+    engine. With `inline_reads`, reads of a single key are made on the loop itself: some fifty times as fast, but where a read
+    must go to the disk, or ends a lease that ran out, everything else waits for it. It is for engines whose reads are answered
+    from this machine's memory, and has no effect on others.
+
+    The store owns the engine. Use it in an `async with` block, or close it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        backoff: Backoff | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        inline_reads: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._edge = edge = _edge_of(engine, inline_reads=inline_reads)
+        self._news = News(engine, edge.loop)
+        self._store_calls = StoreCalls(edge)
+        reached = engine if engine.profile.is_awaiting else HoppingEngine(engine, edge, self._news)
+        self._keeper = TaskKeeper(self._store_calls, reached, clock)
+        waits = awaited_backoff() if backoff is None else backoff
+        self._control = SyncStore(reached, backoff=waits, clock=clock, keeper=self._keeper)
+        """What runs the user's transactions. A try contains the user's coroutine, so that it stays on the loop."""
+        self._records = SyncStore(reached, backoff=edge.tries(waits), clock=clock, keeper=self._keeper)
+        """What writes and watches. A try of a single write is made in a thread as a whole."""
+        self._plain = SyncStore(engine, clock=clock, keeper=self._keeper)
+        """What reads: a whole read is made where it does not hold up the loop, so that its engine need not be reached."""
+        super().__init__(self._store_calls, self._plain, self._records)
+        self._ended: Task[None] | None = None
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below: raw keys and values. Its calls block."""
+        return self._engine
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be used in an `async with` block; see there for what its commit raises."""
+        return Transaction(self._edge, self._control.transaction())
+
+    async def run(self, work: Callable[[Transaction], Awaitable[R]]) -> R:
+        """Call the coroutine function `work` with a transaction, commit it, and return what `work` returned.
+
+        Again from the start, with a new transaction and a growing wait, when it lost a race: `work` must do nothing but read
+        and write through the transaction. Raises what `work` raises; CommitConflictError after COMMIT_RETRIES_MAX lost races;
+        CommitOutcomeUnknownError, never retried. Cancelled before it commits, nothing is written.
+        """
+        return await self._edge.driven(lambda: self._control.run(self._in_transaction(work)))
+
+    def snapshot(self) -> AbstractAsyncContextManager[PinnedState]:
+        """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
+        return Snapshot(self._store_calls, self._plain.snapshot())
+
+    async def explain(self, work: Callable[[Transaction], Awaitable[object]]) -> Explanation:
+        """Return the commit that the coroutine function `work` would make now, and write nothing."""
+        return await self._edge.driven(lambda: self._control.explain(self._in_transaction(work)))
+
+    def lease(
+        self, ttl_seconds: float, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
+    ) -> LeaseRequest:
+        """Grant a lease, to be awaited or entered: `async with store.lease(10) as lease`; see `Lease`.
+
+        With `keep_alive` one task of the store renews it, as all others, at a third of its time, and tries again when that
+        fails, until its time is over. Without, await its `keep_alive`. `on_loss`, a function or a coroutine function, is called
+        once when it is lost. Raises UnsupportedByEngineError, InvalidInputError.
+        """
+        return self._leased(partial(self._records.lease, ttl_seconds, keep_alive=keep_alive), on_loss)
+
+    def resume_lease(
+        self, lease_id: int, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
+    ) -> LeaseRequest:
+        """Take up a living lease by its id, with the time to live that it was granted with. Raises LeaseNotFoundError.
+
+        Its time starts again only when it is renewed, which `keep_alive` does at once.
+        """
+        return self._leased(partial(self._records.resume_lease, lease_id, keep_alive=keep_alive), on_loss)
+
+    async def close(self) -> None:
+        """Close the engine. Watches end, leases that are held here are lost and live out their time, threads and tasks end.
+
+        What other tasks have under way is waited for, or raises EngineUnavailableError. Closing twice is harmless.
+        """
+        self._edge.check_loop()
+        if self._ended is None:
+            self._ended = self._edge.loop.create_task(self._end(), name="keyplan-close")
+        await shield(self._ended)  # Why: a close that is cancelled goes on; half a close would leave threads behind.
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- what a layout asks of its binding -----------------------------------------------------------------------------
+
+    def begin(self) -> AbstractAsyncContextManager[AsyncBinding]:
+        """Begin a transaction."""
+        return self.transaction()
+
+    def pinned(self) -> AbstractAsyncContextManager[AsyncBinding]:
+        """Pin the latest state for the length of a block."""
+        return self.snapshot()
+
+    def attempt(self, work: Callable[[AsyncBinding], Awaitable[R]]) -> Coroutine[Any, Any, R]:
+        """Run `work` in a transaction, again when it lost a race; see `run`."""
+        return self.run(work)
+
+    # ---- pieces --------------------------------------------------------------------------------------------------------
+
+    def _in_transaction(self, work: Callable[[Transaction], Awaitable[R]]) -> Callable[[SyncTransaction], R]:
+        return lambda transaction: Transaction(self._edge, transaction).driven(work)
+
+    def _leased(self, grant: Callable[..., HeldLease], on_loss: Callable[[Lease], object] | None) -> LeaseRequest:
+        twins: dict[HeldLease, Lease] = {}
+
+        def twin(held: HeldLease) -> Lease:
+            return twins.setdefault(held, Lease(self._store_calls, held))
+
+        async def granted() -> Lease:
+            told = None if on_loss is None else _telling(on_loss, twin)
+            return twin(await self._edge.driven(partial(grant, on_loss=told)))
+
+        return LeaseRequest(granted)
+
+    async def _end(self) -> None:
+        for changes in list(self._store_calls.watches):
+            await changes.close()
+        self._keeper.close()
+        await self._keeper.ended()
+        self._news.close()
+        await self._edge.whole(self._engine.close)
+        await self._edge.close()
+
+
+def _telling(on_loss: Callable[[Lease], object], twin: Callable[[HeldLease], Lease]) -> Callable[[HeldLease], object]:
+    return lambda held: on_loss(twin(held))
+
+
+def _edge_of(engine: Engine, *, inline_reads: bool) -> Edge:
+    loop = get_running_loop()
+    if engine.profile.is_awaiting:
+        return AwaitingEdge(loop)
+    return BlockingEdge(loop, has_inline_reads=inline_reads and engine.profile.has_local_reads)
+
+
+class Opening(AbstractAsyncContextManager[Store]):
+    """A store to be opened: `await` it, or enter it with `async with`, which closes it."""
+
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, Store]]) -> None:
+        self._opened = opened
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await self._opened()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def open_async(url: str, *, inline_reads: bool = False, **options: str | int | bool) -> Opening:
+    """Open the store that `url` names, for the event loop that runs: `async with keyplan.aio.open("lmdb:./site.kv") as store`.
+
+    The URL and `options` are those of `keyplan.open`; `inline_reads` is explained at `Store`. Raises EngineOpenError.
+    """
+
+    async def opened() -> Store:
+        workers = Workers(get_running_loop(), threads_max=1)
+        try:
+            engine = await workers.run(partial(open_engine, url_with_options(url, options)), Engine.close)
+        finally:
+            await workers.close()
+        return Store(engine, inline_reads=inline_reads)
+
+    return Opening(opened)
