@@ -14,8 +14,9 @@ The packages below have more: `keyplan.codec` elements of keys and value forms, 
 `keyplan.engine` the engine contract, `keyplan.store` stores and transactions, `keyplan.errors` every error.
 """
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 # Why: a name's package is imported when the name is first used. `keyplan --help` and completion must not pay for the layout
 # compiler and the store, which take several times as long as Python itself takes to start.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         Text,
     )
     from keyplan.errors import KeyplanError
+    from keyplan.keyspace import KeySpaceStore
     from keyplan.layout import (
         Async,
         Change,
@@ -52,7 +54,6 @@ if TYPE_CHECKING:
         Waiver,
     )
     from keyplan.store import Lease, Store, Transaction
-    from keyplan.store import open_store as open  # noqa: A004  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
 
 __all__ = [
     "F64",
@@ -98,10 +99,48 @@ _PACKAGES: Final = {
         *("Async", "Change", "ChangeKind", "Counter", "Index", "Layout", "Mode", "Only", "Parameter", "Sync", "Table"),
         *("Unique", "Unlike", "Waiver"),
     ),
-    "keyplan.store": ("Lease", "Store", "Transaction", "open"),
+    "keyplan.store": ("Lease", "Store", "Transaction"),
 }
 _HOMES: Final = {name: package for package, names in _PACKAGES.items() for name in names}
 _NAMED_PACKAGES: Final = frozenset({"aio", "codec", "engine", "errors", "keyspace", "layout", "limits", "store"})
+
+
+@overload
+def open(  # noqa: A001  # Why: `keyplan.open(url)` reads as it should; nobody imports the name alone.
+    url: str,
+    *,
+    keyspace: str,
+    application: str,
+    create_if_missing: bool = False,
+    default_prefix: bytes | str | None = None,
+    require_keyspace_api: bool = False,
+    accept_registered_prefix: bool = False,
+    allow_foreign_write: bool = False,
+    on_close: "Callable[[KeyplanError], object] | None" = None,
+    **options: str | int | bool,
+) -> "KeySpaceStore": ...
+
+
+@overload
+def open(url: str, **options: str | int | bool) -> "Store": ...  # noqa: A001
+
+
+def open(url: str, **options: Any) -> "Store":  # noqa: A001
+    """Open the store that `url` names: `memory:`, `lmdb:PATH`, ...; `options` are the URL's, as in `history="off"`.
+
+    With `keyspace` and `application`, open that key space of it: a store in which any layout runs, and which nobody else can
+    write to; see `keyplan.keyspace.open_key_space` for the other options.
+
+    Close it, or use it in a `with` block. Raises EngineOpenError.
+    """
+    # Why: key spaces are imported when one is opened; they cost as much as a layout of fourteen tables.
+    store: Store
+    if "keyspace" in options or "application" in options:
+        store = import_module("keyplan.keyspace").open_keyspace_url(url, **options)
+    else:
+        store = import_module("keyplan.store").open_store(url, **options)
+    return store
+
 
 if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
 
@@ -111,7 +150,7 @@ if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for o
             return import_module(f"keyplan.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module 'keyplan' has no attribute {name!r}")
-        value = getattr(import_module(_HOMES[name]), "open_store" if name == "open" else name)
+        value = getattr(import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
 

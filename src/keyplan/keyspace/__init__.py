@@ -10,8 +10,21 @@ from keyplan.keyspace.answers import (
     OwnerKind,
     Usage,
 )
-from keyplan.keyspace.audit import AuditVerdict
+from keyplan.keyspace.audit import AuditVerdict, verified
 from keyplan.keyspace.creation import Founding
+from keyplan.keyspace.desired import (
+    Applied,
+    Declaration,
+    DeclaredKeySpace,
+    Step,
+    StepKind,
+    apply_steps,
+    plan_for,
+    plan_steps,
+    read_declaration,
+)
+from keyplan.keyspace.doctor import Diagnosis, diagnose, repair
+from keyplan.keyspace.handle import KeySpaceStore, Mode
 from keyplan.keyspace.layout import (
     NAME_BYTES_MAX,
     PREFIX_BYTES_MAX,
@@ -23,6 +36,7 @@ from keyplan.keyspace.layout import (
     SessionKey,
     UvarintKeySpaces,
 )
+from keyplan.keyspace.opening import SESSION_SECONDS_DEFAULT, open_key_space, open_keyspace_url, open_restoring
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import (
     AuditEntry,
@@ -42,7 +56,12 @@ from keyplan.keyspace.records import (
     Sweeping,
     UsageCount,
 )
-from keyplan.keyspace.registry import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, KeySpaces, Registry, Role
+from keyplan.keyspace.registry import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, KeySpaces
+from keyplan.keyspace.roles import Registry, Role
+from keyplan.keyspace.share import KeySpaceEngine
+from keyplan.keyspace.soundness import Fault, FaultKind
+from keyplan.keyspace.sweeper import Stage, Sweeper, SweepProgress
+from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = [
     "LIST_LIMIT_DEFAULT",
@@ -51,26 +70,36 @@ __all__ = [
     "PREFIX_BYTES_MAX",
     "PREFIX_CODECS",
     "PROFILES",
+    "SESSION_SECONDS_DEFAULT",
+    "Applied",
     "AuditEntry",
     "AuditItem",
     "AuditVerdict",
     "Configuration",
     "DataKey",
+    "Declaration",
+    "DeclaredKeySpace",
     "Deletion",
+    "Diagnosis",
     "Ensured",
+    "Fault",
+    "FaultKind",
     "Fence",
     "FenceForm",
     "Founding",
     "Header",
     "HistoryKey",
     "KeySpace",
+    "KeySpaceEngine",
     "KeySpacePage",
     "KeySpaceRange",
     "KeySpaceRecord",
     "KeySpaceRegistry",
+    "KeySpaceStore",
     "KeySpaces",
     "Mark",
     "MarkKind",
+    "Mode",
     "OrderedDataKey",
     "OrderedKeySpaces",
     "Owner",
@@ -82,10 +111,27 @@ __all__ = [
     "Role",
     "Session",
     "SessionKey",
+    "Stage",
     "State",
+    "Step",
+    "StepKind",
+    "SweepProgress",
+    "Sweeper",
     "Sweeping",
+    "Unmanaged",
     "Usage",
     "UsageCount",
     "UvarintKeySpaces",
+    "apply_steps",
+    "diagnose",
+    "open_key_space",
+    "open_keyspace_url",
+    "open_restoring",
+    "plan_for",
+    "plan_steps",
     "prefix_codec",
+    "read_declaration",
+    "repair",
+    "unmanaged",
+    "verified",
 ]

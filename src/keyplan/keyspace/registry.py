@@ -3,8 +3,7 @@
 import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum, auto
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from msgspec import structs
 
@@ -45,33 +44,15 @@ from keyplan.keyspace.records import (
     Session,
     State,
 )
+from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.usage import checked_quota, count_usage
 from keyplan.store import Backoff, Store
 
-__all__ = ["LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "KeySpaces", "Registry", "Role"]
+__all__ = ["LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "KeySpaces"]
 
 LIST_LIMIT_DEFAULT: Final = 100
 LIST_LIMIT_MAX: Final = 1_000
 """Why: a page is held in memory whole; a thousand key spaces with long descriptions are 4 MiB."""
-
-
-class Role(StrEnum):
-    """Who asks. Clients make, read and describe key spaces, while the registry is open to them; administrators do all."""
-
-    ADMIN = auto()
-    CLIENT = auto()
-
-
-class Registry(Protocol):
-    """What opening a key space asks of a registry, in the store or behind HTTP."""
-
-    def get(self, name: str) -> KeySpace:
-        """Return the key space. Raises KeySpaceNotFoundError; KeySpaceApiDisabledError where there is no registry."""
-        ...
-
-    def ensure(self, name: str, application: str) -> Ensured:
-        """Return the key space of that name and application, made when there was none. Raises OwnerConflictError, ..."""
-        ...
 
 
 class KeySpaces(Registry):
@@ -447,6 +428,11 @@ class KeySpaces(Registry):
         """Count what the key space holds, now, in one state; the count is kept. Raises KeySpaceNotFoundError."""
         keyspace = self.get(name)
         return count_usage(self._store, keyspace, self._clock.wall())
+
+    def quota(self, name: str) -> Quota:
+        """Return what the key space may hold; without bounds where none was set."""
+        with self._acts.look() as registry:
+            return (registry.quotas.get(name) if is_name(name) else None) or Quota()
 
     def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
         """Bound what the key space may hold; None: no bound. Raises KeySpaceNotFoundError, InvalidArgumentError."""

@@ -1,0 +1,222 @@
+"""Declared key spaces: what should be, compared with what is; the steps between; carrying them out.
+
+The comparison is pure. A step that cannot be undone (delete) is planned only where the declaration says that it is complete.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum, auto
+from typing import Any, NamedTuple
+
+import msgspec
+
+from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.keyspace.answers import KeySpace
+from keyplan.keyspace.names import checked_application, checked_description, checked_name
+from keyplan.keyspace.prefixes import bytes_of_hex
+from keyplan.keyspace.records import Configuration, Quota, State
+from keyplan.keyspace.registry import KeySpaces
+
+__all__ = [
+    "Applied",
+    "Declaration",
+    "DeclaredKeySpace",
+    "Step",
+    "StepKind",
+    "apply_steps",
+    "plan_for",
+    "plan_steps",
+    "read_declaration",
+]
+
+
+class DeclaredKeySpace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key space as it should be. What is left out is not looked at."""
+
+    name: str
+    application: str
+    description: str | None = None
+    prefix: str | None = None
+    state: State = State.ENABLED
+    quota: Quota | None = None
+    adopt_existing_data: bool = False
+    allow_legacy_prefix: bool = False
+
+
+class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All key spaces as they should be. `is_complete`: one that is not declared is to be deleted."""
+
+    keyspaces: list[DeclaredKeySpace] = []
+    configuration: dict[str, Any] = {}
+    is_complete: bool = False
+
+
+class StepKind(StrEnum):
+    """What a step does."""
+
+    CONFIGURE = auto()
+    CREATE = auto()
+    ADOPT = auto()
+    UPDATE = auto()
+    ENABLE = auto()
+    DISABLE = auto()
+    QUOTA = auto()
+    DELETE = auto()
+    REFUSED = auto()
+
+
+class Step(NamedTuple):
+    """One step. One of the kind REFUSED cannot be taken: `problem` says what the declaration asks that is not possible."""
+
+    kind: StepKind
+    name: str
+    change: Mapping[str, Any]
+    problem: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"kind": str(self.kind), "name": self.name, "change": dict(self.change), "problem": self.problem}
+
+
+class Applied(NamedTuple):
+    """A step that was tried, and the error that stopped it, if one did."""
+
+    step: Step
+    error: KeyplanError | None
+
+
+def read_declaration(value: object) -> Declaration:
+    """Return the declaration that plain data (read from JSON, TOML, YAML) describes. Raises InvalidInputError, RecordError."""
+    try:
+        declaration = msgspec.convert(value, Declaration)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(source="declaration", problem=str(error)) from error
+    seen: set[str] = set()
+    for keyspace in declaration.keyspaces:
+        checked_name(keyspace.name)
+        checked_application(keyspace.application)
+        if keyspace.description is not None:
+            checked_description(keyspace.description)
+        if keyspace.prefix is not None:
+            bytes_of_hex(keyspace.prefix)
+        if keyspace.state not in {State.ENABLED, State.DISABLED}:
+            raise InvalidInputError(
+                source="declaration", problem=f"{keyspace.name}: ENABLED or DISABLED can be declared"
+            )
+        if keyspace.name in seen:
+            raise InvalidInputError(source="declaration", problem=f"{keyspace.name} is declared twice")
+        seen.add(keyspace.name)
+    return declaration
+
+
+def plan_steps(
+    declaration: Declaration,
+    present: Iterable[KeySpace],
+    *,
+    configuration: Configuration,
+    quotas: Mapping[str, Quota],
+) -> list[Step]:
+    """Return the steps from what is to what should be, in the order in which they are to be taken."""
+    steps: list[Step] = []
+    current = msgspec.to_builtins(configuration)
+    changed = {name: value for name, value in declaration.configuration.items() if current.get(name) != value}
+    if changed:
+        steps.append(Step(StepKind.CONFIGURE, "", changed))
+    live = {keyspace.name: keyspace for keyspace in present if keyspace.state is not State.DELETED}
+    declared = {keyspace.name for keyspace in declaration.keyspaces}
+    if declaration.is_complete:
+        steps += [
+            Step(StepKind.DELETE, name, {"prefix": keyspace.prefix})
+            for name, keyspace in live.items()
+            if name not in declared and keyspace.state is not State.DELETING
+        ]
+    for wanted in declaration.keyspaces:
+        found = live.get(wanted.name)
+        steps += _creation(wanted) if found is None else _changes(wanted, found, quotas.get(wanted.name, Quota()))
+    return steps
+
+
+def _creation(wanted: DeclaredKeySpace) -> list[Step]:
+    kind = StepKind.ADOPT if wanted.adopt_existing_data else StepKind.CREATE
+    if kind is StepKind.ADOPT and wanted.prefix is None:
+        return [Step(StepKind.REFUSED, wanted.name, {}, "to adopt existing data needs the prefix that it is below")]
+    change: dict[str, Any] = {"application": wanted.application, "description": wanted.description or ""}
+    if wanted.prefix is not None:
+        change |= {"prefix": wanted.prefix.lower(), "allow_legacy_prefix": wanted.allow_legacy_prefix}
+    steps = [Step(kind, wanted.name, change)]
+    if wanted.quota is not None and wanted.quota != Quota():
+        steps.append(_quota_step(wanted.name, wanted.quota))
+    if wanted.state is State.DISABLED:
+        steps.append(Step(StepKind.DISABLE, wanted.name, {}))
+    return steps
+
+
+def _changes(wanted: DeclaredKeySpace, found: KeySpace, quota: Quota) -> list[Step]:
+    name = wanted.name
+    if found.state in {State.DELETING, State.RESTORING}:
+        return [Step(StepKind.REFUSED, name, {}, f"it is {found.state.lower()}")]
+    if found.application != wanted.application:
+        return [Step(StepKind.REFUSED, name, {}, f"it belongs to {found.application}, for ever")]
+    if wanted.prefix is not None and found.prefix != wanted.prefix.lower():
+        return [Step(StepKind.REFUSED, name, {}, f"its prefix is {found.prefix}, for ever")]
+    steps: list[Step] = []
+    if wanted.description is not None and wanted.description != found.description:
+        steps.append(Step(StepKind.UPDATE, name, {"description": wanted.description}))
+    if wanted.quota is not None and wanted.quota != quota:
+        steps.append(_quota_step(name, wanted.quota))
+    if wanted.state is not found.state:
+        steps.append(Step(StepKind.ENABLE if wanted.state is State.ENABLED else StepKind.DISABLE, name, {}))
+    return steps
+
+
+def _quota_step(name: str, quota: Quota) -> Step:
+    return Step(StepKind.QUOTA, name, {"keys": quota.keys, "bytes": quota.bytes})
+
+
+def plan_for(registry: KeySpaces, declaration: Declaration) -> list[Step]:
+    """Return the steps from what the registry has to what is declared. Changes nothing."""
+    present = list(registry.all())
+    quotas = {keyspace.name: registry.quota(keyspace.name) for keyspace in present}
+    return plan_steps(declaration, present, configuration=registry.configuration(), quotas=quotas)
+
+
+def apply_steps(registry: KeySpaces, steps: Sequence[Step]) -> list[Applied]:
+    """Take the steps in order, and stop at the first that fails, which is the last that is returned.
+
+    Each is one commit; planning and applying again goes on where it stopped. Raises InvalidInputError, before anything is
+    written, when a step cannot be taken.
+    """
+    for step in steps:
+        if step.kind is StepKind.REFUSED:
+            raise InvalidInputError(source="declaration", problem=f"{step.name}: {step.problem}")
+    applied: list[Applied] = []
+    for step in steps:
+        try:
+            _take(registry, step)
+        except KeyplanError as error:
+            applied.append(Applied(step, error))
+            break
+        applied.append(Applied(step, None))
+    return applied
+
+
+def _take(registry: KeySpaces, step: Step) -> None:
+    change = dict(step.change)
+    match step.kind:
+        case StepKind.CONFIGURE:
+            registry.configure(change)
+        case StepKind.CREATE:
+            registry.create(step.name, **change)
+        case StepKind.ADOPT:
+            registry.adopt(step.name, **change)
+        case StepKind.UPDATE:
+            registry.update(step.name, change["description"])
+        case StepKind.ENABLE:
+            registry.enable(step.name)
+        case StepKind.DISABLE:
+            registry.disable(step.name)
+        case StepKind.QUOTA:
+            registry.set_quota(step.name, **change)
+        case StepKind.DELETE:
+            registry.delete(step.name)
+        case StepKind.REFUSED:
+            raise InvalidInputError(source="declaration", problem=step.problem)

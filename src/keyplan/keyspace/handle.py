@@ -1,0 +1,99 @@
+"""An open key space: a store in which any layout runs, and which knows whose share of what it is."""
+
+from collections.abc import Callable
+from enum import StrEnum, auto
+from typing import Any
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
+from keyplan.errors import KeyplanError
+from keyplan.keyspace.answers import KeySpace, Usage
+from keyplan.keyspace.attendance import Attendance
+from keyplan.keyspace.quota import QuotaBudget
+from keyplan.keyspace.registry import KeySpaces
+from keyplan.keyspace.share import KeySpaceEngine
+from keyplan.store import Backoff, Store
+
+__all__ = ["KeySpaceStore", "Mode"]
+
+
+class Mode(StrEnum):
+    """How a key space came to its prefix: from the registry, or by the application's own default where there is none."""
+
+    REGISTRY = auto()
+    FALLBACK = auto()
+
+
+class KeySpaceStore(Store):
+    """A store that is one key space of an engine: `CloudChamber(store)` as on any other.
+
+    Every commit is guarded by the key space's fence: when it was disabled, deleted or made anew, by whatever process, the
+    commit writes nothing and raises KeySpaceDisabledError, KeySpaceDeletingError, KeySpaceDeletedError or
+    GenerationMismatchError. In fallback mode there is no registry and no fence.
+
+    Closing it ends the session; the engine is closed with it, unless it was given to `open_key_space`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        prefix: bytes,
+        mode: Mode,
+        keyspace: KeySpace | None,
+        application: str,
+        backoff: Backoff | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **options: Any,
+    ) -> None:
+        super().__init__(engine, backoff=backoff, clock=clock, **options)
+        self.mode = mode
+        self.prefix = prefix
+        self.keyspace = keyspace
+        """The key space as it was when it was opened; None in fallback mode."""
+        self.application = application
+        self._attendance: Attendance | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """False once it is known that the key space was deleted or made anew: `closed_by` says which."""
+        return self.closed_by is None
+
+    @property
+    def closed_by(self) -> KeyplanError | None:
+        """What closed the handle for good; None while it is open. Disabling does not: it may be enabled again."""
+        engine = self.engine
+        return engine.fence.closed_by if isinstance(engine, KeySpaceEngine) else None
+
+    @property
+    def session(self) -> int | None:
+        """The id of the session's lease; None without a session."""
+        return None if self._attendance is None else self._attendance.lease
+
+    def attend(self, attendance: Attendance) -> None:
+        """Take a session over, which ends with the handle; for `open_key_space`."""
+        self._attendance = attendance
+
+    def close(self) -> None:
+        attendance, self._attendance = self._attendance, None
+        if attendance is not None:
+            attendance.end()
+        super().close()
+
+
+def budgeted(engine: KeySpaceEngine, registry: KeySpaces, keyspace: KeySpace, clock: Clock) -> Callable[[], None]:
+    """Let the share mind the key space's quota; return what looks whether there is one, now and later."""
+
+    def count() -> Usage:
+        return registry.usage(keyspace.name)
+
+    def writers() -> int:
+        return len(registry.sessions(keyspace.name))
+
+    def look() -> None:
+        quota = registry.quota(keyspace.name)
+        if isinstance(engine.budget, QuotaBudget):
+            engine.budget.change(quota)
+        elif quota.keys is not None or quota.bytes is not None:
+            engine.budget = QuotaBudget(engine, keyspace.name, quota=quota, count=count, writers=writers, clock=clock)
+
+    return look
