@@ -1,0 +1,172 @@
+"""Definitions: where they hang, on four levels, which of them holds, and how one is set and removed."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from msgspec import structs
+
+from keyplan.apps.runm.deployment import Deployment, State
+from keyplan.apps.runm.identity import checked_uuid
+from keyplan.apps.runm.json_schema import checked_schema
+from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionType, Runm
+from keyplan.apps.runm.permission import READ, WRITE
+from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
+from keyplan.apps.runm.refusal import already_exists, invalid, missing
+
+__all__ = [
+    "Scope",
+    "checked_permissions",
+    "definition_at",
+    "pointer_at",
+    "pointers",
+    "remove",
+    "resolved",
+    "set_definition",
+]
+
+
+class Scope(NamedTuple):
+    """What a definition is for: a partition or all (None), an object type, one of its sub-types or all (empty)."""
+
+    partition: UUID | None
+    object_type: str
+    sub_type: str = ""
+
+    def fallbacks(self) -> Iterator["Scope"]:
+        """The scopes that answer for this one, the most explicit first (ruling S22)."""
+        partitions = (self.partition, None) if self.partition is not None else (None,)
+        for partition in partitions:
+            if self.sub_type:
+                yield self._replace(partition=partition)
+            yield Scope(partition, self.object_type)
+
+
+def pointer_at(runm: Runm, scope: Scope) -> UUID | None:
+    """Return the UUID of the definition that hangs at exactly this scope."""
+    partition, object_type, sub_type = scope
+    if partition is None and not sub_type:
+        return runm.type_definitions.get(object_type)
+    if partition is None:
+        return runm.sub_type_definitions.get(ObjectSubType(object_type, sub_type))
+    if not sub_type:
+        return runm.partition_type_definitions.get(PartitionType(partition, object_type))
+    return runm.partition_sub_type_definitions.get(PartitionSubType(partition, object_type, sub_type))
+
+
+def definition_at(runm: Runm, scope: Scope) -> ObjectDefinition | None:
+    """Return the definition that hangs at exactly this scope."""
+    uuid = pointer_at(runm, scope)
+    return None if uuid is None else runm.definitions.get(uuid)
+
+
+def resolved(runm: Runm, scope: Scope) -> tuple[Scope, ObjectDefinition] | None:
+    """Return the definition that holds for a scope, and the scope that it was found at."""
+    for candidate in scope.fallbacks():
+        definition = definition_at(runm, candidate)
+        if definition is not None:
+            return candidate, definition
+    return None
+
+
+def set_definition(deployment: Deployment, scope: Scope, uuid_text: str, given: ObjectDefinition) -> ObjectDefinition:
+    """Make a definition the one of its scope, in one commit, and return it as stored.
+
+    Without a UUID it keeps that of the definition it replaces; with a new one, that one's record goes. Raises RefusedError:
+    ALREADY_EXISTS for a UUID of another scope's definition, INVALID_ARGUMENT for a schema or permission that is none,
+    FAILED_PRECONDITION when the partition is gone.
+    """
+    checked_schema(given.schema)
+    checked_permissions(given.property_permissions)
+    wanted = checked_uuid(uuid_text) if uuid_text else None
+
+    def work(state: State) -> ObjectDefinition:
+        runm = state.runm
+        if scope.partition is not None and not runm.partitions.exists(scope.partition):
+            raise missing(f"Partition {scope.partition.hex} not found")
+        current = pointer_at(runm, scope)
+        uuid = wanted or current or uuid4()
+        if uuid != current and runm.definitions.exists(uuid):
+            raise already_exists("the definition's UUID is in use.")
+        if current is not None and uuid != current:
+            runm.definitions.delete(current)
+        record = structs.replace(given, uuid=uuid)
+        _point(runm, scope, uuid)
+        runm.definitions.put(uuid, record)
+        return record
+
+    _require_unshared(deployment, scope)
+    return deployment.store.run(lambda transaction: work(deployment.over(transaction)))
+
+
+def remove(deployment: Deployment, scope: Scope) -> bool:
+    """Remove the definition of exactly this scope, with its pointer, in one commit; return whether there was one."""
+    _require_unshared(deployment, scope)
+
+    def work(state: State) -> bool:
+        current = pointer_at(state.runm, scope)
+        if current is None:
+            return False
+        _unpoint(state.runm, scope)
+        state.runm.definitions.delete(current)
+        return True
+
+    return deployment.store.run(lambda transaction: work(deployment.over(transaction)))
+
+
+def checked_permissions(permissions: tuple[PropertyPermissions, ...]) -> None:
+    """Raise RefusedError, INVALID_ARGUMENT, for a permission that is none, and for two lists of one key."""
+    keys = [one.key for one in permissions]
+    if len(set(keys)) < len(keys) or "" in keys:
+        raise invalid("property permissions have each a key, and no two the same.")
+    if any(not 0 <= entry.permission <= READ | WRITE for one in permissions for entry in one.permissions):
+        raise invalid("a permission is 0 (none), 1 (read), 2 (write) or 3 (both).")
+
+
+def pointers(runm: Runm) -> Iterator[tuple[Scope, UUID]]:
+    """Yield every pointer to a definition."""
+    for object_type, uuid in runm.type_definitions.list():
+        yield Scope(None, object_type), uuid
+    for key, uuid in runm.sub_type_definitions.list():
+        yield Scope(None, *key), uuid
+    # Why: by partition, since a list over all of them would read every index entry that lies between.
+    for partition, _ in runm.partitions.list():
+        for type_key, uuid in runm.partition_type_definitions.list(partition):
+            yield Scope(partition, type_key.object_type), uuid
+        for sub_type_key, uuid in runm.partition_sub_type_definitions.list(partition):
+            yield Scope(partition, sub_type_key.object_type, sub_type_key.sub_type), uuid
+
+
+def _require_unshared(deployment: Deployment, scope: Scope) -> None:
+    """The original let two scopes point at one definition. What changes one of them must not change the other."""
+    with deployment.reading() as state:
+        current = pointer_at(state.runm, scope)
+        if current is None:
+            return
+        sharers = [other for other, uuid in pointers(state.runm) if uuid == current and other != scope]
+    if sharers:
+        raise already_exists("the definition is another scope's as well; run `keyplan runm migrate` first.")
+
+
+def _point(runm: Runm, scope: Scope, uuid: UUID) -> None:
+    partition, object_type, sub_type = scope
+    if partition is None and not sub_type:
+        runm.type_definitions.put(object_type, uuid)
+    elif partition is None:
+        runm.sub_type_definitions.put(ObjectSubType(object_type, sub_type), uuid)
+    elif not sub_type:
+        runm.partition_type_definitions.put(PartitionType(partition, object_type), uuid)
+    else:
+        runm.partition_sub_type_definitions.put(PartitionSubType(partition, object_type, sub_type), uuid)
+
+
+def _unpoint(runm: Runm, scope: Scope) -> None:
+    partition, object_type, sub_type = scope
+    if partition is None and not sub_type:
+        runm.type_definitions.delete(object_type)
+    elif partition is None:
+        runm.sub_type_definitions.delete(ObjectSubType(object_type, sub_type))
+    elif not sub_type:
+        runm.partition_type_definitions.delete(PartitionType(partition, object_type))
+    else:
+        runm.partition_sub_type_definitions.delete(PartitionSubType(partition, object_type, sub_type))

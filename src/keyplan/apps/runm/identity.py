@@ -1,0 +1,100 @@
+"""What clients write, as what is stored: UUIDs and projects in their one spelling, type codes, and objects within their limits.
+
+Pure: rulings S8, S13, S19, S20, S24 and S26.
+"""
+
+import re
+from typing import Final
+from uuid import UUID
+
+from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
+from keyplan.apps.runm.refusal import RefusedError, invalid, missing
+from keyplan.errors import RecordError
+from keyplan.layout import BoundLayout
+from keyplan.store import pointers_of
+
+__all__ = [
+    "DECORATIONS_MAX",
+    "KEY_BYTES_MAX",
+    "checked_code",
+    "checked_object",
+    "checked_uuid",
+    "parsed_uuid",
+    "spelled_project",
+]
+
+DECORATIONS_MAX: Final = 60
+"""Properties and tags of one object together. Why: an update that replaces all of them is 124 operations; etcd takes 128."""
+
+KEY_BYTES_MAX: Final = 511
+"""The whole of a key. Why: LMDB takes no more, and a store shall be movable from any engine to any other."""
+
+_HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
+_CODE: Final = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)*")
+_RESERVED: Final = frozenset({"object", "default"})
+_CODE_BYTES_MAX: Final = 64
+
+
+def parsed_uuid(text: str) -> UUID | None:
+    """Return the UUID that a text spells, in any case, with or without hyphens; None when it spells none."""
+    digits = text.replace("-", "") if len(text) == 36 else text
+    return UUID(int=int(digits, 16)) if _HEX.fullmatch(digits) else None
+
+
+def checked_uuid(text: str, what: str = "UUID") -> UUID:
+    """Return the UUID that a text spells. Raises RefusedError, INVALID_ARGUMENT."""
+    uuid = parsed_uuid(text)
+    if uuid is None:
+        raise invalid(f"{what} is not a UUID.")
+    return uuid
+
+
+def spelled_project(text: str) -> str:
+    """Return a project as it is stored: a UUID in its one spelling, anything else as it is."""
+    uuid = parsed_uuid(text)
+    return text if uuid is None else uuid.hex
+
+
+def checked_code(code: str) -> str:
+    """Return a type's code. Raises RefusedError, INVALID_ARGUMENT, for what cannot be one."""
+    if code in _RESERVED or len(code) > _CODE_BYTES_MAX or not _CODE.fullmatch(code):
+        raise invalid("a type code is made of words of a-z, 0-9 and _ with dots between them.")
+    return code
+
+
+def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -> Object:
+    """Return the object as it is to be stored: each tag once. Raises RefusedError before anything is written."""
+    _check_place(record, object_type)
+    keys = [one.key for one in record.properties]
+    if len(set(keys)) < len(keys):
+        raise invalid("two properties have the same key.")
+    tags = tuple(dict.fromkeys(record.tags))
+    if len(keys) + len(tags) > DECORATIONS_MAX:
+        raise invalid(f"an object has at most {DECORATIONS_MAX} properties and tags together.")
+    kept = Object(
+        record.partition, record.object_type, record.uuid, record.name, record.project, record.properties, tags
+    )
+    table = runm.table("objects")
+    try:
+        longest = max((len(raw_key) for raw_key in pointers_of(table, kept.uuid, kept)), default=0)
+    except RecordError as error:
+        raise _unfit(error) from error
+    if longest > KEY_BYTES_MAX:
+        raise invalid(f"an index key of the object would have {longest} bytes; at most {KEY_BYTES_MAX} are allowed.")
+    return kept
+
+
+def _check_place(record: Object, object_type: ObjectType) -> None:
+    if not record.name:
+        raise missing("name is required.")
+    if object_type.scope is ObjectTypeScope.PROJECT and not record.project:
+        raise missing("project is required.")
+    if object_type.scope is ObjectTypeScope.PARTITION and record.project:
+        raise invalid("objects of this type belong to their partition, not to a project.")
+
+
+def _unfit(error: RecordError) -> RefusedError:
+    """Why not the error's facts: they may quote what was given."""
+    problem = error.facts.get("problem")
+    reason = f": {problem}" if isinstance(problem, str) else ""
+    return invalid(f"a name, project, property or tag does not fit into a key{reason}.")

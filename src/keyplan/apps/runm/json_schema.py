@@ -1,0 +1,129 @@
+"""JSON Schema, draft 07, as definitions hold it: is a text one, and does an object's properties fit it.
+
+References are followed inside the schema alone: nothing is ever fetched.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+from jsonschema import Draft7Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from keyplan.apps.runm.formats import FORMATS
+from keyplan.apps.runm.records import Property
+from keyplan.apps.runm.refusal import invalid
+
+__all__ = ["SCHEMA_BYTES_MAX", "checked_schema", "property_violations", "violations"]
+
+SCHEMA_BYTES_MAX: Final = 256 << 10
+"""Why: a definition is read for every search that looks at permissions, and etcd takes 1.5 MiB in all."""
+
+_VIOLATIONS_MAX: Final = 50
+
+
+@lru_cache(maxsize=64)
+def checked_schema(text: str) -> Any:
+    """Return the schema that a text spells, for reading only. Raises RefusedError, INVALID_ARGUMENT."""
+    if len(text.encode()) > SCHEMA_BYTES_MAX:
+        raise invalid(f"the schema has more than {SCHEMA_BYTES_MAX} bytes.")
+    try:
+        schema = json.loads(text)
+        Draft7Validator.check_schema(schema, format_checker=FORMATS)
+    except SchemaError as error:
+        raise invalid(f"the schema is no JSON Schema of draft 07: at {_pointer(error.path)}.") from error
+    except (ValueError, RecursionError) as error:
+        raise invalid("the schema is not JSON.") from error
+    return schema
+
+
+def violations(schema: Any, document: Any) -> list[str]:
+    """Return what is wrong with a document, a line `<pointer>: <reason>` each; empty when it fits.
+
+    Raises RefusedError, INVALID_ARGUMENT, for a schema that refers to what is not in it.
+    """
+    validator = Draft7Validator(schema, format_checker=FORMATS, registry=Registry())
+    try:
+        return list(_lines(validator.iter_errors(document)))
+    except (Unresolvable, RecursionError) as error:
+        raise invalid("the definition's schema refers to what is not in it.") from error
+
+
+def property_violations(schema: Any, properties: Iterable[Property]) -> list[str]:
+    """Return what is wrong with an object's properties under the sub-schema `properties` of a definition.
+
+    Values are texts; each is compared as the scalar that the schema declares for its key, where it spells one (ruling S28).
+    """
+    own = schema.get("properties", {}).get("properties") if isinstance(schema, dict) else None
+    if not isinstance(own, dict):
+        return []
+    declared = own.get("properties")
+    kinds = declared if isinstance(declared, dict) else {}
+    document = {one.key: _scalar(one.value, kinds.get(one.key)) for one in properties}
+    # Why: the sub-schema may refer to definitions of the whole.
+    whole = {name: value for name, value in schema.items() if name in {"definitions", "$schema"}}
+    return [f"properties{line}" for line in violations({**whole, "allOf": [own]}, document)]
+
+
+def _scalar(text: str, declared: Any) -> Any:
+    kinds = declared.get("type", "string") if isinstance(declared, dict) else "string"
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        if kind == "string":
+            return text
+        if kind == "boolean" and text in {"true", "false"}:
+            return text == "true"
+        if kind in {"integer", "number"}:
+            number = _number(text)
+            if number is not None and (kind == "number" or isinstance(number, int)):
+                return number
+    return text
+
+
+def _number(text: str) -> int | float | None:
+    if len(text) > 64:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _lines(errors: Iterable[ValidationError]) -> Iterator[str]:
+    for count, error in enumerate(errors):
+        if count == _VIOLATIONS_MAX:
+            yield "...: and more"
+            return
+        yield f"{_pointer(error.absolute_path)}: {_reason(error)}"
+
+
+def _reason(error: ValidationError) -> str:
+    """What a keyword asks for. Why not the library's message: it quotes the value."""
+    wanted: Any = error.validator_value
+    match error.validator:
+        case "required":
+            instance = error.instance if isinstance(error.instance, dict) else {}
+            return "missing " + ", ".join(str(name) for name in wanted if name not in instance)
+        case "additionalProperties":
+            return "a property that the definition does not know: " + ", ".join(_strangers(error))
+        case _:
+            return f"does not fit {error.validator} {json.dumps(wanted, default=str)[:200]}"
+
+
+def _strangers(error: ValidationError) -> list[str]:
+    """The keys that the schema forbids. A key is a name, not a value."""
+    schema, instance = error.schema, error.instance
+    if not isinstance(schema, dict) or not isinstance(instance, dict):
+        return []
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    strangers = (str(key) for key in instance if key not in known)
+    return list(islice((key for key in strangers if not any(re.search(one, key) for one in patterns)), 10))
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    return "".join(f"/{part}" for part in path) or "/"

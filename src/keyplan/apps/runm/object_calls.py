@@ -1,0 +1,167 @@
+"""The calls on objects: the way in from the wire, with the original's checks in its order."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from msgspec import structs
+
+from keyplan.apps.runm.answers import object_message, object_record, property_records, uuid_or_new
+from keyplan.apps.runm.deployment import Deployment, State, Stored
+from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
+from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
+from keyplan.apps.runm.messages import message_class
+from keyplan.apps.runm.objects import create, delete, get, update
+from keyplan.apps.runm.ordering import options_of
+from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
+from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
+from keyplan.apps.runm.search import OBJECT_FIELDS, search
+from keyplan.apps.runm.session import Caller, caller_of
+from keyplan.errors import InvalidKeyError
+
+__all__ = [
+    "object_create",
+    "object_delete_by_uuids",
+    "object_find",
+    "object_get_by_name",
+    "object_get_by_uuid",
+    "object_modify",
+    "object_update",
+]
+
+
+def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
+    """Return an object; one answer for what is not there and for what the caller may not see."""
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+        if not request.uuid:
+            raise missing("UUID is required.")
+        return _visible(deployment, caller, state, checked_uuid(request.uuid))
+
+
+def object_get_by_name(deployment: Deployment, request: Any) -> Any:
+    """Return the object of a name, in the session's partition and project unless others are named."""
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+        if not request.name:
+            raise missing("name is required.")
+        if not request.object_type_code:
+            raise missing("object type code is required.")
+        kind = deployment.object_type(request.object_type_code)
+        if kind is None:
+            raise missing(f"Object type {request.object_type_code} not found")
+        partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else caller.partition
+        project = spelled_project(request.project) or caller.project
+        try:
+            if kind.scope is ObjectTypeScope.PROJECT:
+                key = ObjectName(partition, kind.code, project, request.name)
+                uuid = state.runm.objects_by_project_and_name.key_of(key)
+            else:
+                uuid = state.runm.objects_by_name.key_of(PartitionObjectName(partition, kind.code, request.name))
+        except InvalidKeyError:
+            uuid = None
+        if uuid is None:
+            raise not_found()
+        return _visible(deployment, caller, state, uuid)
+
+
+def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
+    """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+        options = options_of(request.options, OBJECT_FIELDS, identity="uuid")
+        found = search(deployment, caller, state, request.any, options)
+    return map(object_message, found)
+
+
+def object_create(deployment: Deployment, request: Any) -> Any:
+    """Store a new object."""
+    given = request.object
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+        if not given.object_type:
+            raise missing("object type is required.")
+        if not given.partition:
+            raise missing("partition is required.")
+        partition = _partition_of(state, given.partition)
+        if deployment.object_type(given.object_type) is None:
+            raise missing(f"Object type {given.object_type} not found")
+    record = object_record(given, partition, uuid_or_new(given.uuid))
+    require_own_place(deployment, caller, record)
+    return message_class("ObjectCreateResponse")(object=object_message(create(deployment, caller, record)))
+
+
+def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
+    """Delete objects; those that are not there, or not the caller's to see, are passed over."""
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+    if not request.uuids:
+        raise missing("at least one UUID is required.")
+    uuids = [uuid for uuid in map(parsed_uuid, request.uuids) if uuid is not None]
+    return message_class("DeleteResponse")(num_deleted=delete(deployment, caller, uuids))
+
+
+def object_update(deployment: Deployment, request: Any) -> Any:
+    """Replace an object's name, properties and tags by those of the one that is given. An extension."""
+    given = request.object
+
+    def change(old: Object) -> Object:
+        partition = checked_uuid(given.partition) if given.partition else old.partition
+        wanted = object_record(given, partition, old.uuid)
+        return structs.replace(
+            wanted, object_type=wanted.object_type or old.object_type, project=wanted.project or old.project
+        )
+
+    return _updated(deployment, request, given.uuid, given.generation, change)
+
+
+def object_modify(deployment: Deployment, request: Any) -> Any:
+    """Change parts of an object: rename it, set and remove properties, add and remove tags. An extension."""
+
+    def change(old: Object) -> Object:
+        set_values = {one.key: one.value for one in property_records(request.set_properties)}
+        removed = frozenset(request.remove_property_keys)
+        kept = {one.key: one.value for one in old.properties if one.key not in removed}
+        if removed & set_values.keys():
+            raise invalid("a property is both set and removed.")
+        gone = frozenset(request.remove_tags)
+        return structs.replace(
+            old,
+            name=request.name or old.name,
+            properties=tuple(Property(key, value) for key, value in {**kept, **set_values}.items()),
+            tags=(*(tag for tag in old.tags if tag not in gone), *request.add_tags),
+        )
+
+    return _updated(deployment, request, request.uuid, request.generation, change)
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def require_own_place(deployment: Deployment, caller: Caller, record: Object) -> None:
+    """Raise RefusedError, PERMISSION_DENIED, when sessions are isolated and the object would be of another's place."""
+    is_own = record.partition == caller.partition and record.project in {"", caller.project}
+    if deployment.rulings.is_isolated and not is_own:
+        raise RefusedError(Status.PERMISSION_DENIED, "the object would not be of the session's partition and project.")
+
+
+def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, change: Any) -> Any:
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+    if not uuid:
+        raise missing("UUID is required.")
+    stored = update(deployment, caller, checked_uuid(uuid), generation, change)
+    return message_class("ObjectUpdateResponse")(object=object_message(stored))
+
+
+def _visible(deployment: Deployment, caller: Caller, state: State, uuid: UUID) -> Any:
+    stored, rules = get(deployment, caller, state, uuid)
+    return object_message(Stored(rules.visible(stored.record), stored.generation, stored.revision))
+
+
+def _partition_of(state: State, text: str) -> UUID:
+    """The UUID of a partition that is named by its UUID alone. Raises RefusedError, FAILED_PRECONDITION."""
+    uuid = parsed_uuid(text)
+    if uuid is None or not state.runm.partitions.exists(uuid):
+        raise missing(f"Partition {text} not found")
+    return uuid

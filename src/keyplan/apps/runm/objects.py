@@ -1,0 +1,224 @@
+"""Objects one by one: made, changed and deleted with their index entries, each in one guarded commit."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from uuid import UUID
+
+from msgspec import structs
+
+from keyplan.apps.runm.definitions import Scope, definition_at, resolved
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
+from keyplan.apps.runm.identity import checked_object
+from keyplan.apps.runm.json_schema import checked_schema, property_violations
+from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
+from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
+from keyplan.apps.runm.refusal import RefusedError, Status, already_exists, invalid, missing, not_found
+from keyplan.apps.runm.session import Caller
+from keyplan.apps.runm.start import is_untouched_default
+from keyplan.engine import Commit, Mutation, Put
+from keyplan.errors import AlreadyExistsError, UniqueViolationError
+from keyplan.layout import BoundLayout
+from keyplan.store import Backoff, Transaction
+
+__all__ = ["RulesByScope", "create", "delete", "get", "update"]
+
+_DELETE_OPERATIONS_MAX = 96
+"""Why: below etcd's 128 for a commit, with room for the guards of the records that are read."""
+
+_NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
+
+
+class RulesByScope:
+    """Which permissions hold for which objects, for one reader in one state. Definitions are read once for each scope."""
+
+    def __init__(self, state: State, reader: Reader) -> None:
+        self._state = state
+        self._reader = reader
+        self._rules: dict[Scope, PropertyRules] = {}
+        self._sub_types: dict[UUID, str] = {}
+
+    def learn(self, records: Iterable[Object]) -> None:
+        """Read what the rules of these objects depend on, at once."""
+        uuids = [one.uuid for one in records if one.object_type == PROVIDER]
+        providers = self._state.beside.providers.get_many(uuids) if uuids else []
+        self._sub_types.update((one.uuid, one.provider_type) for one in providers if one is not None)
+
+    def of(self, record: Object) -> PropertyRules:
+        """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
+        return self.of_scope(Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, "")))
+
+    def of_scope(self, scope: Scope) -> PropertyRules:
+        """Return the rules for objects of a scope."""
+        rules = self._rules.get(scope)
+        if rules is None:
+            found = resolved(self._state.runm, scope)
+            rules = self._rules[scope] = rules_of(None if found is None else found[1], self._reader)
+        return rules
+
+
+def create(deployment: Deployment, caller: Caller, record: Object, *, provider: ProviderRecord | None = None) -> Stored:
+    """Store a new object with its index entries, and what belongs beside a provider, in one commit.
+
+    Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, ALREADY_EXISTS for a name or a UUID that
+    is taken, PERMISSION_DENIED for a property that is not the caller's to write.
+    """
+    kind = deployment.object_type(record.object_type)
+    if kind is None:
+        raise missing(f"Object type {record.object_type} not found")
+    kept = checked_object(deployment.bound, record, kind)
+    sub_type = provider.provider_type if provider else ""
+
+    def work(transaction: Transaction) -> None:
+        state = deployment.over(transaction)
+        if not state.runm.partitions.exists(kept.partition):
+            raise missing(f"Partition {kept.partition.hex} not found")
+        rules = RulesByScope(state, caller.reader).of_scope(Scope(kept.partition, kept.object_type, sub_type))
+        rules.require_writable([one.key for one in kept.properties])
+        _check_definition(deployment, state, kept)
+        state.runm.objects.insert(kept.uuid, kept)
+        if provider is not None:
+            state.beside.providers.put(kept.uuid, provider)
+
+    try:
+        deployment.store.run(work)
+    except (AlreadyExistsError, UniqueViolationError) as error:
+        raise already_exists("object already exists.") from error
+    return Stored(kept, 1, 0)
+
+
+def get(deployment: Deployment, caller: Caller, state: State, uuid: UUID) -> tuple[Stored, PropertyRules]:
+    """Return an object that the caller may see, and the rules for its properties. Raises RefusedError, NOT_FOUND."""
+    found = state.runm.objects.versioned(uuid)
+    if found is None or not caller.may_see(found.record, deployment):
+        raise not_found()
+    stored = Stored(found.record, generation_of(found.version, found.revision), found.revision)
+    rules = RulesByScope(state, caller.reader)
+    rules.learn([found.record])
+    return stored, rules.of(found.record)
+
+
+def update(
+    deployment: Deployment, caller: Caller, uuid: UUID, generation: int, change: Callable[[Object], Object]
+) -> Stored:
+    """Replace an object by `change(what the caller sees of it)`, in one commit that moves its index entries.
+
+    Properties that the caller may not read stay. The entry of the object's name is written in any case, so that a watch on the
+    names sees every update. With a `generation` (not 0) the object must be at it: ABORTED otherwise; without one, the update is
+    tried again when another writer came between. Raises RefusedError as `create` does, NOT_FOUND.
+    """
+
+    def attempt() -> Stored:
+        with deployment.store.transaction() as transaction:
+            state = deployment.over(transaction)
+            stored, rules = get(deployment, caller, state, uuid)
+            if generation not in {0, stored.generation}:
+                raise RefusedError(Status.ABORTED, "the object is at another generation.")
+            new = _changed(deployment, stored.record, rules, change)
+            _check_definition(deployment, state, new)
+            state.runm.objects.update(uuid, new)
+            commit = _with_name_entry(deployment.bound, transaction.collected(), new)
+            transaction.close()
+        deployment.store.engine.commit(commit)
+        with deployment.reading() as after:
+            now = after.runm.objects.versioned(uuid)
+        version = stored.generation + 1 if now is None else generation_of(now.version, now.revision)
+        return Stored(rules.visible(new), version, 0)
+
+    try:
+        return Backoff().until_committed(attempt)
+    except UniqueViolationError as error:
+        raise already_exists("object already exists.") from error
+
+
+def delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID]) -> int:
+    """Delete those of the objects that the caller may see, with all their entries; return how many there were.
+
+    Objects are deleted several to a commit, as many as surely fit; each commit holds only if its objects are as they were read.
+    """
+    pending = list(dict.fromkeys(uuids))
+    deleted = 0
+    while pending:
+        batch = _batch(deployment, pending)
+        del pending[: len(batch)]
+        deleted += deployment.store.run(partial(_delete, deployment, caller, batch))
+    return deleted
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: Callable[[Object], Object]) -> Object:
+    wanted = change(rules.visible(old))
+    for name in ("partition", "object_type", "project", "uuid"):
+        if getattr(wanted, name) != getattr(old, name):
+            raise invalid("an object keeps its partition, type, project and UUID.")
+    seen = rules.seen(wanted.properties)
+    if len(seen) < len(wanted.properties):
+        raise RefusedError(Status.PERMISSION_DENIED, "a property may not be written by this project and role.")
+    kept = structs.replace(wanted, properties=(*seen, *rules.unseen(old.properties)))
+    rules.require_writable(changed_keys(old.properties, kept.properties))
+    kind = deployment.object_type(old.object_type)
+    if kind is None:
+        raise missing(f"Object type {old.object_type} not found")
+    return checked_object(deployment.bound, kept, kind)
+
+
+def _check_definition(deployment: Deployment, state: State, record: Object) -> None:
+    """Hold properties against the definition of their partition and type, or of their type, if somebody has set one (4.4)."""
+    if not deployment.rulings.has_enforced_definitions:
+        return
+    definition = _explicit(state, record)
+    if definition is None:
+        return
+    wrong = property_violations(checked_schema(definition.schema), record.properties)
+    if wrong:
+        raise invalid(
+            "\n".join(["the object's properties do not fit their definition:", *(f"- {one}" for one in wrong)])
+        )
+
+
+def _explicit(state: State, record: Object) -> ObjectDefinition | None:
+    for scope in Scope(record.partition, record.object_type).fallbacks():
+        definition = definition_at(state.runm, scope)
+        if definition is not None:
+            return None if is_untouched_default(definition) else definition
+    return None
+
+
+def _with_name_entry(bound: BoundLayout, commit: Commit, record: Object) -> Commit:
+    """Add a put of the entry of the object's name, unless the commit writes it already.
+
+    Why without a guard of its own: the commit guards the record, and nobody can take or give up its name without writing it.
+    """
+    written = {mutation.key for mutation in commit.mutations if isinstance(mutation, Put)}
+    entries = (entry for name in _NAME_INDEXES for entry in bound.indexes[name].entries(record.uuid, record))
+    touched: list[Mutation] = [Put(raw_key, value) for raw_key, value in entries if raw_key not in written]
+    return Commit(commit.guards, (*commit.mutations, *touched))
+
+
+def _batch(deployment: Deployment, uuids: Sequence[UUID]) -> list[UUID]:
+    """The first of the objects that surely fit into one commit; at least one."""
+    batch: list[UUID] = []
+    operations = 0
+    window = uuids[:_DELETE_OPERATIONS_MAX]
+    for uuid, stored in zip(window, deployment.stored_objects(window), strict=True):
+        own = 3
+        if isinstance(stored, Stored):
+            own += len(stored.record.properties) + len(stored.record.tags)
+        if batch and operations + own > _DELETE_OPERATIONS_MAX:
+            break
+        batch.append(uuid)
+        operations += own
+    return batch
+
+
+def _delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID], transaction: Transaction) -> int:
+    state = deployment.over(transaction)
+    deleted = 0
+    for uuid, record in zip(uuids, state.runm.objects.get_many(uuids), strict=True):
+        if record is not None and caller.may_see(record, deployment):
+            state.runm.objects.delete(uuid)
+            if record.object_type == PROVIDER:
+                state.beside.providers.delete(uuid)
+            deleted += 1
+    return deleted

@@ -1,0 +1,131 @@
+"""Providers as the front end shows them: an object of type runm.provider, and what stands beside it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from keyplan.apps.runm.answers import partition_message, property_messages, provider_type_message
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.messages import message_class
+from keyplan.apps.runm.ordering import Options
+from keyplan.apps.runm.records import Partition, ProviderRecord, ProviderType
+from keyplan.apps.runm.search import search
+from keyplan.apps.runm.session import Caller
+from keyplan.apps.runm.type_calls import provider_type_of
+
+__all__ = ["PROVIDER_FIELDS", "Found", "found_providers", "provider_message"]
+
+_ObjectFilter = message_class("ObjectFilter")
+_Provider = message_class("Provider")
+
+_EVERYTHING: Final = Options(limit=0, marker="", sort=())
+
+
+class Found(NamedTuple):
+    """A provider. One that was stored as a mere object, by the original for instance, has nothing beside it."""
+
+    stored: Stored
+    beside: ProviderRecord | None
+
+    @property
+    def provider_type(self) -> str:
+        """Its provider type's code; empty when nobody said."""
+        return "" if self.beside is None else self.beside.provider_type
+
+
+PROVIDER_FIELDS: Final[Mapping[str, Callable[[Found], str]]] = {
+    "uuid": lambda found: found.stored.record.uuid.hex,
+    "name": lambda found: found.stored.record.name,
+    "partition": lambda found: found.stored.record.partition.hex,
+    "provider_type": lambda found: found.provider_type,
+}
+"""What providers can be sorted by."""
+
+
+def found_providers(deployment: Deployment, caller: Caller, state: State, filters: Iterable[Any]) -> list[Found]:
+    """Return the providers that fit any of the ProviderFilters, by UUID; all of the session's partition without filters."""
+    found: dict[str, Found] = {}
+    for given in tuple(filters) or (message_class("ProviderFilter")(),):
+        object_filters = _object_filters(state, given)
+        if not object_filters:
+            continue
+        for stored, beside in _with_beside(state, search(deployment, caller, state, object_filters, _EVERYTHING)):
+            one = Found(stored, beside)
+            if _is_of_type(one, given.provider_type_filter):
+                found[stored.record.uuid.hex] = one
+    return [found[digits] for digits in sorted(found)]
+
+
+def provider_message(state: State, found: Found) -> Any:
+    """A Provider. Its parent is shown with UUID and name, without a parent of its own."""
+    record = found.stored.record
+    partition = state.runm.partitions.get(record.partition) or Partition(record.partition, "")
+    kind = provider_type_of(state, found.provider_type) if found.provider_type else None
+    message = _Provider(
+        partition=partition_message(partition),
+        provider_type=provider_type_message(kind or ProviderType(found.provider_type)),
+        uuid=record.uuid.hex,
+        name=record.name,
+        properties=property_messages(record.properties),
+        tags=record.tags,
+        generation=found.stored.generation,
+    )
+    parent = parsed_uuid(found.beside.parent) if found.beside is not None else None
+    if parent is not None:
+        above = state.runm.objects.get(parent)
+        message.parent.CopyFrom(_Provider(uuid=parent.hex, name="" if above is None else above.name))
+    return message
+
+
+def _with_beside(state: State, found: Iterable[Stored]) -> Iterable[tuple[Stored, ProviderRecord | None]]:
+    stored: Sequence[Stored] = list(found)
+    return zip(stored, state.beside.providers.get_many([one.record.uuid for one in stored]), strict=True)
+
+
+def _object_filters(state: State, given: Any) -> list[Any]:
+    """A provider filter as object filters: two when it searches for the beginning of a name or of a UUID."""
+    made = _ObjectFilter(object_type_filter={"code_filter": {"code": PROVIDER}}, property_filter=given.property_filter)
+    if given.partition_filter.search:
+        uuids = _partitions(state, given.partition_filter)
+        if not uuids:
+            return []
+        made.partition_filter.uuids.extend(uuids)
+    primary = given.primary_filter
+    if not primary.search:
+        return [made]
+    filters = []
+    if parsed_uuid(primary.search) is None:
+        named = _copy(made)
+        named.name_filter.name, named.name_filter.use_prefix = primary.search, primary.use_prefix
+        filters.append(named)
+    digits = primary.search.replace("-", "").lower()
+    is_whole = parsed_uuid(primary.search) is not None
+    if is_whole or (primary.use_prefix and len(digits) <= 32 and set(digits) <= set("0123456789abcdef")):
+        identified = _copy(made)
+        identified.uuid_filter.uuid, identified.uuid_filter.use_prefix = digits, primary.use_prefix
+        filters.append(identified)
+    return filters
+
+
+def _copy(message: Any) -> Any:
+    other = type(message)()
+    other.CopyFrom(message)
+    return other
+
+
+def _partitions(state: State, given: Any) -> list[str]:
+    """The UUIDs of the partitions that a search names, by UUID or name, or by the beginning of a name."""
+    uuid = parsed_uuid(given.search)
+    if uuid is not None:
+        return [uuid.hex]
+    if given.use_prefix:
+        return [found.hex for found in state.runm.partitions_by_name.keys(starts_with=given.search)]
+    found = state.runm.partitions_by_name.key_of(given.search)
+    return [] if found is None else [found.hex]
+
+
+def _is_of_type(found: Found, given: Any) -> bool:
+    if not given.search:
+        return True
+    code = found.provider_type
+    return code.startswith(given.search) if given.use_prefix else code == given.search

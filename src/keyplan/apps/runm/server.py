@@ -1,0 +1,149 @@
+"""The server process: gRPC with health and reflection, where it listens, its entry in the registry, and its graceful end."""
+
+import signal
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
+from keyplan.apps.runm.messages import POOL, service_name
+from keyplan.apps.runm.wire_table import CALLS
+from keyplan.errors import InvalidInputError
+from keyplan.server import Token
+
+__all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving", "until_told"]
+
+GRACE_SECONDS: Final = 4.0
+"""How long calls may take to end once the server was told to stop. Why: a supervisor that waits five seconds kills nothing."""
+
+_REQUEST_BYTES_MAX: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where to listen, HOST:PORT each (port 0: any), and the certificate and key to do it with; None: in clear."""
+
+    addresses: Sequence[str]
+    certificate: tuple[Path, Path] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that takes calls. `addresses` have the ports that it got."""
+
+    addresses: Sequence[str]
+    server: grpc.Server
+    health: health.HealthServicer
+    closing: Event
+
+    def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Take no more calls, let those under way end, and return when they have, or when the time is over."""
+        self.health.enter_graceful_shutdown()
+        self.closing.set()
+        self.server.stop(grace_seconds).wait()
+
+
+@contextmanager
+def serving(
+    deployment: Deployment, listening: Listening, tokens: Sequence[Token] = ()
+) -> Generator[RunningServer, None, None]:
+    """Serve a deployment for the length of a block. Raises InvalidInputError when an address cannot be listened on.
+
+    Without tokens every caller is let in, so that only this machine may reach it unless the operator said otherwise; the
+    health service never asks for a token.
+    """
+    closing = Event()
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
+        server = grpc.server(
+            workers,
+            handlers=Dispatcher(deployment, closing, tokens).handlers(),
+            # Why: two servers on one port would share its calls without anybody's knowing.
+            options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
+        )
+        servicer = _with_health(server)
+        _with_reflection(server)
+        running = RunningServer(_bound(server, listening), server, servicer, closing)
+        server.start()
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+def until_told(stop: Event, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+    """Wait until one of the signals comes, or `stop` is set. For the main thread."""
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+    try:
+        while not stop.wait(1.0):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def is_local_address(address: str) -> bool:
+    """Whether only this machine can reach an address HOST:PORT or unix:PATH."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(server: grpc.Server, listening: Listening) -> list[str]:
+    credentials = _credentials(listening.certificate)
+    bound = []
+    for address in listening.addresses:
+        try:
+            port = (
+                server.add_insecure_port(address)
+                if credentials is None
+                else server.add_secure_port(address, credentials)
+            )
+        except RuntimeError as error:
+            raise InvalidInputError(source="--listen", problem=f"{address} cannot be listened on") from error
+        bound.append(address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}")
+    return bound
+
+
+def _credentials(certificate: tuple[Path, Path] | None) -> grpc.ServerCredentials | None:
+    if certificate is None:
+        return None
+    try:
+        chain, key = (path.read_bytes() for path in certificate)
+    except OSError as error:
+        problem = f"{error.filename}: {error.strerror}"
+        raise InvalidInputError(source="--use-tls", problem=problem) from error
+    return grpc.ssl_server_credentials([(key, chain)])
+
+
+def _with_health(server: grpc.Server) -> health.HealthServicer:
+    servicer = health.HealthServicer()
+    for name in ("", *map(service_name, CALLS)):
+        servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    return servicer
+
+
+def _with_reflection(server: grpc.Server) -> None:
+    standard = (health_pb2, reflection_pb2)
+    for module in standard:
+        # Why: reflection reads one pool, and clients ask it for the services around ours as well.
+        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    names = [
+        *map(service_name, CALLS),
+        *(next(iter(m.DESCRIPTOR.services_by_name.values())).full_name for m in standard),
+    ]
+    reflection.enable_server_reflection(names, server, pool=POOL)

@@ -1,0 +1,114 @@
+"""The stream of what becomes of the objects of one type: an extension, over the index of their names."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+from keyplan.apps.runm.answers import object_message
+from keyplan.apps.runm.deployment import Deployment, State, Stored, generation_of
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.logs import LOGGER
+from keyplan.apps.runm.messages import message_class
+from keyplan.apps.runm.objects import RulesByScope
+from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
+from keyplan.apps.runm.refusal import missing
+from keyplan.apps.runm.session import Caller, caller_of
+from keyplan.errors import CorruptionError
+from keyplan.layout import Change, ChangeKind, Changes
+
+__all__ = ["object_watch"]
+
+_POLL_SECONDS = 0.5
+"""How long a stream can go on after its client has left or the server stops."""
+
+_KINDS = {ChangeKind.INSERTED: 0, ChangeKind.CHANGED: 1, ChangeKind.REMOVED: 2}
+
+_ObjectEvent = message_class("ObjectEvent")
+
+
+def object_watch(deployment: Deployment, request: Any, is_wanted: Callable[[], bool]) -> Iterator[Any]:
+    """Stream the changes of the objects of a type in a partition, each once and in order, until `is_wanted` says no.
+
+    Of types with projects, those of the session's project. With `include_existing` the objects that there are come first, as
+    INSERTED without a token; with `after`, a token of an earlier event, everything since. A token of a history that was
+    compacted is refused: OUT_OF_RANGE; then list again.
+    """
+    with deployment.reading() as state:
+        caller = caller_of(request, state)
+        if not request.object_type_code:
+            raise missing("object type code is required.")
+        kind = deployment.object_type(request.object_type_code)
+        if kind is None:
+            raise missing(f"Object type {request.object_type_code} not found")
+        partition = _partition_of(deployment, state, caller, request.partition_uuid)
+        revision = state.runm.revision
+        existing = list(_existing(state, caller, partition, kind)) if request.include_existing else []
+    after = request.after or (revision if request.include_existing else None)
+    with _watched(deployment, caller, partition, kind, after) as changes:
+        yield from _events_of_existing(deployment, caller, existing)
+        while is_wanted():
+            yield from _events(deployment, caller, changes)
+
+
+def _watched(
+    deployment: Deployment, caller: Caller, partition: UUID, kind: ObjectType, after: int | str | None
+) -> Changes[UUID, Object]:
+    # Why bound anew: a watch has a view of its own.
+    if kind.scope is ObjectTypeScope.PROJECT:
+        return deployment.runm.objects_by_project_and_name.watch(partition, kind.code, caller.project, after=after)
+    return deployment.runm.objects_by_name.watch(partition, kind.code, after=after)
+
+
+def _existing(state: State, caller: Caller, partition: UUID, kind: ObjectType) -> Iterator[UUID]:
+    if kind.scope is ObjectTypeScope.PROJECT:
+        return state.runm.objects_by_project_and_name.keys(partition, kind.code, caller.project)
+    return state.runm.objects_by_name.keys(partition, kind.code)
+
+
+def _events_of_existing(deployment: Deployment, caller: Caller, uuids: list[UUID]) -> Iterator[Any]:
+    for start in range(0, len(uuids), 128):
+        with deployment.reading() as state:
+            for uuid in uuids[start : start + 128]:
+                found = state.runm.objects.versioned(uuid)
+                if found is not None:
+                    generation = generation_of(found.version, found.revision)
+                    visible = _visible(state, caller, found.record)
+                    yield _ObjectEvent(kind=0, object=object_message(Stored(visible, generation, found.revision)))
+
+
+def _events(deployment: Deployment, caller: Caller, changes: Changes[UUID, Object]) -> Iterator[Any]:
+    try:
+        found = changes.poll(_POLL_SECONDS)
+    except CorruptionError as error:
+        LOGGER.error("a change cannot be read, and is left out of a watch: %s", error)
+        return
+    if found:
+        with deployment.reading() as state:
+            events = [_event(state, caller, change) for change in found]
+        yield from events
+
+
+def _event(state: State, caller: Caller, change: Change[UUID, Object]) -> Any:
+    """Objects of events carry no generation: they are as they were in the event's commit, which may be long ago."""
+    event = _ObjectEvent(kind=_KINDS[change.kind], token=change.token)
+    for name, record in (("object", change.new), ("previous", change.old)):
+        if record is not None:
+            message = object_message(Stored(_visible(state, caller, record), 0, 0))
+            getattr(event, name).CopyFrom(message)
+    return event
+
+
+def _visible(state: State, caller: Caller, record: Object) -> Object:
+    rules = RulesByScope(state, caller.reader)
+    rules.learn([record])
+    return rules.of(record).visible(record)
+
+
+def _partition_of(deployment: Deployment, state: State, caller: Caller, text: str) -> UUID:
+    if not text:
+        return caller.partition
+    uuid = parsed_uuid(text)
+    is_foreign = deployment.rulings.is_isolated and uuid != caller.partition
+    if uuid is None or is_foreign or not state.runm.partitions.exists(uuid):
+        raise missing(f"Partition {text} not found")
+    return uuid

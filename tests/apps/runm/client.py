@@ -1,0 +1,76 @@
+"""A client of the service for tests: calls by name with plain values, over a real channel."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+
+from keyplan.apps.runm.messages import message_class, service_name
+from keyplan.apps.runm.wire_table import CALLS
+
+__all__ = ["EAST", "GROUP", "I1", "I2", "PROJECT", "SW", "WEST", "Client", "refused"]
+
+EAST: Final = "d3873f99a21f45f5bce156c1f8b84b03"
+WEST: Final = "d79706e01fbd4e48aae89209061cdb71"
+PROJECT: Final = "eff883565999408dbec3eb5070d5ecf5"
+I1: Final = "54b8d8d7e24c43799bbf70c16e921e52"
+I2: Final = "60b53edd16764f6abc081ddb0a73e69c"
+GROUP: Final = "3bf3e700f11b4a7cb99244c554b3a856"
+
+SW: Final = {"user": "admin", "project": PROJECT, "partition": WEST}
+
+_TIMEOUT_SECONDS: Final = 20
+
+
+class Client:
+    """`client.object_find(session, any=[...])` gives a list of messages; a unary call gives its message."""
+
+    def __init__(self, address: str, service: str = "RunmMetadata", token: str = "") -> None:
+        self.channel = grpc.insecure_channel(address)
+        self._service = service_name(service)
+        self._calls = {call.name: call for call in CALLS[service]}
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+
+    def __getattr__(self, name: str) -> Any:
+        call = self._calls[name]
+        request_class, response_class = message_class(call.request), message_class(call.response)
+        path = f"/{self._service}/{call.name}"
+        make = self.channel.unary_stream if call.is_stream else self.channel.unary_unary
+        invoke = make(
+            path, request_serializer=request_class.SerializeToString, response_deserializer=response_class.FromString
+        )
+
+        def invoked(session: dict[str, Any] | None = None, **fields: Any) -> Any:
+            request = request_class(**fields) if session is None else request_class(session=session, **fields)
+            answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS, metadata=self._metadata)
+            return list(answer) if call.is_stream else answer
+
+        return invoked
+
+    def raw(self, name: str, request: bytes) -> grpc.RpcError | bytes | list[bytes]:
+        """Send bytes, and give the answer's bytes or the error."""
+        call = self._calls[name]
+        make = self.channel.unary_stream if call.is_stream else self.channel.unary_unary
+        try:
+            invoke: Any = make(f"/{self._service}/{name}", request_serializer=bytes, response_deserializer=bytes)
+            answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS)
+            return list(answer) if call.is_stream else answer
+        except grpc.RpcError as error:
+            return error
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+@contextmanager
+def refused(status: str, text: str | None = None) -> Iterator[None]:
+    """The block's call is answered with this status, and this text."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        assert error.code().name == status, error.details()
+        if text is not None:
+            assert error.details() == text
+    else:
+        raise AssertionError(f"the call was answered, and not refused with {status}")
