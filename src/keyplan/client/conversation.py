@@ -1,0 +1,153 @@
+"""Requests and answers of the registry's HTTP contract: what was said, as JSON, or the error that it means.
+
+KS-55: that there is no registry is believed on positive evidence only. Whatever else goes wrong (a refused connection, a
+time-out, a proxy's page, a 5xx) is a failure, and is raised as one: an application that took it for "no registry" would write
+to its default prefix for a while, and split its data.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from keyplan import errors
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    EngineOpenError,
+    EngineUnavailableError,
+    ForbiddenError,
+    InvalidInputError,
+    KeyplanError,
+    KeySpaceApiDisabledError,
+    KeySpaceError,
+)
+
+__all__ = ["Conversation"]
+
+_ENGINE: Final = "registry over http"
+_KEEP_ALIVE_SECONDS: Final = 2.0
+"""Why: servers close idle connections after five; a write sent on a closing one has an unknown outcome."""
+
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+_KINDS: Final[dict[str, type[KeyplanError]]] = {
+    kind.code.replace("-", "_"): kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, KeyplanError)
+}
+_KINDS.pop("not_found")  # Why: the server's word for a route that it does not have.
+
+
+class Conversation:
+    """A server by its URL: http://HOST:PORT, https://HOST, or unix:PATH. Safe for use by several threads."""
+
+    def __init__(self, url: str, *, token: str | None, timeout_seconds: float, verify: Any) -> None:
+        self._url = url
+        headers = {"Accept": "application/json", "User-Agent": "keyplan"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        is_unix = url.startswith("unix:")
+        if not (is_unix or url.startswith(("http://", "https://"))):
+            raise EngineOpenError(url=url, problem="a server's URL begins with http://, https:// or unix:")
+        transport = httpx.HTTPTransport(
+            uds=url.removeprefix("unix:") if is_unix else None,
+            verify=verify,
+            limits=httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS),
+        )
+        try:
+            self._client = httpx.Client(
+                base_url="http://localhost" if is_unix else url,
+                headers=headers,
+                timeout=timeout_seconds,
+                transport=transport,
+                follow_redirects=False,
+                trust_env=False,  # Why: a token goes to the server that was named, and to no proxy.
+            )
+        except httpx.InvalidURL as error:
+            raise EngineOpenError(url=url, problem=str(error)) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def ask(
+        self,
+        method: str,
+        *path: str,
+        verb: str = "",
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        timeout_seconds: float | None = None,
+    ) -> tuple[int, Any]:
+        """Send a request, and return the status and the JSON of its success.
+
+        Raises the error that the server answered with; ForbiddenError for a token that it does not know;
+        EngineUnavailableError when it cannot be reached or does not answer; CommitOutcomeUnknownError when a write may have
+        been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
+        """
+        place = "/" + "/".join(quote(part, safe="") for part in path) + (f":{verb}" if verb else "")
+        extra: dict[str, Any] = {} if timeout_seconds is None else {"timeout": timeout_seconds}
+        if body is not None:
+            extra["json"] = body
+        try:
+            answer = self._client.request(method, place, params=dict(query or {}), **extra)
+        except httpx.TransportError as error:
+            raise self._unanswered(method, error) from error
+        if not answer.is_success:
+            raise self._failure(method, answer)
+        try:
+            return answer.status_code, answer.json()
+        except ValueError as error:
+            raise EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} did not answer in JSON") from error
+
+    def _unanswered(self, method: str, error: httpx.TransportError) -> KeyplanError:
+        if method == "GET" or isinstance(error, _NEVER_SENT):
+            problem = f"{self._url}: {str(error) or type(error).__name__}"
+            return EngineUnavailableError(engine=_ENGINE, problem=problem)
+        return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
+
+    def _failure(self, method: str, answer: httpx.Response) -> KeyplanError:
+        status = answer.status_code
+        code, message, detail = _error_in(answer)
+        kind = _KINDS.get(code)
+        if kind is not None and _agrees(kind, status):
+            return kind(**{name: fact for name, fact in detail.items() if name != "self"})
+        if status == 401:
+            return ForbiddenError(act="anything", problem=f"{self._url} wants a token that it knows")
+        # Why not with a code: our own "there is no such path" may be about a name that made a path of its own.
+        if status == 404 and not code and self._is_keyplan():
+            return KeySpaceApiDisabledError(problem=f"{self._url} has no registry of key spaces")
+        if status < 500 and code:
+            return InvalidInputError(source=self._url, problem=f"{message} ({code})")
+        if status in {500, 502, 504} and method != "GET":
+            return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
+        return EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} answered {status}")
+
+    def _is_keyplan(self) -> bool:
+        """Tell whether the host says by itself that it is a keyplan server."""
+        try:
+            answer = self._client.get("/version")
+            return answer.status_code == 200 and answer.json().get("program") == "keyplan"
+        except (httpx.TransportError, ValueError, AttributeError):
+            return False
+
+
+def _error_in(answer: httpx.Response) -> tuple[str, str, dict[str, Any]]:
+    """The code, message and detail of an answer in our form; empty for any other."""
+    try:
+        error = json.loads(answer.content)["error"]
+        code, message, detail = error["code"], error["message"], error["detail"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return "", "", {}
+    if not (isinstance(code, str) and isinstance(message, str) and isinstance(detail, dict)):
+        return "", "", {}
+    return code, message, detail
+
+
+def _agrees(kind: type[KeyplanError], status: int) -> bool:
+    """Tell whether an error may come with this status: a code alone, on a page of another program, proves nothing."""
+    if issubclass(kind, KeySpaceApiDisabledError):
+        return status in {501, 404}
+    return not issubclass(kind, KeySpaceError) or kind.status == status

@@ -1,0 +1,220 @@
+"""The registry's operations over HTTP, with the signatures and errors of `keyplan.keyspace.KeySpaces`."""
+
+import builtins
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from keyplan.client.conversation import Conversation
+from keyplan.client.operations import RegistryOperations
+from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
+from keyplan.keyspace import (
+    AuditEntry,
+    AuditItem,
+    AuditVerdict,
+    Configuration,
+    Ensured,
+    KeySpace,
+    KeySpacePage,
+    Quota,
+    State,
+    Usage,
+)
+
+__all__ = ["HttpKeySpaces"]
+
+T = TypeVar("T")
+
+_TIMEOUT_SECONDS: Final = 10.0
+_COUNT_SECONDS: Final = 600.0
+"""Why: usage is counted key by key, a million a second and fewer."""
+
+_AUDIT_PAGE_ENTRIES: Final = 1_000
+_LIST_PAGE: Final = 1_000
+
+
+class HttpKeySpaces(RegistryOperations):
+    """The registry of a keyplan server. Close it, or use it in a `with` block. Safe for use by several threads.
+
+    `url` is http://HOST:PORT, https://HOST or unix:PATH. `verify` is an ssl.SSLContext for a private authority. Every method
+    raises what the same method of `KeySpaces` raises, and EngineUnavailableError, CommitOutcomeUnknownError or ForbiddenError
+    for what can go wrong on the way. Nothing is sent twice.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout_seconds: float = _TIMEOUT_SECONDS, verify: Any = True
+    ) -> None:
+        self._http = Conversation(url, token=token, timeout_seconds=timeout_seconds, verify=verify)
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is harmless."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- making ---------------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        application: str,
+        *,
+        description: str = "",
+        prefix: str | None = None,
+        if_not_exists: bool = False,
+        adopt_existing_data: bool = False,
+        allow_legacy_prefix: bool = False,
+    ) -> KeySpace:
+        flags = {
+            "if_not_exists": if_not_exists,
+            "adopt_existing_data": adopt_existing_data,
+            "allow_legacy_prefix": allow_legacy_prefix,
+        }
+        asked = {"name": name, "application": application, "description": description, "prefix": prefix}
+        return self._created({**asked, **flags}).keyspace
+
+    def ensure(self, name: str, application: str, *, description: str = "", prefix: str | None = None) -> Ensured:
+        asked = {"name": name, "application": application, "description": description, "prefix": prefix}
+        return self._created({**asked, "if_not_exists": True})
+
+    def adopt(
+        self, name: str, application: str, prefix: str, *, description: str = "", allow_legacy_prefix: bool = False
+    ) -> KeySpace:
+        return self.create(
+            name,
+            application,
+            description=description,
+            prefix=prefix,
+            adopt_existing_data=True,
+            allow_legacy_prefix=allow_legacy_prefix,
+        )
+
+    def _created(self, asked: Mapping[str, object]) -> Ensured:
+        status, found = self._http.ask("POST", "keyspaces", body=asked)
+        return Ensured(KeySpace.from_json(found), status == 201)
+
+    # ---- reading --------------------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> KeySpace:
+        return self._one("GET", name)
+
+    def list(
+        self,
+        *,
+        name: str | None = None,
+        prefix: str | None = None,
+        key: str | None = None,
+        application: str | None = None,
+        state: State | None = None,
+        include_deleted: bool = False,
+        limit: int | None = None,
+        page_token: str = "",
+    ) -> KeySpacePage:
+        asked = {
+            "name": name,
+            "prefix": prefix,
+            "key": key,
+            "application": application,
+            "state": state,
+            "include": "all" if include_deleted else None,
+            "limit": limit,
+            "page_token": page_token or None,
+        }
+        query = {word: str(value) for word, value in asked.items() if value is not None}
+        _, found = self._http.ask("GET", "keyspaces", query=query)
+        page = _converted(found, _Page)
+        return KeySpacePage(page.keyspaces, page.next_page_token)
+
+    def all(self, *, include_deleted: bool = False) -> Iterator[KeySpace]:
+        token = ""
+        while True:
+            page = self.list(include_deleted=include_deleted, limit=_LIST_PAGE, page_token=token)
+            yield from page.keyspaces
+            token = page.next_page_token
+            if not token:
+                return
+
+    def history(self, name: str) -> builtins.list[KeySpace]:
+        _, found = self._http.ask("GET", "keyspaces", _named(name), "history")
+        return _converted(found, _Page).keyspaces
+
+    def usage(self, name: str) -> Usage:
+        _, found = self._http.ask("GET", "keyspaces", _named(name), "usage", timeout_seconds=_COUNT_SECONDS)
+        return _converted(found, Usage)
+
+    # ---- moves ----------------------------------------------------------------------------------------------------------
+
+    def update(self, name: str, description: str | None, sent: Mapping[str, object] | None = None) -> KeySpace:
+        return self._one("PUT", name, body={**(sent or {}), "description": description})
+
+    def disable(self, name: str) -> KeySpace:
+        return self._one("POST", name, verb="disable")
+
+    def enable(self, name: str) -> KeySpace:
+        return self._one("POST", name, verb="enable")
+
+    def delete(self, name: str) -> KeySpace:
+        return self._one("DELETE", name)
+
+    def undelete(self, name: str) -> KeySpace:
+        return self._one("POST", name, verb="undelete")
+
+    def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
+        _, found = self._http.ask("PUT", "keyspaces", _named(name), "quota", body={"keys": keys, "bytes": bytes})
+        return _converted(found, Quota)
+
+    def _one(self, method: str, name: str, *, verb: str = "", body: object = None) -> KeySpace:
+        return KeySpace.from_json(self._http.ask(method, "keyspaces", _named(name), verb=verb, body=body)[1])
+
+    # ---- the registry ---------------------------------------------------------------------------------------------------
+
+    def configuration(self) -> Configuration:
+        return _converted(self._http.ask("GET", "config")[1], Configuration)
+
+    def configure(self, changes: Mapping[str, object]) -> Configuration:
+        return _converted(self._http.ask("PATCH", "config", body=dict(changes))[1], Configuration)
+
+    def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
+        remaining = limit
+        while remaining is None or remaining > 0:
+            size = _AUDIT_PAGE_ENTRIES if remaining is None else min(remaining, _AUDIT_PAGE_ENTRIES)
+            _, found = self._http.ask("GET", "audit", query={"after": str(after), "limit": str(size)})
+            entries = _converted(found, dict[str, builtins.list[dict[str, Any]]])["entries"]
+            for entry in entries:
+                number, digest = int(entry["number"]), str(entry["digest"])
+                yield AuditItem(number, _converted(entry, AuditEntry), digest)
+                after = number
+            if len(entries) < size:
+                return
+            remaining = None if remaining is None else remaining - size
+
+    def verify_audit(self) -> AuditVerdict:
+        _, found = self._http.ask("POST", "audit", verb="verify", timeout_seconds=_COUNT_SECONDS)
+        return AuditVerdict(**_converted(found, dict[str, Any]))
+
+
+def _named(name: str) -> str:
+    """Return a name that can stand in a path. Raises KeySpaceNotFoundError for those that would mean another path."""
+    if name in {"", ".", ".."} or "/" in name:
+        raise KeySpaceNotFoundError(name=name)
+    return name
+
+
+class _Page(msgspec.Struct):
+    keyspaces: list[KeySpace]
+    next_page_token: str
+
+
+def _converted(found: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(source="the server's answer", problem=str(error)) from error

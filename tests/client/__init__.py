@@ -1,0 +1,1 @@
+"""A registry behind HTTP is used like one in the store."""
