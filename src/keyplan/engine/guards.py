@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from keyplan.engine.interface import (
+    Entry,
     FailedGuard,
     Guard,
     KeyAbsent,
@@ -13,7 +14,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.errors import CommitConflictError
 
-__all__ = ["check_guards"]
+__all__ = ["check_guards", "first_difference"]
 
 
 def check_guards(guards: Iterable[Guard], state: Snapshot) -> None:
@@ -45,13 +46,16 @@ def _range_guard_failure(guard: RangeEmpty | RangeUnchanged, state: Snapshot) ->
                 return FailedGuard(guard, entry.key, entry.mod_revision)
             return None
         case RangeUnchanged():
-            return _range_failure(guard, state)
+            return first_difference(guard, state.scan(guard.range, keys_only=True))
 
 
-def _range_failure(guard: RangeUnchanged, state: Snapshot) -> FailedGuard | None:
-    """Walk the keys that were read beside the keys that are there; the first difference breaks the guard."""
+def first_difference(guard: RangeUnchanged, found: Iterable[Entry]) -> FailedGuard | None:
+    """Walk the keys that were read beside the entries that are there; the first difference breaks the guard.
+
+    `found` may end after one entry more than there are keys in the guard: a difference is found by then.
+    """
     expected = iter(guard.keys)
-    for entry in state.scan(guard.range, keys_only=True):
+    for entry in found:
         key = next(expected, None)
         if key is not None and key < entry.key:
             return FailedGuard(guard, key, 0)

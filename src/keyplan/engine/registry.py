@@ -27,6 +27,7 @@ class _Builtin:
 # Why: dotted names rather than imports, so that `import keyplan` loads no driver.
 _BUILTIN: Final = {
     "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", None),
+    "etcd": _Builtin("keyplan.engine.etcd", "open_etcd", "ETCD_PROFILE", "grpc"),
     "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb", frozenset({"create", "readonly"})),
 }
 

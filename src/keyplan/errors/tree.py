@@ -27,6 +27,7 @@
     │   ├── HistoryCompactedError         a watch must start again from a list
     │   ├── LeaseNotFoundError            the lease expired or never was
     │   ├── EngineLimitError              larger than the engine's profile allows
+    │   ├── EngineRefusedError            it will not: no permission, no space
     │   ├── UnsupportedByEngineError      a capability that the engine does not claim
     │   ├── PlacementDriverError          PD answered otherwise than asked
     │   └── EngineOpenError               the file, folder or address cannot be opened
@@ -49,6 +50,7 @@ __all__ = [
     "EngineError",
     "EngineLimitError",
     "EngineOpenError",
+    "EngineRefusedError",
     "EngineUnavailableError",
     "HistoryCompactedError",
     "IndexNotReadyError",
@@ -298,6 +300,13 @@ class EngineLimitError(EngineError):
 
     code = "engine-limit"
     summary = "the engine's limit is exceeded"
+
+
+class EngineRefusedError(EngineError):
+    """A server refused the request: no permission, no space left. Nothing was written. Facts: `engine`, `problem`."""
+
+    code = "engine-refused"
+    summary = "the engine refused the request"
 
 
 class UnsupportedByEngineError(EngineError):

@@ -1,0 +1,64 @@
+"""Leases: granted and taken up by calls, renewed one at a time. Who renews them in the background is the store."""
+
+import math
+from collections.abc import Callable
+
+from keyplan.engine.etcd import messages
+from keyplan.engine.etcd.client import EtcdClient
+from keyplan.engine.etcd.failures import says
+from keyplan.engine.etcd.transport import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, LEASE_TIME_TO_LIVE
+from keyplan.errors import EngineRefusedError, LeaseNotFoundError
+
+__all__ = ["EtcdLease", "grant_lease", "granted_seconds"]
+
+
+class EtcdLease:
+    """A lease by its id. `before_revoke` is called before entries are deleted."""
+
+    def __init__(
+        self, client: EtcdClient, lease: int, *, ttl_seconds: float, before_revoke: Callable[[], object]
+    ) -> None:
+        self._client = client
+        self._id = lease
+        self._ttl_seconds = ttl_seconds
+        self._before_revoke = before_revoke
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def ttl_seconds(self) -> float:
+        return self._ttl_seconds
+
+    def keep_alive(self) -> float:
+        answer = self._client.call(LEASE_KEEP_ALIVE, messages.LeaseKeepAliveRequest(ID=self._id))
+        if answer.TTL <= 0:
+            raise LeaseNotFoundError(lease=self._id)
+        return float(answer.TTL)
+
+    def revoke(self) -> None:
+        self._before_revoke()
+        try:
+            # Why tried again when the answer is lost: revoking what is gone is no change.
+            self._client.call(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=self._id))
+        except EngineRefusedError as error:
+            if not says(error, "lease not found"):
+                raise
+
+
+def grant_lease(client: EtcdClient, ttl_seconds: float) -> tuple[int, float]:
+    """Grant a lease of at least so many seconds; return its id and its time.
+
+    Tried again when the answer is lost: a lease that nobody knows of expires by itself.
+    """
+    answer = client.call(LEASE_GRANT, messages.LeaseGrantRequest(TTL=math.ceil(ttl_seconds)))
+    return int(answer.ID), float(answer.TTL)
+
+
+def granted_seconds(client: EtcdClient, lease: int) -> float:
+    """Return the time of a living lease. Raises LeaseNotFoundError."""
+    answer = client.call(LEASE_TIME_TO_LIVE, messages.LeaseTimeToLiveRequest(ID=lease))
+    if answer.TTL < 0 or answer.grantedTTL <= 0:
+        raise LeaseNotFoundError(lease=lease)
+    return float(answer.grantedTTL)

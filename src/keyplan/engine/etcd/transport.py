@@ -1,0 +1,120 @@
+"""The seam below the client: bytes to one endpoint and back, and waiting. What is tried again, and where, is the client's.
+
+Why a seam: all that is above it is plain code without threads or event loops. The synchronous transport blocks its thread; the
+asynchronous twin runs the same code in greenlets on a transport that gives way to its event loop.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from keyplan.engine.etcd import messages
+from keyplan.engine.etcd.messages import Message
+from keyplan.engine.etcd.options import EtcdOptions
+
+__all__ = [
+    "AUTHENTICATE",
+    "COMPACT",
+    "LEASE_GRANT",
+    "LEASE_KEEP_ALIVE",
+    "LEASE_LEASES",
+    "LEASE_REVOKE",
+    "LEASE_TIME_TO_LIVE",
+    "RANGE",
+    "STATUS",
+    "TXN",
+    "WATCH",
+    "Metadata",
+    "Method",
+    "Stream",
+    "Transport",
+    "TransportError",
+    "TransportFactory",
+]
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Method:
+    """A remote procedure: its path, and the classes of its request and its response."""
+
+    path: str
+    request: Message
+    response: Message
+
+
+RANGE: Final = Method("/etcdserverpb.KV/Range", messages.RangeRequest, messages.RangeResponse)
+TXN: Final = Method("/etcdserverpb.KV/Txn", messages.TxnRequest, messages.TxnResponse)
+COMPACT: Final = Method("/etcdserverpb.KV/Compact", messages.CompactionRequest, messages.CompactionResponse)
+WATCH: Final = Method("/etcdserverpb.Watch/Watch", messages.WatchRequest, messages.WatchResponse)
+LEASE_GRANT: Final = Method("/etcdserverpb.Lease/LeaseGrant", messages.LeaseGrantRequest, messages.LeaseGrantResponse)
+LEASE_REVOKE: Final = Method(
+    "/etcdserverpb.Lease/LeaseRevoke", messages.LeaseRevokeRequest, messages.LeaseRevokeResponse
+)
+# Why a unary call of a streaming procedure: a stream of one request and one response has the same bytes.
+LEASE_KEEP_ALIVE: Final = Method(
+    "/etcdserverpb.Lease/LeaseKeepAlive", messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse
+)
+LEASE_TIME_TO_LIVE: Final = Method(
+    "/etcdserverpb.Lease/LeaseTimeToLive", messages.LeaseTimeToLiveRequest, messages.LeaseTimeToLiveResponse
+)
+LEASE_LEASES: Final = Method(
+    "/etcdserverpb.Lease/LeaseLeases", messages.LeaseLeasesRequest, messages.LeaseLeasesResponse
+)
+AUTHENTICATE: Final = Method(
+    "/etcdserverpb.Auth/Authenticate", messages.AuthenticateRequest, messages.AuthenticateResponse
+)
+STATUS: Final = Method("/etcdserverpb.Maintenance/Status", messages.StatusRequest, messages.StatusResponse)
+
+
+class TransportError(Exception):
+    """A call failed. `code` is gRPC's name for it, as in UNAVAILABLE; `details` what was said, by whomever.
+
+    With `is_unsent` the request certainly never left this machine.
+    """
+
+    def __init__(self, code: str, details: str, *, is_unsent: bool = False) -> None:
+        super().__init__(f"{code}: {details}")
+        self.code = code
+        self.details = details
+        self.is_unsent = is_unsent
+
+
+class Stream(Protocol):
+    """A bidirectional stream of one method. One thread receives; any may send and close."""
+
+    def send(self, request: Message) -> None:
+        """Queue a request. Sending on a stream that ended is harmless: receiving tells."""
+        ...
+
+    def receive(self, timeout_seconds: float) -> Message | None:
+        """Wait for the next response; None when none came in time. Raises TransportError when the stream has ended."""
+        ...
+
+    def close(self) -> None:
+        """End the stream and wake whoever receives. Closing twice is harmless."""
+
+
+class Transport(Protocol):
+    """Calls to endpoints, which are `host:port`. Connections are made when first needed, and kept."""
+
+    def call(
+        self, endpoint: str, method: Method, request: Message, *, timeout_seconds: float, metadata: Metadata
+    ) -> Message:
+        """Make a call and return its response. Raises TransportError, with DEADLINE_EXCEEDED when the time is over."""
+        ...
+
+    def stream(self, endpoint: str, method: Method, *, metadata: Metadata) -> Stream:
+        """Open a stream; whether it could be opened is told by what is received."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+        ...
+
+    def close(self) -> None:
+        """Drop all connections; calls and streams under way end with TransportError. Closing twice is harmless."""
+
+
+TransportFactory = Callable[[EtcdOptions], Transport]
