@@ -68,9 +68,7 @@ def recorded_watches() -> list[RecordedWatch]:
     for part in re.split(r"^### ", (_FOLDER / "watches.txt").read_text(), flags=re.MULTILINE)[1:]:
         head, _, rest = part.partition("\n")
         title, url, script = (piece.strip() for piece in head.rpartition(" (curl rc=")[0].split(" :: "))
-        commands = [
-            shlex.split(one)[2:] for one in script.split(";") if "curl" in one
-        ]
+        commands = [shlex.split(one)[2:] for one in script.split(";") if "curl" in one]
         plain = tuple((words[0].removeprefix(_ADDRESS), tuple(words[1:])) for words in commands if words)
         watches.append(RecordedWatch(title, url.removeprefix(_ADDRESS), plain, parse(rest)))
     return watches
@@ -105,8 +103,8 @@ def ask(address: str, path: str, options: tuple[str, ...], *, seconds_max: float
 
 def normal(answer: Answer) -> dict[str, Any]:
     """What must be equal: everything but times, ids, raft numbers and the order of a listing that nobody sorted."""
-    headers = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
-    headers |= {name: "present" for name in _PRESENT_HEADERS if name in answer.headers}
+    headers: dict[str, str] = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
+    headers |= {str(name): "present" for name in _PRESENT_HEADERS if name in answer.headers}
     return {"status": answer.status, "headers": headers, "body": _normal_body(answer.body)}
 
 

@@ -1,0 +1,204 @@
+"""HTTP of the JSON gateway: bodies, statuses, streams of lines, and who may call."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
+
+from keyplan.errors import HistoryCompactedError, KeyplanError
+from keyplan.server.access import caller_of
+from keyplan.server.etcd_member import Membership
+from keyplan.server.etcd_v3.calls import Calls
+from keyplan.server.etcd_v3.failures import CallFailure, Code, failure_of
+from keyplan.server.etcd_v3.fields import Fields, encoded, messages_in
+from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
+from keyplan.server.service import ServiceContext
+
+__all__ = ["Endpoint", "Handler"]
+
+Handler = Callable[[Fields], dict[str, Any]]
+
+_HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
+
+
+class Endpoint:
+    """The calls as Starlette's functions. `membership` and `calls` are known once the service runs."""
+
+    def __init__(self, context: ServiceContext, hub: WatchHub, *, progress_seconds: float) -> None:
+        self._context = context
+        self._hub = hub
+        self._progress_seconds = progress_seconds
+        self.calls: Calls | None = None
+        self.membership: Membership | None = None
+
+    def _ready(self) -> Calls:
+        assert self.calls is not None
+        return self.calls
+
+    # ---- calls that answer once -----------------------------------------------------------------------------------------
+
+    def unary(self, handler: Callable[[Calls], Handler], *, is_read: bool = False) -> Callable[[Request], Any]:
+        """Return the function of a call: made at once when it only reads and the engine is near, else in a thread."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                self._admit(request)
+                message = await _one_message(request)
+                call = handler(self._ready())
+                body = await (self._context.read if is_read else self._context.run)(call, message)
+            except CallFailure as failure:
+                return _failed(failure)
+            except KeyplanError as error:
+                return _failed(failure_of(error))
+            return _answered(body)
+
+        return answer
+
+    def read_range(self) -> Callable[[Request], Any]:
+        """Return the function of `range`: one key at once, ranges in a thread, because they may be long."""
+        at_once, in_thread = (
+            self.unary(lambda calls: calls.range, is_read=True),
+            self.unary(lambda calls: calls.range),
+        )
+
+        async def answer(request: Request) -> Response:
+            is_short = b"range_end" not in await request.body() and b"rangeEnd" not in await request.body()
+            response: Response = await (at_once if is_short else in_thread)(request)
+            return response
+
+        return answer
+
+    async def members(self, request: Request) -> Response:
+        """Tell the gateways as members of a cluster."""
+        try:
+            self._admit(request)
+            revision = await self._context.read(lambda: self._ready().revision)
+        except CallFailure as failure:
+            return _failed(failure)
+        except KeyplanError as error:
+            return _failed(failure_of(error))
+        assert self.membership is not None
+        shown = [
+            {"ID": str(member.id), "name": member.name, "peerURLs": [member.url], "clientURLs": [member.url]}
+            for member in self.membership.members(request.scope)
+        ]
+        return _answered(self._ready().header(revision) | {"members": shown})
+
+    async def authenticate(self, request: Request) -> Response:
+        """Give a token for a password: with tokens configured, the password is the token."""
+        try:
+            message = await _one_message(request)
+            if not self._context.access.tokens:
+                raise CallFailure(Code.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
+            password = message.text("password")
+            if not message.text("name") or self._context.access.caller(_with_token(request.scope, password)) is None:
+                problem = "etcdserver: authentication failed, invalid user ID or password"
+                raise CallFailure(Code.INVALID_ARGUMENT, problem)
+            revision = await self._context.read(lambda: self._ready().revision)
+        except CallFailure as failure:
+            return _failed(failure)
+        except KeyplanError as error:
+            return _failed(failure_of(error))
+        return _answered(self._ready().header(revision) | {"token": password})
+
+    def _admit(self, request: Request) -> None:
+        """Refuse nobody's request. Why here: etcd's clients send their token without the word Bearer before it."""
+        if caller_of(request) is not None:
+            return
+        token = request.headers.get("authorization", "")
+        if not token:
+            raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
+        if self._context.access.caller(_with_token(request.scope, token)) is None:
+            raise CallFailure(Code.UNAUTHENTICATED, "etcdserver: invalid auth token")
+
+    # ---- streams --------------------------------------------------------------------------------------------------------
+
+    async def keep_alive(self, request: Request) -> Response:
+        """Renew leases: one line of answer for each message."""
+        try:
+            self._admit(request)
+            messages = messages_in(await request.body())
+            bodies = [await self._context.run(self._ready().keep_alive, message) for message in messages]
+        except CallFailure as failure:
+            return _failed(failure)
+        except KeyplanError as error:
+            return _failed(failure_of(error))
+        lines = b"".join(encoded({"result": body}) + b"\n" for body in bodies)
+        return Response(lines, media_type="application/json", headers=_HEADERS)
+
+    async def watch(self, request: Request) -> Response:
+        """Watch: a line that it was made, then a line for each batch of events, until the client goes."""
+        try:
+            self._admit(request)
+            messages = messages_in(await request.body())
+            created = messages[0].message("create_request") if messages else None
+            if created is None:
+                raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
+            selection = Selection(created)
+        except CallFailure as failure:
+            return _failed(failure)
+        return StreamingResponse(self._lines(selection), media_type="application/json", headers=_HEADERS)
+
+    async def _lines(self, selection: Selection) -> AsyncIterator[bytes]:
+        stream: Stream | None = None
+        calls = self._ready()
+        try:
+            try:
+                stream, revision, past = await self._hub.open(selection)
+            except HistoryCompactedError as error:
+                revision = await self._context.read(lambda: calls.revision)
+                yield _line(calls.header(revision) | {"created": True})
+                yield _line(calls.header(revision) | _compacted(error))
+                return
+            except KeyplanError as error:
+                yield encoded(failure_of(error).stream_body) + b"\n"
+                return
+            yield _line(calls.header(revision) | {"created": True})
+            if past:
+                yield _line(calls.header(stream.after) | {"events": past})
+            while (batch := await stream.next_batch(self._progress_seconds)) is not None:
+                events, reached = batch
+                if events:
+                    yield _line(calls.header(reached) | {"events": events})
+                elif selection.has_progress:
+                    yield _line(calls.header(reached))
+            if isinstance(stream.error, HistoryCompactedError):
+                yield _line(calls.header(stream.after) | _compacted(stream.error))
+            elif stream.error is not None:
+                yield encoded(failure_of(stream.error).stream_body) + b"\n"
+        finally:
+            if stream is not None:
+                self._hub.leave(stream)
+
+
+def _compacted(error: HistoryCompactedError) -> dict[str, Any]:
+    # Why one more: etcd names the first revision that can still be watched.
+    return {"canceled": True, "compact_revision": str(int(str(error.facts["compacted_revision"])) + 1)}
+
+
+def _line(result: dict[str, Any]) -> bytes:
+    return encoded({"result": result}) + b"\n"
+
+
+def _answered(body: dict[str, Any]) -> Response:
+    return Response(encoded(body), media_type="application/json", headers=_HEADERS)
+
+
+def _failed(failure: CallFailure) -> Response:
+    return Response(encoded(failure.body), failure.status, media_type="application/json")
+
+
+async def _one_message(request: Request) -> Fields:
+    messages = messages_in(await request.body())
+    return messages[0] if messages else Fields({})
+
+
+def _with_token(scope: Scope, token: str) -> Scope:
+    """Return the request as one that carries this token in the form that the server knows."""
+    changed = dict(scope)
+    changed["headers"] = list(scope["headers"])
+    MutableHeaders(scope=changed)["authorization"] = f"Bearer {token.removeprefix('Bearer ')}"
+    return changed

@@ -1,0 +1,126 @@
+"""The JSON gateway as a service of `keyplan serve`: `--app etcd-v3`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from starlette.routing import Route
+
+from keyplan.engine import Capability
+from keyplan.errors import InvalidInputError, UnsupportedByEngineError
+from keyplan.server.etcd_member import Membership, load_identity, version_route
+from keyplan.server.etcd_v3.calls import Calls
+from keyplan.server.etcd_v3.endpoint import Endpoint
+from keyplan.server.etcd_v3.watching import WatchHub
+from keyplan.server.service import Service, ServiceContext
+
+__all__ = ["SERVICE_NAME", "build"]
+
+SERVICE_NAME: Final = "etcd-v3"
+
+_PROGRESS_SECONDS_DEFAULT: Final = 600.0
+"""etcd's own."""
+
+_CALLS: Final = {
+    "/v3/kv/range": "Read a key or a range.",
+    "/v3/kv/put": "Write a value.",
+    "/v3/kv/deleterange": "Delete a key or a range.",
+    "/v3/kv/txn": "Compare, and carry out one of two lists of requests.",
+    "/v3/kv/compaction": "Forget history.",
+    "/v3/lease/grant": "Grant a lease.",
+    "/v3/lease/keepalive": "Renew leases.",
+    "/v3/lease/revoke": "End a lease.",
+    "/v3/watch": "Follow changes.",
+    "/v3/cluster/member/list": "List the gateways.",
+    "/v3/maintenance/status": "Tell the version and the revision.",
+    "/v3/auth/authenticate": "Get a token for a password.",
+}
+
+
+def build(context: ServiceContext) -> Service:
+    """Build the service.
+
+    Settings: `advertise`, the addresses of all gateways on this store, separated by commas; `progress`, seconds between the
+    notices of a watch that asked for them. Raises InvalidInputError for a setting that cannot be read,
+    UnsupportedByEngineError for an engine without revisions, watches or leases.
+    """
+    for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
+        if not context.engine.profile.claims(capability):
+            raise UnsupportedByEngineError(engine=context.engine.profile.name, capability=capability.value)
+    hub = WatchHub(context)
+    endpoint = Endpoint(context, hub, progress_seconds=_progress_seconds(context.settings))
+    advertised = Membership.read(context.settings)
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        identity = await context.run(load_identity, context.engine)
+        endpoint.calls = Calls(context.engine, identity)
+        endpoint.membership = Membership(identity, advertised)
+        async with _ending_with(context, hub):
+            yield
+
+    return Service(SERVICE_NAME, _routes(endpoint), {"paths": _described()}, running, has_own_access=True)
+
+
+@asynccontextmanager
+async def _ending_with(context: ServiceContext, hub: WatchHub) -> AsyncIterator[None]:
+    """End the watches when the server begins to stop: it waits for its requests."""
+
+    async def end() -> None:
+        await context.closing.wait()
+        await hub.close()
+
+    ending = asyncio.create_task(end())
+    try:
+        yield
+    finally:
+        ending.cancel()
+        await hub.close()
+
+
+def _routes(endpoint: Endpoint) -> list[Route]:
+    functions = {
+        "/v3/kv/range": endpoint.read_range(),
+        "/v3/kv/put": endpoint.unary(lambda calls: calls.put),
+        "/v3/kv/deleterange": endpoint.unary(lambda calls: calls.delete_range),
+        "/v3/kv/txn": endpoint.unary(lambda calls: calls.transact),
+        "/v3/kv/compaction": endpoint.unary(lambda calls: calls.compact),
+        "/v3/lease/grant": endpoint.unary(lambda calls: calls.grant),
+        "/v3/lease/keepalive": endpoint.keep_alive,
+        "/v3/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
+        "/v3/kv/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
+        "/v3/watch": endpoint.watch,
+        "/v3/cluster/member/list": endpoint.members,
+        "/v3/maintenance/status": endpoint.unary(lambda calls: calls.status, is_read=True),
+        "/v3/auth/authenticate": endpoint.authenticate,
+    }
+    return [*(Route(path, function, methods=["POST"]) for path, function in functions.items()), version_route()]
+
+
+def _described() -> dict[str, Any]:
+    return {
+        path: {
+            "post": {
+                "summary": summary,
+                "tags": ["etcd-v3"],
+                "requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}},
+                "responses": {
+                    "200": {"description": "The answer as grpc-gateway writes it."},
+                    "default": {"description": "`error`, `message`, `code`."},
+                },
+            }
+        }
+        for path, summary in _CALLS.items()
+    }
+
+
+def _progress_seconds(settings: Mapping[str, str]) -> float:
+    text = settings.get("progress", str(_PROGRESS_SECONDS_DEFAULT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidInputError(source="progress", problem=f"{text!r} is no number of seconds")
+    return seconds

@@ -1,0 +1,199 @@
+"""Watches: one follower of the store, and for each stream a queue in the event loop that it is read from."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange
+from keyplan.errors import EngineUnavailableError, KeyplanError
+from keyplan.server.etcd_member import Follower
+from keyplan.server.etcd_v3.fields import Fields, key_value, range_of, shown_bytes
+from keyplan.server.service import ServiceContext
+
+__all__ = ["Selection", "Stream", "WatchHub"]
+
+_FILTERS: Final = ("NOPUT", "NODELETE")
+_UNREAD_BATCHES_MAX: Final = 10_000
+"""Why: etcd, too, ends the watch of a client that does not read."""
+
+_CATCH_UP_POLL_SECONDS: Final = 0.05
+_CATCH_UP_SECONDS_MAX: Final = 30.0
+
+
+class Selection:
+    """What one watch wants to be told of."""
+
+    def __init__(self, fields: Fields) -> None:
+        """Read a create request. Raises CallFailure."""
+        self.range: KeyRange = range_of(fields.octets("key"), fields.octets("range_end"))
+        self.start_revision = fields.number("start_revision")
+        self.has_progress = fields.flag("progress_notify")
+        self._has_previous = fields.flag("prev_kv")
+        filters = fields.choices("filters", _FILTERS)
+        self._is_without_puts = "NOPUT" in filters
+        self._is_without_deletes = "NODELETE" in filters
+
+    def shown(self, events: Sequence[Event], *, after: int) -> list[dict[str, Any]]:
+        """Return those events of a batch that are wanted, of later revisions than `after`, as JSON."""
+        return [
+            self._event(event)
+            for event in events
+            if event.revision > after and event.key in self.range and not self._is_left_out(event)
+        ]
+
+    def _is_left_out(self, event: Event) -> bool:
+        return self._is_without_deletes if event.kind is EventKind.DELETED else self._is_without_puts
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        shown: dict[str, Any] = {}
+        if event.entry is None:
+            shown = {"type": "DELETE", "kv": {"key": shown_bytes(event.key), "mod_revision": str(event.revision)}}
+        else:
+            shown = {"kv": key_value(event.entry, event.revision)}
+        if self._has_previous and event.previous is not None:
+            shown["prev_kv"] = key_value(event.previous, event.revision)
+        return shown
+
+
+class Stream:
+    """One watch: what has come for it and was not sent yet. A batch of no events ends it, with the error."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.after = 0
+        self.error: KeyplanError | None = None
+        self.is_ended = False
+        self._unread: asyncio.Queue[tuple[Sequence[Event], int]] = asyncio.Queue(_UNREAD_BATCHES_MAX)
+
+    def give(self, events: Sequence[Event], reached: int) -> None:
+        """Take a batch in; end the watch when its client does not read."""
+        try:
+            self._unread.put_nowait((events, reached))
+        except asyncio.QueueFull:
+            self.end(EngineUnavailableError(engine="watch", problem="the client did not read"))
+
+    def end(self, error: KeyplanError | None = None) -> None:
+        """Let the stream end."""
+        self.error = error
+        self.is_ended = True
+        if not self._unread.full():
+            self._unread.put_nowait(((), 0))
+
+    async def next_batch(self, timeout_seconds: float) -> tuple[list[dict[str, Any]], int] | None:
+        """Return events and the revision they reach; no events when the time is over; None at the end."""
+        give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
+        while not self.is_ended:
+            remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+            try:
+                events, reached = await asyncio.wait_for(self._unread.get(), max(0.0, remaining))
+            except TimeoutError:
+                return [], self.after
+            shown = self.selection.shown(events, after=self.after)
+            self.after = max(self.after, reached)
+            if shown:
+                return shown, self.after
+        return None
+
+
+class WatchHub:
+    """All watches on one store. The follower starts with the first of them."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._streams: set[Stream] = set()
+        self._follower: Follower | None = None
+        self._starting = asyncio.Lock()
+        self._reached = 0
+        self._is_closed = False
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._follower is not None or self._is_closed:
+                return
+            loop = asyncio.get_running_loop()
+
+            def sink(events: Sequence[Event], reached: int) -> None:
+                loop.call_soon_threadsafe(self._deliver, events, reached)
+
+            def lost(error: KeyplanError) -> None:
+                loop.call_soon_threadsafe(self._lose, error)
+
+            revision = await self._context.read(_revision, self._context.engine)
+            self._reached = revision
+            self._follower = await self._context.run(
+                Follower, self._context.engine, after=revision, sink=sink, lost=lost
+            )
+
+    def _deliver(self, events: Sequence[Event], reached: int) -> None:
+        self._reached = max(self._reached, reached)
+        for stream in self._streams:
+            # Why looked at here: most batches concern few of many watches, and a task that wakes for nothing costs more.
+            if any(event.key in stream.selection.range for event in events):
+                stream.give(events, reached)
+
+    def _lose(self, error: KeyplanError) -> None:
+        """End every watch: its client begins again where it was, and finds the engine there again, or not."""
+        self._follower = None
+        for stream in self._streams:
+            stream.end(error)
+        self._streams.clear()
+
+    async def open(self, selection: Selection) -> tuple[Stream, int, list[dict[str, Any]]]:
+        """Begin a watch. Return it, the store's revision, and what happened since its start.
+
+        Raises HistoryCompactedError, EngineUnavailableError.
+        """
+        await self._start()
+        stream = Stream(selection)
+        now = await self._context.read(_revision, self._context.engine)
+        stream.after = selection.start_revision - 1 if selection.start_revision else now
+        # Invariant: what comes from here on is in the stream's queue; what came before is read from the history.
+        reached = self._reached
+        self._streams.add(stream)
+        past: list[dict[str, Any]] = []
+        try:
+            if stream.after < reached:
+                events = await self._context.run(_history, self._context.engine, stream.after, reached, selection.range)
+                past = selection.shown(events, after=stream.after)
+                stream.after = reached
+        except KeyplanError:
+            self.leave(stream)
+            raise
+        if self._is_closed:
+            stream.end()
+        return stream, now, past
+
+    def leave(self, stream: Stream) -> None:
+        """Forget a watch; one that is not there is no error."""
+        self._streams.discard(stream)
+
+    async def close(self) -> None:
+        """End every watch, and those that come."""
+        self._is_closed = True
+        for stream in self._streams:
+            stream.end()
+        if self._follower is not None:
+            follower, self._follower = self._follower, None
+            await asyncio.to_thread(follower.stop)
+
+
+def _revision(engine: Engine) -> int:
+    with engine.snapshot() as snapshot:
+        return snapshot.revision
+
+
+def _history(engine: Engine, after: int, up_to: int, key_range: KeyRange) -> list[Event]:
+    """Return the events after one revision up to another. Raises HistoryCompactedError when they are no longer known."""
+    give_up_at = SYSTEM_CLOCK.monotonic() + _CATCH_UP_SECONDS_MAX
+    found: list[Event] = []
+    # Why all keys: only of a watch on all keys is it sure that it comes to reach the revision.
+    watch = engine.watch(ALL_KEYS, after=after)
+    try:
+        while watch.revision < up_to:
+            if SYSTEM_CLOCK.monotonic() > give_up_at:
+                raise EngineUnavailableError(engine=engine.profile.name, problem="the history did not come")
+            events = watch.poll(_CATCH_UP_POLL_SECONDS)
+            found += [event for event in events if event.revision <= up_to and event.key in key_range]
+    finally:
+        watch.close()
+    return found

@@ -1,0 +1,177 @@
+"""The same calls to a real etcd 3.4 and to the gateway: the same statuses and the same JSON, but for ids."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from keyplan.engine import MemoryEngine
+from tests.server.etcd_v3.json_client import JsonClient, WatchLines, b64
+from tests.servers.etcd import EtcdServer
+from tests.servers.gateways import GatewayServer
+
+pytestmark = pytest.mark.slow
+
+PREFIX = {"key": b64("/p/"), "range_end": b64("/p0")}
+
+
+def compare(key: str, **wanted: Any) -> dict[str, Any]:
+    return {"key": b64(key), **wanted}
+
+
+def put(key: str, value: str, **more: Any) -> dict[str, Any]:
+    return {"request_put": {"key": b64(key), "value": b64(value), **more}}
+
+
+CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("a range of nothing", "/v3/kv/range", PREFIX),
+    ("a key that is not there", "/v3/kv/range", {"key": b64("/p/a")}),
+    ("a put", "/v3/kv/put", {"key": b64("/p/a"), "value": b64("1")}),
+    ("a put that shows what was there", "/v3/kv/put", {"key": b64("/p/a"), "value": b64("2"), "prev_kv": True}),
+    ("a put of nothing", "/v3/kv/put", {"key": b64("/p/empty")}),
+    ("a put without a key", "/v3/kv/put", {"value": b64("1")}),
+    ("a put that keeps the value", "/v3/kv/put", {"key": b64("/p/a"), "ignore_value": True}),
+    ("a put that keeps and gives a value", "/v3/kv/put", {"key": b64("/p/a"), "value": b64("3"), "ignore_value": True}),
+    ("a put that keeps nothing", "/v3/kv/put", {"key": b64("/p/none"), "ignore_value": True}),
+    ("a put on a lease that is not", "/v3/kv/put", {"key": b64("/p/a"), "value": b64("3"), "lease": "99"}),
+    ("a get", "/v3/kv/range", {"key": b64("/p/a")}),
+    ("a prefix", "/v3/kv/range", PREFIX),
+    ("a prefix, serializable", "/v3/kv/range", {**PREFIX, "serializable": True}),
+    ("a count", "/v3/kv/range", {**PREFIX, "count_only": True}),
+    ("keys only", "/v3/kv/range", {**PREFIX, "keys_only": True}),
+    ("a limit", "/v3/kv/range", {**PREFIX, "limit": "1"}),
+    ("a limit as a number", "/v3/kv/range", {**PREFIX, "limit": 1}),
+    ("from the end", "/v3/kv/range", {**PREFIX, "sort_order": "DESCEND"}),
+    ("by modification", "/v3/kv/range", {**PREFIX, "sort_order": "DESCEND", "sort_target": "MOD"}),
+    ("by number of the order", "/v3/kv/range", {**PREFIX, "sort_order": 2, "sort_target": 0}),
+    ("from a modification on", "/v3/kv/range", {**PREFIX, "min_mod_revision": "4"}),
+    ("from a key on", "/v3/kv/range", {"key": b64("/p/b"), "range_end": b64("\x00")}),
+    ("a revision to come", "/v3/kv/range", {**PREFIX, "revision": "900"}),
+    ("names as JSON has them", "/v3/kv/range", {"key": b64("/p/"), "rangeEnd": b64("/p0"), "countOnly": True}),
+    (
+        "create when absent",
+        "/v3/kv/txn",
+        {"compare": [compare("/p/new", target="CREATE", create_revision="0")], "success": [put("/p/new", "1")]},
+    ),
+    (
+        "create when present",
+        "/v3/kv/txn",
+        {"compare": [compare("/p/new", target="CREATE", create_revision="0")], "success": [put("/p/new", "2")]},
+    ),
+    (
+        "compare a modification, nested",
+        "/v3/kv/txn",
+        {
+            "compare": [compare("/p/new", target="VALUE", value=b64("other"))],
+            "success": [put("/p/new", "3")],
+            "failure": [
+                {
+                    "request_txn": {
+                        "compare": [compare("/p/new", target="VALUE", value=b64("1"))],
+                        "success": [put("/p/new", "4", prev_kv=True)],
+                    }
+                }
+            ],
+        },
+    ),
+    (
+        "all four comparisons",
+        "/v3/kv/txn",
+        {
+            "compare": [
+                compare("/p/a", target="VERSION", result="GREATER", version="1"),
+                compare("/p/a", target="MOD", result="LESS", mod_revision="100"),
+                compare("/p/a", target="LEASE", result="EQUAL"),
+                compare("/p/a", target="VALUE", result="NOT_EQUAL", value=b64("x")),
+                compare("/p/none", target="VERSION", version="0"),
+            ],
+            "success": [{"request_range": {"key": b64("/p/a")}}, put("/p/t", "1"), {"request_range": PREFIX}],
+        },
+    ),
+    (
+        "the value of what is not there",
+        "/v3/kv/txn",
+        {"compare": [compare("/p/none", target="VALUE", result="NOT_EQUAL", value=b64("x"))]},
+    ),
+    ("one key twice", "/v3/kv/txn", {"success": [put("/p/x", "1"), put("/p/x", "2")]}),
+    (
+        "a delete in a transaction",
+        "/v3/kv/txn",
+        {"success": [{"request_delete_range": {"key": b64("/p/t"), "prev_kv": True}}]},
+    ),
+    ("an empty transaction", "/v3/kv/txn", {}),
+    ("a delete", "/v3/kv/deleterange", {"key": b64("/p/empty")}),
+    ("a delete of nothing", "/v3/kv/deleterange", {"key": b64("/p/empty")}),
+    ("a delete of a prefix", "/v3/kv/deleterange", {**PREFIX, "prev_kv": True}),
+    ("the end of a lease that is not", "/v3/lease/revoke", {"ID": "4242"}),
+    ("no authentication", "/v3/auth/authenticate", {"name": "a", "password": "b"}),
+    ("a compaction to come", "/v3/kv/compaction", {"revision": "900"}),
+]
+
+
+def _without_ids(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _without_ids(part)
+            for name, part in value.items()
+            if name not in {"cluster_id", "member_id", "raft_term", "raftTerm"}
+        }
+    return [_without_ids(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.fixture
+def both(own_servers: Callable[[Any], Any]) -> Iterator[tuple[JsonClient, JsonClient]]:
+    etcd = own_servers(EtcdServer())
+    with (
+        MemoryEngine() as engine,
+        GatewayServer(engine) as gateway,
+        JsonClient(etcd.client_url) as real,
+        JsonClient(gateway.url) as ours,
+    ):
+        yield real, ours
+
+
+def test_every_call_is_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) -> None:
+    real, ours = both
+    differing = {}
+    for title, path, body in CALLS:
+        expected, found = _without_ids(real.post(path, body)), _without_ids(ours.post(path, body))
+        if found != expected:
+            differing[title] = (found, expected)
+    assert differing == {}
+
+
+def test_leases_are_answered_as_by_etcd(both: tuple[JsonClient, JsonClient]) -> None:
+    def conversation(client: JsonClient) -> list[Any]:
+        granted = client.call("/v3/lease/grant", {"TTL": 30})
+        lease = granted.pop("ID")
+        said = [granted, client.put("/p/leased", "1", lease=lease)]
+        (kept,) = client.call("/v3/kv/range", {"key": b64("/p/leased")})["kvs"]
+        assert kept.pop("lease") == lease
+        alive = client.call("/v3/lease/keepalive", {"ID": lease})
+        assert alive["result"].pop("ID") == lease
+        revoked = client.call("/v3/lease/revoke", {"ID": lease})
+        gone = client.call("/v3/lease/keepalive", {"ID": lease})
+        assert gone["result"].pop("ID") == lease
+        return [*said, kept, alive, revoked, gone, client.call("/v3/kv/range", {"key": b64("/p/leased")})]
+
+    real, ours = both
+    assert _without_ids(conversation(ours)) == _without_ids(conversation(real))
+
+
+def test_a_watch_tells_what_etcd_tells(own_servers: Callable[[Any], Any]) -> None:
+    etcd = own_servers(EtcdServer())
+
+    def conversation(url: str) -> list[Any]:
+        with JsonClient(url) as client:
+            client.put("/p/a", "1")
+            client.put("/other", "1")
+            with WatchLines(url, {**PREFIX, "start_revision": "2", "prev_kv": True}) as watch:
+                created = watch.next()["result"]
+                client.put("/p/a", "2")
+                client.call("/v3/kv/deleterange", {"key": b64("/p/a")})
+                client.call("/v3/kv/txn", {"success": [put("/p/b", "1"), put("/p/c", "1")]})
+                return [created["created"], watch.events(5)]
+
+    with MemoryEngine() as engine, GatewayServer(engine) as gateway:
+        assert conversation(gateway.url) == conversation(etcd.client_url)

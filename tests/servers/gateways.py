@@ -1,0 +1,67 @@
+"""The etcd gateways in this process: served by uvicorn from a thread, over an engine that the test can also use itself."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import uvicorn
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
+from keyplan.server import Application, etcd_v2, etcd_v3
+from keyplan.server.service import ServiceBuilder
+
+__all__ = ["GatewayServer"]
+
+_START_SECONDS_MAX: Final = 10.0
+_BUILDERS: Final[Mapping[str, ServiceBuilder]] = {"etcd-v2": etcd_v2.build, "etcd-v3": etcd_v3.build}
+
+
+class GatewayServer:
+    """Both gateways on a free port. `with GatewayServer(engine) as server: ... server.url`; the engine stays open."""
+
+    def __init__(
+        self, engine: Engine, *, settings: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.engine = engine
+        self._application = Application.build(engine, _BUILDERS, settings=settings, clock=clock)
+        config = uvicorn.Config(
+            self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
+        )
+        self._server = uvicorn.Server(config)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._is_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        """The address, as in http://127.0.0.1:41234."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with self._application.running():
+            self._is_up.set()
+            await self._server.serve(sockets=[self._socket])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._is_up.wait(_START_SECONDS_MAX)
+        return self
+
+    def stop(self) -> None:
+        """End streams, then the server. Stopping twice is harmless."""
+        self._application.closing.set()
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
