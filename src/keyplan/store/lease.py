@@ -127,9 +127,13 @@ def lease_id_for(table: BoundTable, lease: int | LeaseHandle) -> int:
 
     Raises InvalidRecordError when the table's declaration says otherwise, LeaseNotFoundError for one that is known to be over.
     """
-    if isinstance(lease, Lease):
-        lease.check_usable()
-    lease_id = lease if isinstance(lease, int) else lease.id
+    if isinstance(lease, int):
+        # Why: asked first, because asking for a class that has a Protocol as its base takes Python more than a microsecond.
+        lease_id = lease
+    else:
+        if isinstance(lease, Lease):
+            lease.check_usable()
+        lease_id = lease.id
     has_lease = table.spec.has_lease
     if has_lease == (lease_id != NO_LEASE):
         return lease_id

@@ -70,9 +70,10 @@ class Reads:
 
     def fetch(self, raw_key: bytes) -> Entry | None:
         """Return the stored entry without making it a premise."""
-        if raw_key not in self._observed:
-            self._observed[raw_key] = self._state().get(raw_key)
-        return self._observed[raw_key]
+        observed = self._observed
+        if raw_key not in observed:
+            observed[raw_key] = self._state().get(raw_key)
+        return observed[raw_key]
 
     def fetch_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         """Return the stored entries without making them premises."""

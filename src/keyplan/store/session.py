@@ -209,11 +209,12 @@ class Session:
         observe = keys_to_observe(write)
         if observe:
             self.reads.fetch_many(observe)
+            if write.new is not None:
+                pointers = write.new.pointers
+                for raw_key in observe:
+                    if raw_key in pointers and pointers[raw_key].source.spec.is_unique:
+                        self._require_free(pointers[raw_key], raw_key)
         earlier = self._writes.get(write.raw_key)
-        if write.new is not None:
-            for raw_key, pointer in write.new.pointers.items():
-                if pointer.source.spec.is_unique:
-                    self._require_free(pointer, raw_key)
         self._overlay.replace(earlier, write, self.reads.observed)
         self._writes[write.raw_key] = write
 
