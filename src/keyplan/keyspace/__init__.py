@@ -37,6 +37,7 @@ from keyplan.keyspace.layout import (
     UvarintKeySpaces,
 )
 from keyplan.keyspace.opening import SESSION_SECONDS_DEFAULT, open_key_space, open_keyspace_url, open_restoring
+from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import (
     AuditEntry,
@@ -108,6 +109,7 @@ __all__ = [
     "PrefixHolder",
     "Quota",
     "Registry",
+    "RegistryOperations",
     "Role",
     "Session",
     "SessionKey",

@@ -12,9 +12,9 @@ import msgspec
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.names import checked_application, checked_description, checked_name
+from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import bytes_of_hex
 from keyplan.keyspace.records import Configuration, Quota, State
-from keyplan.keyspace.registry import KeySpaces
 
 __all__ = [
     "Applied",
@@ -172,14 +172,14 @@ def _quota_step(name: str, quota: Quota) -> Step:
     return Step(StepKind.QUOTA, name, {"keys": quota.keys, "bytes": quota.bytes})
 
 
-def plan_for(registry: KeySpaces, declaration: Declaration) -> list[Step]:
+def plan_for(registry: RegistryOperations, declaration: Declaration) -> list[Step]:
     """Return the steps from what the registry has to what is declared. Changes nothing."""
     present = list(registry.all())
     quotas = {keyspace.name: registry.quota(keyspace.name) for keyspace in present}
     return plan_steps(declaration, present, configuration=registry.configuration(), quotas=quotas)
 
 
-def apply_steps(registry: KeySpaces, steps: Sequence[Step]) -> list[Applied]:
+def apply_steps(registry: RegistryOperations, steps: Sequence[Step]) -> list[Applied]:
     """Take the steps in order, and stop at the first that fails, which is the last that is returned.
 
     Each is one commit; planning and applying again goes on where it stopped. Raises InvalidInputError, before anything is
@@ -199,7 +199,7 @@ def apply_steps(registry: KeySpaces, steps: Sequence[Step]) -> list[Applied]:
     return applied
 
 
-def _take(registry: KeySpaces, step: Step) -> None:
+def _take(registry: RegistryOperations, step: Step) -> None:
     change = dict(step.change)
     match step.kind:
         case StepKind.CONFIGURE:

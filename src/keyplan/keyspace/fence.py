@@ -97,6 +97,13 @@ class FenceGuard:
         if self.closed_by is not None:
             raise again(self.closed_by)
 
+    def end(self) -> None:
+        """Refuse everything from now on: the handle was closed by its holder."""
+        with self._lock:
+            if self.closed_by is None:
+                problem = "the key space was closed"
+                self.closed_by = EngineUnavailableError(engine=self._engine.profile.name, problem=problem)
+
     def changing(self) -> KeyplanError:
         """Return the error for a fence that changes faster than a commit can follow."""
         return EngineUnavailableError(

@@ -5,6 +5,7 @@ DELETING -> back            until the first key was removed
 RESTORING -> ENABLED        or DELETING; ENABLED and DISABLED -> RESTORING, as the next generation: overwritten by a restore
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import structs
@@ -201,7 +202,7 @@ def finish_restore(act: Act, name: str, generation: int, to: State) -> KeySpaceR
     return _moved(act, structs.replace(record, state=to), "restored")
 
 
-def _moved(act: Act, record: KeySpaceRecord, verb: str, detail: dict[str, object] | None = None) -> KeySpaceRecord:
+def _moved(act: Act, record: KeySpaceRecord, verb: str, detail: Mapping[str, object] | None = None) -> KeySpaceRecord:
     act.registry.records.update(record.name, record)
     act.registry.fences.put(record.name, Fence(record.generation, record.state))
     act.note(verb, record.name, {"state": str(record.state), **(detail or {})})

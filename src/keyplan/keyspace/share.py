@@ -120,6 +120,10 @@ class KeySpaceEngine(WrappedEngine):
                     raise refused from error
         raise self._fence.changing()
 
+    def close(self) -> None:
+        self._fence.end()
+        super().close()
+
     def _own_conflict(
         self, failures: Iterable[FailedGuard], guards: Sequence[Guard], own_guards: Sequence[Guard]
     ) -> CommitConflictError:

@@ -1,0 +1,114 @@
+"""What a registry in the store and one behind HTTP have in common, as a type: code that takes either takes this."""
+
+import builtins
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Usage
+from keyplan.keyspace.audit import AuditVerdict
+from keyplan.keyspace.records import Configuration, Quota, State
+
+__all__ = ["RegistryOperations"]
+
+
+class RegistryOperations(Protocol):
+    """The operations of `KeySpaces` that the HTTP contract has; what they do and raise stands there."""
+
+    def create(
+        self,
+        name: str,
+        application: str,
+        *,
+        description: str = "",
+        prefix: str | None = None,
+        if_not_exists: bool = False,
+        adopt_existing_data: bool = False,
+        allow_legacy_prefix: bool = False,
+    ) -> KeySpace:
+        """Make a key space."""
+        ...
+
+    def ensure(self, name: str, application: str, *, description: str = "", prefix: str | None = None) -> Ensured:
+        """Make a key space, or return the one that there is."""
+        ...
+
+    def adopt(
+        self, name: str, application: str, prefix: str, *, description: str = "", allow_legacy_prefix: bool = False
+    ) -> KeySpace:
+        """Register a prefix that is in use."""
+        ...
+
+    def get(self, name: str) -> KeySpace:
+        """Return a key space, or its last tombstone."""
+        ...
+
+    def list(
+        self,
+        *,
+        name: str | None = None,
+        prefix: str | None = None,
+        key: str | None = None,
+        application: str | None = None,
+        state: State | None = None,
+        include_deleted: bool = False,
+        limit: int | None = None,
+        page_token: str = "",
+    ) -> KeySpacePage:
+        """Return a page of the key spaces that agree with all that is given."""
+        ...
+
+    def all(self, *, include_deleted: bool = False) -> Iterator[KeySpace]:
+        """Yield every key space."""
+        ...
+
+    def history(self, name: str) -> builtins.list[KeySpace]:
+        """Return the generations of the name that are no more."""
+        ...
+
+    def update(self, name: str, description: str | None, sent: Mapping[str, object] | None = None) -> KeySpace:
+        """Change the description."""
+        ...
+
+    def disable(self, name: str) -> KeySpace:
+        """Refuse opens and writes."""
+        ...
+
+    def enable(self, name: str) -> KeySpace:
+        """Allow opens and writes again."""
+        ...
+
+    def delete(self, name: str) -> KeySpace:
+        """Begin to delete a key space."""
+        ...
+
+    def undelete(self, name: str) -> KeySpace:
+        """Take a deletion back."""
+        ...
+
+    def usage(self, name: str) -> Usage:
+        """Count what a key space holds."""
+        ...
+
+    def quota(self, name: str) -> Quota:
+        """Return what a key space may hold."""
+        ...
+
+    def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
+        """Bound what a key space may hold."""
+        ...
+
+    def configuration(self) -> Configuration:
+        """Return the registry's switches."""
+        ...
+
+    def configure(self, changes: Mapping[str, object]) -> Configuration:
+        """Change switches."""
+        ...
+
+    def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
+        """Yield the entries of the audit log."""
+        ...
+
+    def verify_audit(self) -> AuditVerdict:
+        """Say whether the audit log is whole."""
+        ...
