@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.client import HttpKeySpaces, RegistryOperations
+from keyplan.client import HttpKeySpaces
 from keyplan.engine import Commit, Put, open_engine
 from keyplan.errors import (
     IllegalTransitionError,
@@ -19,7 +19,7 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import KeySpaces, State
+from keyplan.keyspace import KeySpaces, RegistryOperations, State
 from tests.servers.keyplan_server import KeyplanServer
 
 pytestmark = pytest.mark.slow
@@ -100,6 +100,7 @@ def test_a_quota_is_kept(registry: RegistryOperations) -> None:
     registry.create("orders", "shop")
     assert registry.set_quota("orders", keys=5).keys == 5
     assert registry.usage("orders").quota.keys == 5
+    assert registry.quota("orders").keys == 5
     assert registry.set_quota("orders").keys is None
 
 

@@ -3,7 +3,6 @@
 It is what `open_key_space(..., registry=...)` takes. Needs the extra `server`, for httpx.
 """
 
-from keyplan.client.operations import RegistryOperations
 from keyplan.client.registry import HttpKeySpaces
 
-__all__ = ["HttpKeySpaces", "RegistryOperations"]
+__all__ = ["HttpKeySpaces"]

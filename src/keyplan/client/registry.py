@@ -8,7 +8,6 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from keyplan.client.conversation import Conversation
-from keyplan.client.operations import RegistryOperations
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
 from keyplan.keyspace import (
     AuditEntry,
@@ -19,6 +18,7 @@ from keyplan.keyspace import (
     KeySpace,
     KeySpacePage,
     Quota,
+    RegistryOperations,
     State,
     Usage,
 )
@@ -166,6 +166,9 @@ class HttpKeySpaces(RegistryOperations):
 
     def undelete(self, name: str) -> KeySpace:
         return self._one("POST", name, verb="undelete")
+
+    def quota(self, name: str) -> Quota:
+        return _converted(self._http.ask("GET", "keyspaces", _named(name), "quota")[1], Quota)
 
     def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
         _, found = self._http.ask("PUT", "keyspaces", _named(name), "quota", body={"keys": keys, "bytes": bytes})
