@@ -170,9 +170,7 @@ def test_ac23_every_filter_finds_the_right_one(admin: Ask) -> None:
     assert names(admin("GET", "/keyspaces?state=ENABLED&application=tidb")) == []
 
 
-UNREADABLE = (
-    "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz prefix= key= key=1 nme=x page_token=x name=a&name=b"
-)
+UNREADABLE = "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz prefix= key= key=1 nme=x page_token=x name=a&name=b"
 
 
 @pytest.mark.parametrize("query", UNREADABLE.split())
@@ -270,6 +268,8 @@ def test_a_quota_is_set_by_administrators(admin: Ask, shop: Ask) -> None:
     for odd in (0.5, 1e300, 1 << 64):
         refused = admin("PUT", "/keyspaces/orders/quota", {"keys": odd, "bytes": None})
         assert error_of(refused) == (400, "invalid_argument")
+    assert shop("GET", "/keyspaces/orders/quota").json() == {"keys": 10, "bytes": None}
+    assert error_of(shop("GET", "/keyspaces/none/quota")) == (404, "keyspace_not_found")
     assert shop("GET", "/keyspaces/orders/usage").json()["quota"] == {"keys": 10, "bytes": None}
     assert error_of(admin("PUT", "/keyspaces/orders/quota", {"keys": -1, "bytes": 1})) == (400, "invalid_argument")
     assert error_of(admin("PUT", "/keyspaces/orders/quota", {"keys": 1})) == (400, "invalid_argument")
@@ -379,6 +379,7 @@ def test_the_description_tells_of_every_route_and_of_no_other(admin: Ask) -> Non
         ("POST", "/keyspaces/{id}:enable"),
         ("POST", "/keyspaces/{id}:undelete"),
         ("GET", "/keyspaces/{id}/history"),
+        ("GET", "/keyspaces/{id}/quota"),
         ("PUT", "/keyspaces/{id}/quota"),
         ("GET", "/keyspaces/{id}/usage"),
         ("GET", "/metrics"),

@@ -23,6 +23,11 @@ class Closing:
         """True from the moment on that the server stops."""
         return self._flag.is_set()
 
+    @property
+    def event(self) -> threading.Event:
+        """The same for threads that take an event to stop by. Do not set it."""
+        return self._flag
+
     def set(self) -> None:
         """Tell everybody. Setting twice is harmless."""
         with self._lock:

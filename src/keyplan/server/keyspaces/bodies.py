@@ -9,7 +9,7 @@ from starlette.requests import Request
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import LIST_LIMIT_MAX, State
 
-__all__ = ["Creation", "QuotaChange", "flags_of", "list_filters", "query_of", "whole_number"]
+__all__ = ["Creation", "QuotaChange", "is_on", "list_filters", "query_of", "whole_number"]
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +105,7 @@ def whole_number(argument: str, text: str, *, least: int, most: int) -> int:
     return number
 
 
-def flags_of(words: Mapping[str, str], name: str) -> bool:
+def is_on(words: Mapping[str, str], name: str) -> bool:
     """Read a setting that is on or off. Raises InvalidArgumentError."""
     text = words.get(name, "on")
     if text not in {"on", "off"}:

@@ -93,7 +93,11 @@ _SCHEMAS: Final[dict[str, Any]] = {
         {
             "keyspace-api-enabled": {"type": "boolean", "description": "Whether clients are answered at all."},
             "self-registration-enabled": {"type": "boolean", "description": "Whether clients may create."},
-            "reservations": {"type": "array", "items": _HEX_OF_EITHER_CASE, "description": "Prefixes that are not given out unasked."},
+            "reservations": {
+                "type": "array",
+                "items": _HEX_OF_EITHER_CASE,
+                "description": "Prefixes that are not given out unasked.",
+            },
         },
         is_closed=False,
     ),
@@ -253,6 +257,13 @@ _PATHS: Final[dict[str, Any]] = {
     },
     "/keyspaces/{id}/quota": {
         "parameters": [_ID],
+        "get": _operation(
+            "Read what a key space may hold.",
+            {"200": answers("The quota; null: no bound.", _of("Quota"))},
+            404,
+            501,
+            name="getKeySpaceQuota",
+        ),
         "put": _operation(
             "Bound what a key space may hold; for administrators.",
             {"200": answers("The quota.", _of("Quota"))},

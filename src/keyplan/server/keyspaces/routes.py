@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import KeySpace, KeySpaces, State
+from keyplan.keyspace import KeySpace, KeySpaces, Quota, State
 from keyplan.keyspace import Role as RegistryRole
 from keyplan.server.access import Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, body_of
@@ -40,7 +40,7 @@ class RegistryRoutes:
             _route(one, {"GET": self.get, "PUT": self.update, "DELETE": self.delete}),
             _route(f"{one}/history", {"GET": self.history}),
             _route(f"{one}/usage", {"GET": self.usage}),
-            _route(f"{one}/quota", {"PUT": self.set_quota}),
+            _route(f"{one}/quota", {"GET": self.quota, "PUT": self.set_quota}),
             _route("/config", {"GET": self.configuration, "PATCH": self.configure}),
             _route("/audit", {"GET": self.audit}),
             _route("/audit:verify", {"POST": self.verify_audit}),
@@ -103,6 +103,10 @@ class RegistryRoutes:
         usage = await self._context.run(self._as_caller(request).usage, request.path_params["id"])
         return JsonAnswer(usage.to_json())
 
+    async def quota(self, request: Request) -> Response:
+        query_of(request, ())
+        return JsonAnswer(await self._context.read(_quota, self._as_caller(request), request.path_params["id"]))
+
     async def set_quota(self, request: Request) -> Response:
         registry, name = self._as_caller(request), request.path_params["id"]
         asked = await body_of(request, QuotaChange)
@@ -163,6 +167,11 @@ def _create(registry: KeySpaces, asked: Creation) -> tuple[KeySpace, bool]:
         allow_legacy_prefix=asked.allow_legacy_prefix,
     )
     return keyspace, True
+
+
+def _quota(registry: KeySpaces, name: str) -> Quota:
+    registry.get(name)  # Why: it tells who may not ask, and which names there are not; every name has a quota.
+    return registry.quota(name)
 
 
 def _shown(registry: KeySpaces, name: str) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""The background work of a server: what deleted key spaces held is removed, by whichever server of the store comes first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from prometheus_client import Counter
+
+from keyplan.errors import KeyplanError
+from keyplan.keyspace import KeySpaces, Stage, Sweeper, SweepProgress
+from keyplan.server.logs import LOGGER
+from keyplan.server.service import ServiceContext
+
+__all__ = ["BackgroundSweep"]
+
+_LOOK_SECONDS: Final = 5.0
+"""Why: a deletion is not urgent, and looking reads the registry's list."""
+
+
+class BackgroundSweep:
+    """Looks for deletions every few seconds and takes each as far as it goes. A failure is logged, and tried again."""
+
+    def __init__(self, context: ServiceContext, registry: KeySpaces, *, keys_per_second: float | None) -> None:
+        self._context = context
+        self._sweeper = Sweeper(registry, by="server", keys_per_second=keys_per_second, pause=self._pause)
+        self._completed = Counter(
+            "keyplan_keyspaces_swept", "Deletions of key spaces that were completed here.", registry=context.metrics
+        )
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Sweep for the length of a block; a batch that has begun is ended."""
+        task = asyncio.create_task(self._run())
+        try:
+            yield
+        finally:
+            self._context.closing.set()
+            await task
+
+    async def _run(self) -> None:
+        closing = self._context.closing
+        while not await closing.wait(_LOOK_SECONDS):
+            try:
+                done = await self._context.run(self._sweeper.sweep_all, stop=closing.event)
+            except KeyplanError as error:
+                LOGGER.warning("the sweep failed", extra={"facts": {"code": error.code, "error": str(error)}})
+            else:
+                self._tell(done)
+
+    def _tell(self, done: list[SweepProgress]) -> None:
+        for progress in done:
+            if progress.stage is Stage.COMPLETED:
+                self._completed.inc()
+                facts = {"name": progress.name, "deleted_keys": progress.deleted_keys}
+                LOGGER.info("a key space was deleted", extra={"facts": facts})
+
+    def _pause(self, seconds: float) -> None:
+        self._context.closing.wait_in_thread(seconds)
