@@ -56,10 +56,9 @@ def credentials_of(options: EtcdOptions) -> grpc.ChannelCredentials | None:
 def transport_error(error: Exception) -> TransportError:
     """Return what a failure of grpcio means here. A channel that was closed under a call raises ValueError."""
     if isinstance(error, grpc.RpcError):
-        code: Any = getattr(error, "code", None)
-        details: Any = getattr(error, "details", None)
-        said = (details() or "") if callable(details) else ""
-        name = code().name if callable(code) and code() is not None else "UNKNOWN"
+        call: Any = error  # Why: grpcio's two kinds of call raise what has `code` and `details`, by no common class
+        said = str(call.details() or "")
+        name = str(call.code().name)
         return TransportError(name, said, is_unsent=name == "UNAVAILABLE" and said.startswith(_UNSENT))
     return TransportError("CANCELLED", str(error), is_unsent=isinstance(error, ValueError))
 

@@ -23,7 +23,7 @@ from keyplan.engine.etcd.sweep import Sweep
 from keyplan.engine.etcd.transactions import entry_of
 from keyplan.engine.etcd.transport import Stream, TransportError
 from keyplan.engine.interface import Event, EventKind, KeyRange
-from keyplan.errors import EngineRefusedError, EngineUnavailableError, HistoryCompactedError
+from keyplan.errors import EngineRefusedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 
 __all__ = ["EtcdWatch", "compacted_revision"]
 
@@ -37,6 +37,8 @@ _LOOK_SECONDS_MAX: Final = 5.0
 _PROGRESS_SECONDS_MAX: Final = 3.0
 _SWEEP_REVISIONS_MAX: Final = 10_000
 """Why: so many revisions are replayed in a second; a watch that is farther behind waits for etcd's own notices."""
+_POLL_EVENTS_MAX: Final = 1_000
+"""A poll ends after the response that brings it to this many events. Why: a resumed watch must not build one huge list."""
 _SLICE_SECONDS: Final = 0.02
 _PAUSE_SECONDS_FIRST: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 1.0
@@ -91,9 +93,27 @@ class EtcdWatch:
         give_up_at = _now() + timeout_seconds
         while True:
             self._check_open()
-            events = self._step(max(give_up_at - _now(), 0))
-            if events or _now() >= give_up_at:
-                return events
+            try:
+                events = self._step(max(give_up_at - _now(), 0))
+            except KeyplanError:
+                self._drop_stream()  # so that the next poll finds the same, if it is still so
+                raise
+            if events:
+                return self._with_more(events)
+            if _now() >= give_up_at:
+                return []
+
+    def _with_more(self, events: list[Event]) -> list[Event]:
+        """Add what has come already, up to some number. Why: a watch that is behind catches up in a few polls."""
+        try:
+            while len(events) < _POLL_EVENTS_MAX and self._stream is not None:
+                response = self._stream.receive(0)
+                if response is None:
+                    break
+                events += self._take(response)
+        except (KeyplanError, TransportError):
+            self._drop_stream()  # Why not raised: these events were taken; the next poll finds the same, if it is still so
+        return events
 
     def close(self) -> None:
         self._is_closed = True
@@ -166,13 +186,8 @@ class EtcdWatch:
         """Leave the stream and its server, and try another one in a moment."""
         self._check_open()
         if self._stream is not None:
-            self._stream.close()
             self._client.leave(self._endpoint)
-        self._end_sweep()
-        self._stream = None
-        self._fragments.clear()
-        self._expected = 0
-        self._progress_until = None
+        self._drop_stream()
         now = _now()
         self._reopen_at = now + self._pause_seconds
         self._pause_seconds = min(self._pause_seconds * 2, _PAUSE_SECONDS_MAX)
@@ -182,6 +197,16 @@ class EtcdWatch:
             self._broken_since = None
             problem = f"the watch has found no server for {_PATIENCE_SECONDS:g} s; the last one: {failure.details}"
             raise EngineUnavailableError(engine=NAME, problem=problem)
+
+    def _drop_stream(self) -> None:
+        """Forget the stream and what it has brought in part. The next step opens another one."""
+        if self._stream is not None:
+            self._stream.close()
+        self._end_sweep()
+        self._stream = None
+        self._fragments.clear()
+        self._expected = 0
+        self._progress_until = None
 
     # ---- what comes ------------------------------------------------------------------------------------------------------
 
