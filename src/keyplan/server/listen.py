@@ -48,7 +48,8 @@ def listener(text: str, *, scheme: str = "http", allow_remote: bool) -> Listener
             " KEYPLAN_ADMIN_TOKEN, or listen on 127.0.0.1, [::1] or unix:PATH"
         )
         raise InvalidInputError(source=_SOURCE, problem=problem)
-    bound = socket.socket(found[0], socket.SOCK_STREAM)
+    # Trap: asyncio turns off Nagle's delay, 40 ms an answer, only on a socket that says that it is TCP.
+    bound = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if found[0] == socket.AF_INET6:
