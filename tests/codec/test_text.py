@@ -95,6 +95,8 @@ def test_two_ways_to_declare_one_codec_are_equal(one: str, same: str) -> None:
         "fixed(width=0)",
         "fixed(width=5000)",
         "decimal(width=0)",
+        "decimal(width=41)",
+        "decimal(most=1" + "0" * 40 + ")",
         "decimal(least=5,most=4)",
         "decimal(width=2,most=100)",
         "decimal(least=100,width=2)",

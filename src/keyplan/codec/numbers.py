@@ -16,6 +16,9 @@ _STRUCT_CODES: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
 DECIMAL_MOST_DEFAULT: Final = 2**64 - 1
 """Why: an unpadded number without a declared bound still has a longest spelling (20 digits), so that key lengths are known."""
 
+DECIMAL_DIGITS_MAX: Final = 40
+"""Why: numbers of 128 bits have 39; the language of a bounded number nests once a digit, and hundreds end Python's stack."""
+
 
 class _FixedInteger(Element[int]):
     """An integer from `least` to `most`, stored as `value - least` in `size` big-endian bytes: they sort as numbers.
@@ -188,7 +191,7 @@ class Decimal(Element[int]):
     """A non-negative integer in decimal digits, without sign.
 
     Without `width` it has no leading zeros and does not sort as it counts ("10" before "9"); with `width` it is padded with
-    zeros to exactly that many digits and sorts. `least` and `most` bound it; `most` is 10^width - 1 when only a width is
+    zeros to exactly that many digits and sorts. No number has more than 40 digits. `least` and `most` bound it; `most` is 10^width - 1 when only a width is
     given and 2^64 - 1 when neither is.
     """
 
@@ -196,8 +199,10 @@ class Decimal(Element[int]):
 
     def __init__(self, *, least: int = 0, most: int | None = None, width: int | None = None) -> None:
         self.least = whole_parameter(self.code, "least", least, least=0)
-        self.digits = None if width is None else whole_parameter(self.code, "width", width, least=1, most=255)
-        most_possible = 10**255 - 1 if self.digits is None else 10**self.digits - 1
+        self.digits = (
+            None if width is None else whole_parameter(self.code, "width", width, least=1, most=DECIMAL_DIGITS_MAX)
+        )
+        most_possible = 10**DECIMAL_DIGITS_MAX - 1 if self.digits is None else 10**self.digits - 1
         most_default = DECIMAL_MOST_DEFAULT if self.digits is None else most_possible
         self.most = (
             max(most_default, self.least)
@@ -233,7 +238,7 @@ class Decimal(Element[int]):
         return str(checked).zfill(self.digits or 0).encode()
 
     def decode(self, raw: bytes) -> int:
-        if not raw.isdigit() or len(raw) > 255:
+        if not raw.isdigit() or len(raw) > DECIMAL_DIGITS_MAX:
             self.refuse(raw, "not a decimal number")
         value = int(raw)
         if raw != str(value).zfill(self.digits or 0).encode():
