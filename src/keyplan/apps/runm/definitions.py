@@ -18,6 +18,7 @@ __all__ = [
     "Scope",
     "checked_permissions",
     "definition_at",
+    "point",
     "pointer_at",
     "pointers",
     "remove",
@@ -91,7 +92,7 @@ def set_definition(deployment: Deployment, scope: Scope, uuid_text: str, given: 
         if current is not None and uuid != current:
             runm.definitions.delete(current)
         record = structs.replace(given, uuid=uuid)
-        _point(runm, scope, uuid)
+        point(runm, scope, uuid)
         runm.definitions.put(uuid, record)
         return record
 
@@ -148,7 +149,8 @@ def _require_unshared(deployment: Deployment, scope: Scope) -> None:
         raise already_exists("the definition is another scope's as well; run `keyplan runm migrate` first.")
 
 
-def _point(runm: Runm, scope: Scope, uuid: UUID) -> None:
+def point(runm: Runm, scope: Scope, uuid: UUID) -> None:
+    """Let a scope point at a definition; a part of a transaction that sees to the definitions."""
     partition, object_type, sub_type = scope
     if partition is None and not sub_type:
         runm.type_definitions.put(object_type, uuid)

@@ -1,0 +1,250 @@
+"""The commands of `keyplan runm`: serve the metadata, and look after a store that holds it. The client is `runm`."""
+
+import os
+import sys
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any
+
+import typer
+
+from keyplan.apps.runm.layout import root_of
+from keyplan.apps.runm.migrate import migrate as migrated
+from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
+from keyplan.apps.runm.reindex import reindex as reindexed
+from keyplan.apps.runm.settings import VARIABLES, ServeSettings, prefix_of_root
+from keyplan.apps.runm.verify import verify as verified
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
+from keyplan.cli import store_of_option as opened_store
+from keyplan.errors import InvalidInputError
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+_FOUND = 1
+"""The exit code when something remains to be done."""
+
+
+@app.callback()
+def _group() -> None:
+    """runm-metadata: names, types, definitions, tags and properties of a runmachine deployment, over gRPC."""
+
+
+def _flag(name: str, text: str, *, flag: str = "") -> Any:
+    shown = f"{text} [{VARIABLES[name]}]" if name in VARIABLES else text
+    return typer.Option(flag or f"--{name.replace('_', '-')}", help=shown, show_default=False)
+
+
+PrefixOption = Annotated[str | None, _flag("key_prefix", "The key prefix.", flag="--storage-etcd-key-prefix")]
+RootOption = Annotated[
+    str | None, _flag("root", "The whole root, as in /runm/metadata/, in place of a prefix: taken as it is.")
+]
+
+
+@app.command()
+def serve(
+    store: StoreOption = None,
+    listen: Annotated[str | None, _flag("listen", "Where to listen, HOST:PORT, with both services.")] = None,
+    api_listen: Annotated[str | None, _flag("api_listen", "A second address, as the original's runm-api has.")] = None,
+    bind_address: Annotated[str | None, _flag("bind_address", "The host to listen on; 127.0.0.1.")] = None,
+    bind_port: Annotated[str | None, _flag("bind_port", "The port to listen on; 10002.")] = None,
+    endpoints: Annotated[
+        str | None, _flag("endpoints", "etcd's addresses, without --store.", flag="--storage-etcd-endpoints")
+    ] = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    connect_timeout: Annotated[
+        str | None,
+        _flag(
+            "connect_timeout_seconds",
+            "How long to wait for the store at the start; 300.",
+            flag="--storage-etcd-connect-timeout-seconds",
+        ),
+    ] = None,
+    request_timeout: Annotated[
+        str | None,
+        _flag(
+            "request_timeout_seconds",
+            "How long a request to etcd may take; 1.",
+            flag="--storage-etcd-request-timeout-seconds",
+        ),
+    ] = None,
+    dial_timeout: Annotated[
+        str | None,
+        _flag("dial_timeout_seconds", "Taken, and part of a request.", flag="--storage-etcd-dial-timeout-seconds"),
+    ] = None,
+    service_name: Annotated[str | None, _flag("service_name", "The name in the registry; runmachine-metadata.")] = None,
+    use_tls: Annotated[
+        bool | None, typer.Option("--use-tls/--no-use-tls", help="Serve, and speak to etcd, by TLS.")
+    ] = None,
+    cert_path: Annotated[str | None, _flag("cert_path", "The server's certificate, PEM.")] = None,
+    key_path: Annotated[str | None, _flag("key_path", "The server's key, PEM.")] = None,
+    bootstrap_token: Annotated[str | None, _flag("bootstrap_token", "Makes the first partition, once.")] = None,
+    log_level: Annotated[str | None, _flag("log_level", "0 warnings, 1 starts and stops, 3 everything.")] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option("--tokens", metavar="FILE", help="Bearer tokens, as of keyplan serve; all calls need one."),
+    ] = None,
+    allow_anyone: Annotated[
+        bool, typer.Option("--allow-anyone", help="Listen beyond this machine without tokens, as the original does.")
+    ] = False,
+    enforce_definitions: Annotated[
+        bool,
+        typer.Option(
+            "--enforce-definitions", help="Hold properties of every object against definitions that were set."
+        ),
+    ] = False,
+    isolate: Annotated[
+        bool,
+        typer.Option(
+            "--isolate", help="Keep sessions to their own partition and project, in searches and creates too."
+        ),
+    ] = False,
+    object_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--object-type", metavar="CODE:SCOPE[=TEXT]", help="Register an object type; PARTITION or PROJECT."
+        ),
+    ] = None,
+    provider_type: Annotated[
+        list[str] | None, typer.Option("--provider-type", metavar="CODE[=TEXT]", help="Register a provider type.")
+    ] = None,
+    register: Annotated[
+        bool, typer.Option("--register/--no-register", help="Be found in the service registry.")
+    ] = True,
+) -> None:
+    """Serve `runm.RunmMetadata` and `runm.RunmAPI`, with health and reflection, until SIGTERM or SIGINT.
+
+    Flags come before the environment variables named in brackets. Without --store the original's etcd settings say where the
+    data are. The addresses are printed on standard output, one a line, once calls are answered there.
+    """
+    # Why here: grpc, protobuf and the server take half a second, which the other commands do without.
+    from keyplan.apps.runm.process import ServeChoices, run_server  # noqa: PLC0415
+
+    flags = {
+        "listen": listen,
+        "api_listen": api_listen,
+        "bind_address": bind_address,
+        "bind_port": bind_port,
+        "endpoints": endpoints,
+        "key_prefix": key_prefix,
+        "root": root,
+        "connect_timeout_seconds": connect_timeout,
+        "request_timeout_seconds": request_timeout,
+        "dial_timeout_seconds": dial_timeout,
+        "service_name": service_name,
+        "use_tls": None if use_tls is None else str(use_tls),
+        "cert_path": cert_path,
+        "key_path": key_path,
+        "bootstrap_token": bootstrap_token,
+        "log_level": log_level,
+    }
+    choices = ServeChoices(
+        tokens=tokens,
+        is_open_to_anyone=allow_anyone,
+        has_enforced_definitions=enforce_definitions,
+        is_isolated=isolate,
+        is_registered=register,
+        object_types=tuple(_object_type(text) for text in object_type or ()),
+        provider_types=tuple(ProviderType(*_code_and_text(text)) for text in provider_type or ()),
+    )
+    settings = ServeSettings.of(flags, os.environ, store=store)
+    run_server(settings, choices, Event(), announce=_announce)
+
+
+@app.command()
+def verify(
+    store: StoreOption = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Examine every key: records and index entries in both directions, pointers, definitions, and what the rulings ask for.
+
+    Nothing is written. Exit code 1 when something is wrong, or an index is not to be trusted.
+    """
+    with opened_store(store, config, readonly=True) as opened, progress_bar("verify") as progress:
+        wrong = 0
+        for finding in verified(opened, _prefix(key_prefix, root), progress):
+            wrong += 1
+            print_json(finding._asdict()) if as_json else print_text(str(finding))
+    if as_json:
+        print_json({"findings": wrong})
+    else:
+        print_text(f"{wrong} findings")
+    if wrong:
+        raise typer.Exit(_FOUND)
+
+
+@app.command()
+def reindex(
+    store: StoreOption = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Build the property and tag indexes, while the service runs or not, and let searches trust them.
+
+    For a store that the original wrote, which has none. Exit code 1 when objects are in the way, which are printed.
+    """
+    with opened_store(store, config) as opened, progress_bar("reindex") as progress:
+        report = reindexed(opened, _prefix(key_prefix, root), progress)
+    if as_json:
+        print_json(report._asdict())
+    else:
+        for key in report.in_the_way:
+            print_text(f"cannot be indexed: {key}")
+        state = "can be searched by property and tag" if report.is_readable else "is searched without these indexes"
+        print_text(f"{report.entries_written} entries written; the store {state}")
+    if not report.is_readable:
+        raise typer.Exit(_FOUND)
+
+
+@app.command()
+def migrate(
+    store: StoreOption = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would be done.")] = False,
+) -> None:
+    """Rewrite what the original spelled or left otherwise: names with slashes, UUID segments, orphans, keys that end in /.
+
+    Each step is one guarded commit. What takes a decision is left, and `verify` names it.
+    """
+    with opened_store(store, config, readonly=not yes) as opened:
+        steps = 0
+        for step in migrated(opened, _prefix(key_prefix, root), is_dry_run=not yes):
+            steps += 1
+            print_json(step._asdict()) if as_json else print_text(str(step))
+    if not as_json:
+        print_text(f"{steps} steps" + ("" if yes else "; nothing was written: add --yes"))
+
+
+def _announce(address: str) -> None:
+    print_text(address)
+    sys.stdout.flush()
+
+
+def _prefix(key_prefix: str | None, root: str | None) -> str:
+    if root is not None:
+        return prefix_of_root(root)
+    given = key_prefix if key_prefix is not None else os.environ.get(VARIABLES["key_prefix"], "/")
+    return root_of(given)
+
+
+def _object_type(text: str) -> ObjectType:
+    named, description = _code_and_text(text)
+    code, _, scope = named.partition(":")
+    if scope not in ObjectTypeScope.__members__:
+        raise InvalidInputError(source="--object-type", problem="the scope is PARTITION or PROJECT, as in a.b:PROJECT")
+    return ObjectType(code, description, ObjectTypeScope[scope])
+
+
+def _code_and_text(text: str) -> tuple[str, str]:
+    code, _, description = text.partition("=")
+    return code, description

@@ -1,0 +1,118 @@
+"""`keyplan runm serve` as a process: the store waited for, the start keys, the server, the registry, the end."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from keyplan.apps.runm.deployment import Deployment, Rulings
+from keyplan.apps.runm.identity import checked_code
+from keyplan.apps.runm.logs import LOGGER, set_up_logging
+from keyplan.apps.runm.records import ObjectType, ProviderType
+from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.registry import registered
+from keyplan.apps.runm.server import Listening, is_local_address, serving, until_told
+from keyplan.apps.runm.settings import ServeSettings
+from keyplan.apps.runm.start import ensure_started, unreadable_indexes
+from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
+from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.server import Token, read_tokens, tokens_of_environment
+from keyplan.store import Store
+
+__all__ = ["ServeChoices", "run_server"]
+
+_WAIT_SECONDS_FIRST: Final = 0.2
+_WAIT_SECONDS_MAX: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeChoices:
+    """What the original has no setting for."""
+
+    tokens: Path | None = None
+    is_open_to_anyone: bool = False
+    has_enforced_definitions: bool = False
+    is_isolated: bool = False
+    is_registered: bool = True
+    object_types: tuple[ObjectType, ...] = ()
+    provider_types: tuple[ProviderType, ...] = ()
+
+
+def run_server(
+    settings: ServeSettings, choices: ServeChoices, stop: Event, *, announce: Callable[[str], object]
+) -> None:
+    """Serve until a signal comes or `stop` is set; return when calls have ended and the endpoint is out of the registry.
+
+    Raises InvalidInputError, for an address that others can reach without tokens too; EngineError when the store cannot be
+    reached in time.
+    """
+    tokens = _tokens(choices.tokens)
+    _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone)
+    _require_codes([*choices.object_types, *choices.provider_types])
+    set_up_logging(settings.log_level)
+    with Store(open_engine(settings.store, create=True)) as store:
+        rulings = Rulings(
+            has_enforced_definitions=choices.has_enforced_definitions,
+            is_isolated=choices.is_isolated,
+            bootstrap_token=settings.bootstrap_token,
+        )
+        deployment = Deployment(store, settings.prefix, rulings)
+        _started(deployment, choices, settings.connect_timeout_seconds, stop)
+        for name, state in unreadable_indexes(deployment).items():
+            LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
+        with serving(deployment, Listening(settings.addresses, settings.certificate), tokens) as running:
+            for address in running.addresses:
+                announce(address)
+            if not choices.is_registered:
+                until_told(stop)
+                return
+            with registered(
+                store,
+                prefix=settings.registry_prefix,
+                service=settings.service_name,
+                addresses=running.addresses[:1],
+                lease_seconds=settings.registry_lease_seconds,
+            ):
+                until_told(stop)
+
+
+def _started(
+    deployment: Deployment, choices: ServeChoices, seconds_max: int, stop: Event, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Write the start keys; while the store cannot be reached, wait, longer each time, up to the connect timeout."""
+    deadline = clock.monotonic() + seconds_max
+    wait_seconds = _WAIT_SECONDS_FIRST
+    while True:
+        try:
+            ensure_started(deployment, object_types=choices.object_types, provider_types=choices.provider_types)
+        except EngineUnavailableError:
+            if clock.monotonic() + wait_seconds > deadline or stop.wait(wait_seconds):
+                raise
+            LOGGER.warning("the store cannot be reached; trying again")
+            wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS_MAX)
+        else:
+            return
+
+
+def _tokens(path: Path | None) -> Sequence[Token]:
+    return [*(read_tokens(path) if path else ()), *tokens_of_environment(os.environ)]
+
+
+def _require_safe(addresses: Sequence[str], tokens: Sequence[Token], *, is_open: bool) -> None:
+    exposed = [address for address in addresses if not is_local_address(address)]
+    if exposed and not tokens and not is_open:
+        problem = (
+            f"{exposed[0]} can be reached from other machines, and no tokens are configured: give --tokens FILE, set"
+            " KEYPLAN_CLIENT_TOKEN, listen on 127.0.0.1, or say --allow-anyone"
+        )
+        raise InvalidInputError(source="--listen", problem=problem)
+
+
+def _require_codes(types: Sequence[ObjectType | ProviderType]) -> None:
+    for kind in types:
+        try:
+            checked_code(kind.code)
+        except RefusedError as error:
+            raise InvalidInputError(source=kind.code, problem=error.text) from error

@@ -1,0 +1,63 @@
+"""Building the property and tag indexes of a store that somebody else wrote, so that searches may trust them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.layout import IndexesKept
+from keyplan.apps.runm.start import SEARCH_INDEXES
+from keyplan.apps.runm.verify import entries_of
+from keyplan.errors import CorruptionError, RecordError
+from keyplan.layout import Only, shown_key
+from keyplan.maintenance import BuildProgress, build_index, prepare_index
+from keyplan.store import Store, pointers_of
+
+__all__ = ["ReindexReport", "reindex"]
+
+
+class ReindexReport(NamedTuple):
+    """How building the indexes ended. `in_the_way` are keys of objects that cannot be indexed or read."""
+
+    is_readable: bool
+    entries_written: int
+    in_the_way: tuple[str, ...]
+
+
+def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = None) -> ReindexReport:
+    """Build both indexes, verify them, and let searches read them. The service may run meanwhile.
+
+    An object that cannot be read, or has a name or value that no key can have, would be left out of every search by these
+    indexes: while there is one, they stay unread, and searches look at every object instead. An interrupted run goes on where
+    it was.
+    """
+    deployment = Deployment(store, prefix)
+    for name in SEARCH_INDEXES:
+        prepare_index(store, deployment.bound, name)
+    # Why after that: from now on writers keep both, and a server that is new to the store need not ask.
+    deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=False))
+    in_the_way = _in_the_way(deployment)
+    if in_the_way:
+        return ReindexReport(is_readable=False, entries_written=0, in_the_way=in_the_way)
+
+    def told(build: BuildProgress) -> None:
+        if progress is not None:
+            progress(build.records)
+
+    reports = [build_index(store, deployment.bound, name, progress=told) for name in SEARCH_INDEXES]
+    deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))
+    return ReindexReport(
+        is_readable=all(report.is_readable for report in reports),
+        entries_written=sum(report.entries_written for report in reports),
+        in_the_way=(),
+    )
+
+
+def _in_the_way(deployment: Deployment) -> tuple[str, ...]:
+    table = deployment.bound.table("objects")
+    found = []
+    for uuid, entry in entries_of(table, deployment):
+        try:
+            pointers_of(table, uuid, table.form.decode(entry.value))
+        except (CorruptionError, RecordError):
+            found.append(shown_key(entry.key))
+    return tuple(found)

@@ -1,0 +1,158 @@
+"""What is wrong in a store of runm-metadata: keyplan's own check, and what the rulings ask for beyond the layout."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from keyplan.apps.runm.definitions import Scope, pointers
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
+from keyplan.apps.runm.start import unreadable_indexes
+from keyplan.engine import Entry, KeyRange
+from keyplan.errors import CorruptionError, RecordError
+from keyplan.layout import BoundTable, shown_key
+from keyplan.maintenance import check
+from keyplan.store import Store, pointers_of
+
+__all__ = ["Trouble", "entries_of", "shown_scope", "verify"]
+
+_BATCH: Final = 256
+
+
+class Trouble(NamedTuple):
+    """One thing that is wrong: a code that scripts may rely on, the key or name, and what is wrong with it."""
+
+    code: str
+    key: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.key}: {self.detail}"
+
+
+def verify(store: Store, prefix: str, progress: Callable[[int], None] | None = None) -> Iterator[Trouble]:
+    """Yield what is wrong below the root.
+
+    Of an index that is not to be trusted yet, the entries that it lacks are named all the same.
+    """
+    deployment = Deployment(store, prefix)
+    for finding in check(store, deployment.bound, progress=progress):
+        if not finding.kind.is_note:
+            detail = f"{finding.kind.summary}{f' ({finding.detail})' if finding.detail else ''}"
+            yield Trouble(_code_of(finding.kind.value, finding.raw_key), shown_key(finding.raw_key), detail)
+    not_ready = unreadable_indexes(deployment)
+    for name, stage in not_ready.items():
+        yield Trouble("index-not-ready", name, f"it is {stage}: searches do without it until `keyplan runm reindex`")
+    yield from _troubles_of_definitions(deployment)
+    yield from _troubles_of_records(deployment, tuple(not_ready))
+
+
+def entries_of(table: BoundTable, deployment: Deployment) -> Iterator[tuple[UUID, Entry]]:
+    """Yield the stored entries of a table whose key is a UUID, batch by batch, so that no snapshot is held for long."""
+    key_range = KeyRange(*table.keys.range(()))
+    while True:
+        with deployment.store.engine.snapshot() as snapshot:
+            entries = list(snapshot.scan(key_range, limit=_BATCH))
+        if not entries:
+            return
+        for entry in entries:
+            key = table.keys.decode(entry.key)
+            if isinstance(key, UUID):
+                yield key, entry
+        key_range = KeyRange(entries[-1].key + b"\x00", key_range.end)
+
+
+def _records(table: BoundTable, deployment: Deployment) -> Iterator[tuple[UUID, Any]]:
+    """The records of a table that can be read; the others are the check's to name."""
+    for key, entry in entries_of(table, deployment):
+        try:
+            record = table.form.decode(entry.value)
+        except CorruptionError:
+            continue
+        yield key, record
+
+
+def _code_of(code: str, raw_key: bytes) -> str:
+    """An unknown key with a UUID in another spelling is known for that."""
+    if code != "unknown-key":
+        return code
+    segments = raw_key.decode("utf-8", "replace").split("/")
+    is_misspelt = any((uuid := parsed_uuid(one)) is not None and uuid.hex != one for one in segments)
+    return "misspelt-uuid" if is_misspelt else code
+
+
+def _troubles_of_definitions(deployment: Deployment) -> Iterator[Trouble]:
+    with deployment.reading() as state:
+        found = list(pointers(state.runm))
+        known = set(state.runm.definitions.keys())
+    counts = Counter(uuid for _, uuid in found)
+    for scope, uuid in found:
+        if uuid not in known:
+            detail = f"it points at the definition {uuid.hex}, which is not there"
+            yield Trouble("dangling-pointer", shown_scope(scope), detail)
+        elif counts[uuid] > 1:
+            detail = f"other scopes point at the definition {uuid.hex} as well"
+            yield Trouble("shared-definition", shown_scope(scope), detail)
+    for uuid in sorted(known - counts.keys()):
+        yield Trouble("orphan-definition", uuid.hex, "no scope points at the definition")
+
+
+def shown_scope(scope: Scope) -> str:
+    """A scope for people."""
+    partition = "every partition" if scope.partition is None else scope.partition.hex
+    return f"definition of {' '.join(filter(None, (scope.object_type, scope.sub_type)))} in {partition}"
+
+
+def _troubles_of_records(deployment: Deployment, not_ready: Sequence[str]) -> Iterator[Trouble]:
+    partitions = set[UUID]()
+    for uuid, partition in _records(deployment.bound.table("partitions"), deployment):
+        partitions.add(uuid)
+        if uuid != partition.uuid:
+            yield Trouble("wrong-uuid", uuid.hex, f"the partition says that it is {partition.uuid.hex}")
+    with deployment.reading() as state:
+        types = dict(state.runm.object_types.list())
+        providers = set(state.beside.providers.keys())
+    seen = set[UUID]()
+    for uuid, record in _records(deployment.bound.table("objects"), deployment):
+        seen.add(uuid)
+        for code, detail in _wrong_with(record, uuid, partitions, types):
+            yield Trouble(code, uuid.hex, detail)
+        yield from _missing_entries(deployment, record, not_ready)
+    for uuid in sorted(providers - seen):
+        yield Trouble("orphan-provider", uuid.hex, "a provider's type is kept for an object that is not there")
+
+
+def _wrong_with(
+    record: Object, uuid: UUID, partitions: set[UUID], types: Mapping[str, ObjectType]
+) -> Iterator[tuple[str, str]]:
+    if record.uuid != uuid:
+        yield "wrong-uuid", f"the object says that it is {record.uuid.hex}"
+    if record.partition not in partitions:
+        yield "unknown-partition", f"the object is of the partition {record.partition.hex}, which is not there"
+    kind = types.get(record.object_type)
+    if kind is None:
+        yield "unknown-type", "the object is of a type that is not there"
+    elif (kind.scope is ObjectTypeScope.PROJECT) != bool(record.project):
+        wanted = "has no project, and must have one" if not record.project else "has a project, and must have none"
+        yield "wrong-project", f"an object of this type {wanted}"
+    keys = [one.key for one in record.properties]
+    if len(set(keys)) < len(keys):
+        yield "duplicate-property", "two properties have the same key"
+
+
+def _missing_entries(deployment: Deployment, record: Object, not_ready: Sequence[str]) -> Iterator[Trouble]:
+    """Entries of indexes that are being built, which the check passes over."""
+    if not not_ready:
+        return
+    try:
+        due = pointers_of(deployment.bound.table("objects"), record.uuid, record)
+    except RecordError:
+        return
+    wanted = [raw_key for raw_key, pointer in due.items() if pointer.source.name in not_ready]
+    with deployment.store.engine.snapshot() as snapshot:
+        found = snapshot.get_many(wanted)
+    for raw_key, entry in zip(wanted, found, strict=True):
+        if entry is None:
+            yield Trouble("missing-entry", shown_key(raw_key), "the record has no index entry here")
