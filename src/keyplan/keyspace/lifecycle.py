@@ -98,16 +98,18 @@ def begin_deletion(act: Act, name: str) -> KeySpaceRecord:
     configuration = configuration_of(act.registry)
     if name in configuration.protected:
         raise KeySpaceProtectedError(name=name)
-    clients_until = act.now + configuration.max_client_lease_seconds + _ROUNDED_SECONDS
-    not_before = act.now + configuration.delete_grace_seconds + _ROUNDED_SECONDS
     deletion = Deletion(
         cursor=record.prefix,
-        not_before=time_text(not_before) if configuration.delete_grace_seconds else act.at,
-        clients_until=time_text(clients_until),
+        not_before=_deadline(act, configuration.delete_grace_seconds),
+        clients_until=_deadline(act, configuration.max_client_lease_seconds),
         previous_state=record.state,
     )
     act.registry.deletions.insert(name, deletion)
     return _moved(act, structs.replace(record, state=State.DELETING, deleted_at=act.at), "delete")
+
+
+def _deadline(act: Act, seconds: float) -> str:
+    return time_text(act.now + seconds + _ROUNDED_SECONDS) if seconds else act.at
 
 
 def undelete(act: Act, name: str) -> KeySpaceRecord:
@@ -138,7 +140,7 @@ def complete_deletion(act: Act, name: str) -> KeySpaceRecord | None:
         return None
     act.guards.append(RangeEmpty(data))
     cooldown = configuration_of(act.registry).reuse_cooldown_seconds
-    until = None if cooldown is None else time_text(act.now + cooldown + _ROUNDED_SECONDS)
+    until = None if cooldown is None else _deadline(act, cooldown)
     act.registry.marks.put(prefix, Mark(kind=MarkKind.COOLING_DOWN, until=until, epoch=record.prefix_epoch))
     act.registry.holders.delete(prefix)
     for table in (act.registry.deletions, act.registry.usage, act.registry.quotas):
