@@ -63,7 +63,7 @@ def test_the_history_of_a_memory_is_bounded_by_its_option() -> None:
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
-    assert problem_of("mysql://host") == "there is no engine 'mysql'; the engines are lmdb, memory, ring"
+    assert problem_of("mysql://host") == "there is no engine 'mysql'; the engines are etcd, lmdb, memory, ring"
 
 
 @pytest.mark.parametrize("url", ["", "chamber.kv", "/var/lib/store", "?x=y", ":"])
@@ -109,7 +109,7 @@ def test_an_installed_package_may_bring_an_engine(monkeypatch: pytest.MonkeyPatc
         return [point for point in points if name in (None, point.name)]
 
     monkeypatch.setattr(registry_module, "entry_points", entry_points)
-    assert known_schemes() == ["broken", "lmdb", "memory", "third"]
+    assert known_schemes() == ["broken", "etcd", "lmdb", "memory", "third"]
     with open_engine("third:place?option=1") as engine:
         assert is_empty(engine)
     assert "no_such_module:open of an installed package cannot be loaded" in problem_of("broken:")
@@ -119,6 +119,8 @@ def test_an_installed_package_may_bring_an_engine(monkeypatch: pytest.MonkeyPatc
     ("url", "shown"),
     [
         ("x://user:secret@host/db", "x://user:***@host/db"),
+        ("x://user:se/cr@et:1@host/db", "x://user:***@host/db"),
+        ("x://[::1]:2379,[::2]:2379?user=a@b", "x://[::1]:2379,[::2]:2379?user=a@b"),
         ("x://host/db?password=secret&a=1", "x://host/db?password=***&a=1"),
         ("x://host?a=1&api_token=secret", "x://host?a=1&api_token=***"),
         ("x:plain", "x:plain"),
@@ -128,6 +130,13 @@ def test_an_error_about_a_url_hides_its_secrets(url: str, shown: str) -> None:
     with pytest.raises(EngineOpenError) as caught:
         open_engine(url)
     assert caught.value.url == shown
+
+
+def test_a_parsed_url_shows_no_secrets() -> None:
+    shown = repr(EngineUrl.parse("x://user:secret@host?password=hidden&a=1"))
+    assert "x://user:***@host?password=***&a=1" in shown
+    assert "secret" not in shown
+    assert "hidden" not in shown
     assert "secret" not in str(caught.value)
 
 

@@ -269,8 +269,14 @@ class EtcdServer:
         while self.is_running and time.monotonic() < give_up_at:
             if is_true():
                 return True
+            # Why: a server has no event for this; it is asked again.
             time.sleep(0.02)
         return False
+
+    def emptied(self) -> Self:
+        """Delete all keys, by etcdctl, and return the server."""
+        self.etcdctl("del", "", "--from-key")
+        return self
 
     def etcdctl(self, *arguments: str, is_authenticated: bool = True) -> str:
         """Run etcdctl on this server and return what it prints. Raises AssertionError with its complaint."""
@@ -352,6 +358,7 @@ class EtcdCluster:
                 return True
             if not all(member.is_running for member in self.members):
                 return False
+            # Why: a server has no event for this; it is asked again.
             time.sleep(0.05)
         return False
 
@@ -362,6 +369,7 @@ class EtcdCluster:
             for member in self.members:
                 if member.is_leader():
                     return member
+            # Why: a server has no event for this; it is asked again.
             time.sleep(0.02)
         raise AssertionError("no member came to lead")
 

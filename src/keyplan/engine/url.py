@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote
 
 from keyplan.errors import EngineOpenError
@@ -20,8 +20,8 @@ class EngineUrl:
 
     text: str
     scheme: str
-    address: str
-    options: Mapping[str, str]
+    address: str = field(repr=False)
+    options: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "EngineUrl":
@@ -80,5 +80,6 @@ class EngineUrl:
 
 def _without_secrets(text: str) -> str:
     """Blank a password in `//user:password@host`, and options whose name speaks of one."""
-    text = re.sub(r"//([^/@:]*):[^/@]*@", r"//\1:***@", text)
+    # Why up to the last @ before the options: a password may hold any of / : @ itself.
+    text = re.sub(r"//([^/?@:]*):[^?]*@", r"//\1:***@", text)
     return re.sub(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", text, flags=re.IGNORECASE)

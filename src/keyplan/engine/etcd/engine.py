@@ -16,7 +16,7 @@ from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions, options_of, profile_of
 from keyplan.engine.etcd.snapshot import EtcdSnapshot
 from keyplan.engine.etcd.transactions import failed_guards, has_changed, transaction_of
-from keyplan.engine.etcd.transport import COMPACT, TXN, TransportFactory
+from keyplan.engine.etcd.transport import COMPACT, TRANSACTION, TransportFactory
 from keyplan.engine.etcd.watch import EtcdWatch
 from keyplan.engine.interface import (
     NO_LEASE,
@@ -105,7 +105,7 @@ class EtcdEngine(Engine):
         self._commits.add(under_way)
         try:
             # Why after the mark: `close` waits for marks, and a commit that is marked later sees that it is closed.
-            return self._client.call(TXN, request, mutations=len(request.success))
+            return self._client.call(TRANSACTION, request, mutations=len(request.success))
         except EngineRefusedError as error:
             raise self._translated(commit, request, error) from error
         finally:

@@ -1,9 +1,8 @@
 """The synchronous transport: grpcio, one channel for each endpoint. A stream has a thread that reads ahead, a little."""
 
-import time
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
-from threading import Lock, Semaphore, Thread
+from threading import Event, Lock, Semaphore, Thread
 from typing import Any, Final
 
 import grpc
@@ -73,7 +72,7 @@ class GrpcTransport:
         self._channels: dict[str, grpc.Channel] = {}
         self._callables: dict[tuple[str, str], Callable[..., Message]] = {}
         self._streams: set[_GrpcStream] = set()
-        self._is_closed = False
+        self._closed = Event()
 
     def call(
         self, endpoint: str, method: Method, request: Message, *, timeout_seconds: float, metadata: Metadata
@@ -95,7 +94,7 @@ class GrpcTransport:
 
     def _channel(self, endpoint: str) -> grpc.Channel:
         with self._lock:
-            if self._is_closed:
+            if self._closed.is_set():
                 raise TransportError("CANCELLED", "the transport was closed", is_unsent=True)
             channel = self._channels.get(endpoint)
             if channel is None:
@@ -109,16 +108,16 @@ class GrpcTransport:
     def stream(self, endpoint: str, method: Method, *, metadata: Metadata) -> Stream:
         made = _GrpcStream(self._channel(endpoint), method, metadata, self._streams.discard)
         self._streams.add(made)
-        if self._is_closed:
+        if self._closed.is_set():
             made.close()
         return made
 
     def wait(self, seconds: float) -> None:
-        time.sleep(seconds)
+        self._closed.wait(seconds)
 
     def close(self) -> None:
         with self._lock:
-            self._is_closed = True
+            self._closed.set()
             channels = list(self._channels.values())
         for stream in list(self._streams):
             stream.close()

@@ -11,7 +11,7 @@ from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
 from keyplan.engine.etcd.ranges import etcd_range
 from keyplan.engine.etcd.transactions import entry_of
-from keyplan.engine.etcd.transport import RANGE, TXN, Method
+from keyplan.engine.etcd.transport import RANGE, TRANSACTION, Method
 from keyplan.engine.etcd.watch import compacted_revision
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
 from keyplan.errors import EngineRefusedError, EngineUnavailableError, HistoryCompactedError
@@ -172,7 +172,7 @@ class EtcdSnapshot(Snapshot):
         if revision:
             for read in reads:
                 read.revision, read.serializable = revision, True
-        return self._answer(TXN, request, reads)
+        return self._answer(TRANSACTION, request, reads)
 
     def _answer(self, method: Method, request: Message, reads: Sequence[Message]) -> Message:
         try:

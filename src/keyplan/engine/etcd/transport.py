@@ -22,7 +22,7 @@ __all__ = [
     "LEASE_TIME_TO_LIVE",
     "RANGE",
     "STATUS",
-    "TXN",
+    "TRANSACTION",
     "WATCH",
     "Metadata",
     "Method",
@@ -45,7 +45,7 @@ class Method:
 
 
 RANGE: Final = Method("/etcdserverpb.KV/Range", messages.RangeRequest, messages.RangeResponse)
-TXN: Final = Method("/etcdserverpb.KV/Txn", messages.TxnRequest, messages.TxnResponse)
+TRANSACTION: Final = Method("/etcdserverpb.KV/Txn", messages.TxnRequest, messages.TxnResponse)
 COMPACT: Final = Method("/etcdserverpb.KV/Compact", messages.CompactionRequest, messages.CompactionResponse)
 WATCH: Final = Method("/etcdserverpb.Watch/Watch", messages.WatchRequest, messages.WatchResponse)
 LEASE_GRANT: Final = Method("/etcdserverpb.Lease/LeaseGrant", messages.LeaseGrantRequest, messages.LeaseGrantResponse)
