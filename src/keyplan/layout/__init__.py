@@ -26,6 +26,7 @@ from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
+from keyplan.layout.held_keys import rewrite_held_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
 from keyplan.layout.modes import Async, Bindable, Mode, Sync
@@ -114,6 +115,7 @@ __all__ = [
     "read_template",
     "render_docs",
     "render_map",
+    "rewrite_held_keys",
     "shown_key",
     "template_of_source",
 ]

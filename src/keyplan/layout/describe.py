@@ -11,6 +11,7 @@ from keyplan.layout.spec import (
     Component,
     Condition,
     CounterSpec,
+    HeldKey,
     IndexSpec,
     ItemSpec,
     KeyShape,
@@ -95,6 +96,11 @@ def _described_item(item: ItemSpec) -> dict[str, Any]:
                 "lease": item.has_lease,
                 "place": list(item.place),
             }
+            if item.holds_keys:
+                # Why not always: descriptions that were stored before have none, and mean the same.
+                described["holds_keys"] = [
+                    {"path": list(held.path), "base64": held.is_base64} for held in item.holds_keys
+                ]
         case IndexSpec():
             described |= {
                 "kind": "unique" if item.is_unique else "index",
@@ -123,7 +129,8 @@ def _item_of(described: Mapping[str, Any], *, is_text: bool) -> ItemSpec:
     shape = _key_shape(described["key"], template.field_names)
     if kind == "table":
         form = value_form_of_description(described["value"])
-        return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note)
+        held = tuple(HeldKey(tuple(map(str, h["path"])), bool(h["base64"])) for h in described.get("holds_keys", ()))
+        return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note, held)
     if kind not in ("unique", "index"):
         raise InvalidInputError(
             source="layout", problem="an item is a table, unique, index or counter", kind=kind, name=name

@@ -13,6 +13,7 @@ from keyplan.layout.access import CounterView, IndexView, TableView, UniqueView
 from keyplan.layout.async_access import AsyncCounterView, AsyncIndexView, AsyncTableView, AsyncUniqueView
 from keyplan.layout.components import index_components, index_conditions
 from keyplan.layout.fields import FieldType, key_shape_of, key_types, resolve_template
+from keyplan.layout.held_keys import held_keys_of
 from keyplan.layout.modes import Async, Sync
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec
 from keyplan.layout.template import Template
@@ -79,6 +80,8 @@ class Table(Item, Generic[K, V]):
     form: how records are stored: "json" (the default for classes), "msgpack", or a ValueForm of your own.
     lease: True when each record lives as long as its holder; index entries hang on the same lease.
     place: the key fields by which a ring of databases places the records.
+    holds_keys: attributes that hold whole keys, dotted for nested ones, "" for the value itself: text, bytes, or collections of
+        them. A restore below another prefix rewrites them.
     """
 
     @overload
@@ -92,6 +95,7 @@ class Table(Item, Generic[K, V]):
         lease: bool = False,
         place: str | tuple[str, ...] = (),
         note: str = "",
+        holds_keys: str | tuple[str, ...] = (),
     ) -> None: ...
 
     @overload
@@ -105,6 +109,7 @@ class Table(Item, Generic[K, V]):
         lease: bool = False,
         place: str | tuple[str, ...] = (),
         note: str = "",
+        holds_keys: str | tuple[str, ...] = (),
     ) -> None: ...
 
     def __init__(
@@ -117,10 +122,12 @@ class Table(Item, Generic[K, V]):
         lease: bool = False,
         place: str | tuple[str, ...] = (),
         note: str = "",
+        holds_keys: str | tuple[str, ...] = (),
     ) -> None:
         self.template = template
         self.key = key
         self.value = value
+        self.holds_keys = (holds_keys,) if isinstance(holds_keys, str) else holds_keys
         self.form = form
         self.has_lease = lease
         self.place = (place,) if isinstance(place, str) else place
@@ -145,7 +152,8 @@ class Table(Item, Generic[K, V]):
         for placed in self.place:
             _check_place(placed, template, self.name)
         form = value_form_of(self.value, form=self.form, is_text=is_text)
-        return TableSpec(self.name, template, key_shape_of(self.key), form, self.has_lease, self.place, self.note)
+        held = held_keys_of(self.holds_keys, form, self.name)
+        return TableSpec(self.name, template, key_shape_of(self.key), form, self.has_lease, self.place, self.note, held)
 
 
 class _AnyIndex(Item, Generic[Q, K, V]):

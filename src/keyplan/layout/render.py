@@ -68,6 +68,8 @@ def _mapped(spec: LayoutSpec, item: ItemSpec) -> Iterator[str]:
                 yield "    lease    records end with their lease"
             if item.place:
                 yield f"    place    {', '.join(item.place)}"
+            if item.holds_keys:
+                yield f"    holds    whole keys in {_held(item)}"
         case IndexSpec():
             yield f"    of       {item.of}"
             yield f"    key      {item.key.type_name}"
@@ -185,7 +187,12 @@ def _remarks(item: ItemSpec) -> str:
     if isinstance(item, TableSpec):
         remarks += ["records hang on leases"] if item.has_lease else []
         remarks += [f"placed by {', '.join(item.place)}"] if item.place else []
+        remarks += [f"whole keys stand in {_held(item)}"] if item.holds_keys else []
     return _cell("; ".join(remarks))
+
+
+def _held(table: TableSpec) -> str:
+    return ", ".join(".".join(held.path) or "the value itself" for held in table.holds_keys)
 
 
 def _form(table: TableSpec) -> str:

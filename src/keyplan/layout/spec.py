@@ -17,6 +17,7 @@ __all__ = [
     "Component",
     "Condition",
     "CounterSpec",
+    "HeldKey",
     "IndexSpec",
     "ItemSpec",
     "KeyShape",
@@ -44,11 +45,22 @@ class KeyShape:
 
 
 @dataclass(frozen=True)
+class HeldKey:
+    """A place in stored values where whole keys stand: names as they are stored, none for the value as a whole.
+
+    In JSON bytes are text in base64.
+    """
+
+    path: tuple[str, ...]
+    is_base64: bool = False
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """Records of one kind, one key each.
 
     `place` names the key fields (perhaps with an attribute) by which a ring of databases places a record. `has_lease` says
-    that records hang on leases.
+    that records hang on leases. `holds_keys` are the places in values where whole keys stand.
     """
 
     name: str
@@ -58,6 +70,7 @@ class TableSpec:
     has_lease: bool = False
     place: tuple[str, ...] = ()
     note: str = ""
+    holds_keys: tuple[HeldKey, ...] = ()
 
 
 class Origin(Enum):
