@@ -1,32 +1,87 @@
 """Care for a store that is in use: explain a key, check records against indexes and repair, build and drop indexes."""
 
+from keyplan.maintenance.backup import (
+    BackupReport,
+    SectionReport,
+    back_up_key_spaces,
+    back_up_store,
+    new_backup_file,
+    open_backup,
+    read_backup,
+)
+from keyplan.maintenance.backup_file import (
+    KIND_FULL,
+    KIND_SINGLE,
+    KIND_STORE,
+    BackupHeader,
+    BackupReader,
+    BackupSection,
+    BackupTrailer,
+    BackupWriter,
+)
 from keyplan.maintenance.check import Check, check
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
 from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
+from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
+from keyplan.maintenance.restore import RestoreReport, restore_store
+from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
+from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
+from keyplan.maintenance.restored_indexes import IndexesAfterwards
+from keyplan.maintenance.transfers import Claim, Transfers, Written
 
 __all__ = [
+    "KIND_FULL",
+    "KIND_SINGLE",
+    "KIND_STORE",
+    "BackupHeader",
+    "BackupReader",
+    "BackupReport",
+    "BackupSection",
+    "BackupTrailer",
+    "BackupWriter",
     "BuildProgress",
     "BuildReport",
     "Check",
+    "Claim",
     "DueEntry",
     "EntryState",
     "Finding",
     "FindingKind",
     "IndexStatus",
+    "IndexesAfterwards",
     "KeyExplanation",
+    "KeySpacesRestored",
+    "OnConflict",
     "Outcome",
+    "PairDigest",
     "PointedAt",
     "Repair",
     "RepairResult",
+    "RestoreAction",
+    "RestorePolicy",
+    "RestoreReport",
+    "RestoreStep",
+    "SectionReport",
+    "SpaceRestored",
+    "Tally",
+    "Transfers",
+    "Written",
+    "back_up_key_spaces",
+    "back_up_store",
     "build_index",
     "carry_out",
     "check",
     "drop_index",
     "explain_key",
     "list_indexes",
+    "new_backup_file",
+    "open_backup",
     "plan_repairs",
     "prepare_index",
+    "read_backup",
+    "restore_key_spaces",
+    "restore_store",
 ]

@@ -1,0 +1,290 @@
+"""Backups: a store, a prefix or key spaces as one file, from one snapshot. What a file holds: backup_file.py."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from uuid import uuid4
+
+import msgspec
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, Entry, KeyRange, Snapshot
+from keyplan.errors import InvalidInputError, KeySpaceDeletingError, KeySpaceNotFoundError, KeySpaceRestoringError
+from keyplan.keyspace import Header, KeySpaceRecord, KeySpaceRegistry, State
+from keyplan.layout import BoundTable, Only
+from keyplan.maintenance.backup_file import (
+    KIND_FULL,
+    KIND_SINGLE,
+    KIND_STORE,
+    BackupHeader,
+    BackupReader,
+    BackupSection,
+    BackupTrailer,
+    BackupWriter,
+    utc_text,
+)
+from keyplan.maintenance.transfers import pairs_of
+
+__all__ = [
+    "BackupReport",
+    "SectionReport",
+    "back_up_key_spaces",
+    "back_up_store",
+    "new_backup_file",
+    "open_backup",
+    "read_backup",
+]
+
+Progress = Callable[[int], None]
+
+_PROGRESS_PAIRS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SectionReport:
+    """A key space or prefix in a backup: its name (empty for a plain prefix), what was written, and whether data is in it."""
+
+    name: str
+    prefix: bytes
+    trailer: BackupTrailer
+    has_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What a backup holds. `left_out`: key spaces that are being restored, and have no state to be kept."""
+
+    header: BackupHeader
+    sections: tuple[SectionReport, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The pairs of all sections."""
+        return sum(section.trailer.count for section in self.sections)
+
+    @property
+    def leased(self) -> int:
+        """The entries that were left out because they hang on a lease."""
+        return sum(section.trailer.leased for section in self.sections)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_backup_file(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write; it has its name when it is whole and on disk, and is removed when the block ends otherwise.
+
+    Raises InvalidInputError when there is a file of that name, or none can be made.
+    """
+    partial = path.with_name(f"{path.name}.part")
+    if path.exists():
+        raise InvalidInputError(source=str(path), problem="there is a file of this name")
+    try:
+        file = partial.open("xb")
+    except OSError as error:
+        raise InvalidInputError(source=str(partial), problem=error.strerror or "cannot be written") from error
+    is_whole = False
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        # Why link: unlike a rename it fails when somebody has made a file of that name meanwhile.
+        path.hardlink_to(partial)
+        is_whole = True
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
+    finally:
+        partial.unlink(missing_ok=True)
+        if not is_whole:
+            file.close()
+
+
+@contextmanager
+def open_backup(path: Path) -> Iterator[BackupReader]:
+    """Give the reader of a file. Raises InvalidInputError."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
+    with file:
+        yield BackupReader(file, source=str(path))
+
+
+def read_backup(path: Path, *, progress: Progress | None = None) -> BackupReport:
+    """Read a backup to its end, verify every checksum and digest, and return what it holds. Raises InvalidInputError."""
+    sections: list[SectionReport] = []
+    done = 0
+    with open_backup(path) as reader:
+        for section in reader.sections():
+            for done, _ in enumerate(reader.pairs(), start=done + 1):  # noqa: B020  # Why: it counts on.
+                if progress is not None and done % _PROGRESS_PAIRS == 0:
+                    progress(done)
+            assert reader.trailer is not None
+            name = "" if section.keyspace is None else str(section.keyspace.get("name", ""))
+            sections.append(SectionReport(name, bytes.fromhex(section.prefix), reader.trailer, section.has_data))
+        return BackupReport(reader.header, tuple(sections))
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------------
+
+
+def back_up_store(
+    engine: Engine,
+    file: BinaryIO,
+    *,
+    prefix: bytes = b"",
+    keeps_leased: bool = False,
+    is_compressed: bool = True,
+    clock: Clock = SYSTEM_CLOCK,
+    progress: Progress | None = None,
+) -> BackupReport:
+    """Write every key below the prefix, as of one snapshot, to a file. Memory does not grow with the store.
+
+    keeps_leased: entries that hang on a lease are written as if they hung on none; otherwise they are left out and counted. A
+        lease cannot be kept: its time runs in the store that granted it.
+    """
+    with engine.snapshot() as snapshot:
+        header = BackupHeader(
+            id=str(uuid4()),
+            kind=KIND_STORE,
+            created_at=utc_text(clock),
+            engine=engine.profile.name,
+            revision=snapshot.revision,
+        )
+        writer = _Writer(file, header, snapshot, keeps_leased, is_compressed, progress)
+        section = writer.section(BackupSection(prefix=prefix.hex()))
+        writer.end()
+    return BackupReport(header, (section,))
+
+
+def back_up_key_spaces(
+    engine: Engine,
+    file: BinaryIO,
+    *,
+    name: str | None = None,
+    keeps_leased: bool = False,
+    is_compressed: bool = True,
+    clock: Clock = SYSTEM_CLOCK,
+    progress: Progress | None = None,
+) -> BackupReport:
+    """Write one key space, or all, with their metadata, as of one snapshot of registry and data.
+
+    All: of those that are deleted or being deleted the metadata alone is kept; one that is being restored is left out, as it
+    has no state of its own. One: raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceRestoringError.
+    """
+    with engine.snapshot() as snapshot:
+        registry = _Registry(snapshot)
+        records = registry.records()
+        if name is not None:
+            records = [_single(records, name)]
+        header = registry.header()
+        if header is None:
+            raise KeySpaceNotFoundError(name=name or "", problem="there is no registry in this store")
+        backup = BackupHeader(
+            id=str(uuid4()),
+            kind=KIND_FULL if name is None else KIND_SINGLE,
+            created_at=utc_text(clock),
+            engine=engine.profile.name,
+            revision=snapshot.revision,
+            registry_format=header.format_version,
+            cluster=header.cluster,
+            prefix_codec=header.prefix_codec,
+            profile=header.profile,
+        )
+        writer = _Writer(file, backup, snapshot, keeps_leased, is_compressed, progress)
+        sections = [
+            writer.section(
+                BackupSection(
+                    prefix=record.prefix,
+                    keyspace=msgspec.to_builtins(record),
+                    quota=registry.quota(record.name),
+                    has_data=record.state in (State.ENABLED, State.DISABLED),
+                ),
+                record.name,
+            )
+            for record in records
+            if record.state is not State.RESTORING
+        ]
+        writer.end()
+    left_out = tuple(record.name for record in records if record.state is State.RESTORING)
+    return BackupReport(backup, tuple(sections), left_out)
+
+
+def _single(records: Sequence[KeySpaceRecord], name: str) -> KeySpaceRecord:
+    found = next((record for record in records if record.name == name), None)
+    if found is None:
+        raise KeySpaceNotFoundError(name=name)
+    if found.state is State.RESTORING:
+        raise KeySpaceRestoringError(name=name)
+    if found.state in (State.DELETING, State.DELETED):
+        raise KeySpaceDeletingError(name=name, problem="there is nothing to keep of it")
+    return found
+
+
+class _Registry:
+    """The registry as of a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._tables = KeySpaceRegistry.bound().tables
+
+    def header(self) -> Header | None:
+        header: Header | None = self._get("header", Only())
+        return header
+
+    def records(self) -> list[KeySpaceRecord]:
+        table = self._tables["records"]
+        entries = self._snapshot.scan(KeyRange(*table.keys.range(())))
+        return [table.form.decode(entry.value) for entry in entries]
+
+    def quota(self, name: str) -> dict[str, int | None] | None:
+        quota = self._get("quotas", name)
+        return None if quota is None else dict(msgspec.to_builtins(quota))
+
+    def _get(self, name: str, key: object) -> Any:
+        table: BoundTable = self._tables[name]
+        entry = self._snapshot.get(table.keys.encode(key))
+        return None if entry is None else table.form.decode(entry.value)
+
+
+class _Writer:
+    def __init__(
+        self,
+        file: BinaryIO,
+        header: BackupHeader,
+        snapshot: Snapshot,
+        keeps_leased: bool,  # noqa: FBT001  # Why: private, one caller each.
+        is_compressed: bool,  # noqa: FBT001  # Why: as above.
+        progress: Progress | None,
+    ) -> None:
+        self._writer = BackupWriter(file, header, is_compressed=is_compressed)
+        self._snapshot = snapshot
+        self._keeps_leased = keeps_leased
+        self._progress = progress
+        self._leased = 0
+        self._done = 0
+
+    def section(self, section: BackupSection, name: str = "") -> SectionReport:
+        self._writer.begin(section)
+        self._leased = 0
+        prefix = bytes.fromhex(section.prefix)
+        if section.has_data:
+            for key, value in pairs_of(self._snapshot, prefix, on_leased=self._on_leased):
+                self._writer.add(key, value)
+                self._done += 1
+                if self._progress is not None and self._done % _PROGRESS_PAIRS == 0:
+                    self._progress(self._done)
+        trailer = self._writer.finish(leased=self._leased)
+        return SectionReport(name, prefix, trailer, section.has_data)
+
+    def end(self) -> None:
+        self._writer.end()
+
+    def _on_leased(self, _entry: Entry) -> bool:
+        self._leased += not self._keeps_leased
+        return self._keeps_leased

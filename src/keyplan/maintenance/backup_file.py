@@ -1,0 +1,243 @@
+"""A backup file as what it holds: a header, and sections of pairs in key order, each with its tally. Frames: backup_blocks.py.
+
+Header, sections, trailers and the end are JSON, data blocks are pairs as the digest spells them. A key stands without the
+prefix of its section.
+"""
+
+import io
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final, NoReturn
+
+import msgspec
+
+from keyplan.engine import Clock
+from keyplan.errors import InvalidInputError
+from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
+from keyplan.maintenance.pair_digest import PairDigest, Tally, spelled_pair
+
+__all__ = [
+    "KIND_FULL",
+    "KIND_SINGLE",
+    "KIND_STORE",
+    "BackupHeader",
+    "BackupReader",
+    "BackupSection",
+    "BackupTrailer",
+    "BackupWriter",
+    "utc_text",
+]
+
+KIND_STORE: Final = "store"
+KIND_FULL: Final = "full"
+KIND_SINGLE: Final = "single"
+
+_DATA_BYTES: Final = 1 << 18
+"""Why: zlib's window is 32 KiB, so that larger blocks pack no better, and a damaged block is named within 256 KiB."""
+
+
+class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup is of. `kind`: store (all keys below one prefix), full (all key spaces), single (one key space).
+
+    `id` is the backup's own; `revision` that of the snapshot, 0 where the engine has none. `cluster`, `prefix_codec` and
+    `profile` are the registry's.
+    """
+
+    id: str
+    kind: str
+    created_at: str
+    engine: str
+    revision: int
+    registry_format: int | None = None
+    cluster: str | None = None
+    prefix_codec: str | None = None
+    profile: str | None = None
+
+
+class BackupSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pairs that follow are: the keys below `prefix`, in hexadecimal digits, and the key space that has it.
+
+    `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds.
+    """
+
+    prefix: str
+    keyspace: dict[str, Any] | None = None
+    quota: dict[str, int | None] | None = None
+    has_data: bool = True
+
+
+class BackupTrailer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the section held; `leased` counts entries that were left out, because they hang on a lease."""
+
+    count: int
+    bytes: int
+    sha256: str
+    leased: int = 0
+
+    @property
+    def tally(self) -> Tally:
+        """The trailer as a tally."""
+        return Tally(self.count, self.bytes, self.sha256)
+
+
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    sections: int
+    count: int
+
+
+def utc_text(clock: Clock) -> str:
+    """Return the time as backups write it: RFC 3339 in UTC, whole seconds."""
+    return datetime.fromtimestamp(int(clock.wall()), UTC).isoformat().replace("+00:00", "Z")
+
+
+class BackupWriter:
+    """Writes a backup: the header at once, then section by section, then `end`. A file without its end is no backup."""
+
+    def __init__(self, file: BinaryIO, header: BackupHeader, *, is_compressed: bool = True) -> None:
+        self._blocks = BlockWriter(file, is_compressed=is_compressed)
+        self._blocks.write(BlockKind.HEADER, msgspec.json.encode(header))
+        self._sections = 0
+        self._count = 0
+        self._pending = io.BytesIO()
+        self._digest = PairDigest()
+
+    def begin(self, section: BackupSection) -> None:
+        """Begin a section."""
+        self._digest = PairDigest()
+        self._blocks.write(BlockKind.SECTION, msgspec.json.encode(section))
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Add the next pair in key order; the key without the section's prefix."""
+        self._digest.add(key, value)
+        self._pending.write(spelled_pair(key, value))
+        if self._pending.tell() >= _DATA_BYTES:
+            self._flush()
+
+    def finish(self, *, leased: int = 0) -> BackupTrailer:
+        """End the section, and return its trailer."""
+        self._flush()
+        tally = self._digest.tally()
+        trailer = BackupTrailer(count=tally.count, bytes=tally.bytes, sha256=tally.sha256, leased=leased)
+        self._blocks.write(BlockKind.TRAILER, msgspec.json.encode(trailer))
+        self._sections += 1
+        self._count += tally.count
+        return trailer
+
+    def end(self) -> None:
+        """End the backup."""
+        self._blocks.write(BlockKind.END, msgspec.json.encode(_End(sections=self._sections, count=self._count)))
+
+    def _flush(self) -> None:
+        if self._pending.tell():
+            self._blocks.write(BlockKind.DATA, self._pending.getvalue())
+            self._pending = io.BytesIO()
+
+
+class BackupReader:
+    """Reads a backup once, from its beginning. Everything raises InvalidInputError when the file cannot be relied on.
+
+        reader = BackupReader(file, source="site.kpb")
+        for section in reader.sections():
+            for key, value in reader.pairs():
+                ...
+            reader.trailer
+
+    Pairs are given as they come: what they are worth is known when the section's pairs have ended, which compares them with the
+    trailer. Memory holds one block.
+    """
+
+    def __init__(self, file: BinaryIO, *, source: str) -> None:
+        self._source = source
+        self._reader = BlockReader(file, source=source)
+        self._blocks = self._reader.blocks()
+        first = next(self._blocks)
+        if first.kind is not BlockKind.HEADER:
+            self._refuse("the first block is no header")
+        self.header: BackupHeader = self._decoded(first, BackupHeader)
+        self.trailer: BackupTrailer | None = None
+        self._pairs: Iterator[tuple[bytes, bytes]] = iter(())
+        if self.header.kind not in (KIND_STORE, KIND_FULL, KIND_SINGLE):
+            self._refuse(f"a backup of the kind {self.header.kind!r}, which this keyplan does not know")
+
+    @property
+    def position(self) -> int:
+        """How many bytes of the file were read."""
+        return self._reader.position
+
+    def sections(self) -> Iterator[BackupSection]:
+        """Yield the sections. Pairs that were not taken are gone through before the next one."""
+        found = (0, 0)  # sections, pairs
+        for block in self._blocks:
+            if block.kind is BlockKind.END:
+                end = self._decoded(block, _End)
+                if (end.sections, end.count) != found:
+                    self._refuse("the end counts other sections or pairs than there are")
+                # Why: the generator looks behind the end when it is asked for more.
+                next(self._blocks, None)
+                return
+            if block.kind is not BlockKind.SECTION:
+                self._refuse("a block that is out of place")
+            section = self._decoded(block, BackupSection)
+            self._check_prefix(section)
+            self._pairs = self._section_pairs()
+            yield section
+            for _ in self._pairs:
+                pass
+            found = (found[0] + 1, found[1] + (0 if self.trailer is None else self.trailer.count))
+        self._refuse("there is no end")
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """The pairs of the section that were not taken yet; behind the last they are compared with the trailer."""
+        return self._pairs
+
+    def _section_pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        digest = PairDigest()
+        previous: bytes | None = None
+        for block in self._blocks:
+            if block.kind is BlockKind.TRAILER:
+                trailer: BackupTrailer = self._decoded(block, BackupTrailer)
+                self.trailer = trailer
+                if trailer.tally != digest.tally():
+                    self._refuse("the pairs of a section are not those that its trailer counts")
+                return
+            if block.kind is not BlockKind.DATA:
+                self._refuse("a block that is out of place")
+            for key, value in self._split(block.content):
+                if previous is not None and key <= previous:
+                    self._refuse("keys are not in ascending order")
+                previous = key
+                digest.add(key, value)
+                yield key, value
+
+    def _split(self, content: bytes) -> Iterator[tuple[bytes, bytes]]:
+        position = 0
+        parts: list[bytes] = []
+        while position < len(content):
+            length = int.from_bytes(content[position : position + 4], "big")
+            start, end = position + 4, position + 4 + length
+            if end > len(content):
+                self._refuse("a pair ends beyond its block")
+            parts.append(content[start:end])
+            position = end
+            if len(parts) == 2:
+                yield parts[0], parts[1]
+                parts.clear()
+        if parts:
+            self._refuse("a key without a value")
+
+    def _check_prefix(self, section: BackupSection) -> None:
+        try:
+            bytes.fromhex(section.prefix)
+        except ValueError:
+            self._refuse("the prefix of a section is not hexadecimal")
+        if (section.keyspace is None) != (self.header.kind == KIND_STORE):
+            self._refuse("a section that does not belong into a backup of this kind")
+
+    def _decoded(self, block: Block, kind: Any) -> Any:
+        try:
+            return msgspec.json.decode(block.content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._refuse("a block cannot be read")
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise InvalidInputError(source=self._source, problem=problem, position=self._reader.position)

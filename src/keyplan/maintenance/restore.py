@@ -1,0 +1,106 @@
+"""A plain backup brought into a store: below its own prefix or another one. Key spaces: restore_key_spaces.py."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
+from keyplan.errors import InvalidInputError
+from keyplan.layout import BoundLayout
+from keyplan.maintenance.backup import open_backup
+from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupSection, utc_text
+from keyplan.maintenance.held_keys import HeldKeys
+from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
+from keyplan.maintenance.transfers import Claim, Target, Written, check_fits, prefix_claim, read_claim, refuse_occupied
+
+__all__ = ["RestoreReport", "restore_store"]
+
+CLAIM_KIND = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was brought below a prefix: its tally, verified by reading it back, and what was done for it.
+
+    `keys_rewritten` counts values whose keys were put below the new prefix; `indexes` tells of the check afterwards.
+    """
+
+    name: str
+    prefix: bytes
+    written: Written
+    keys_rewritten: int = 0
+    indexes: IndexesAfterwards | None = None
+
+    @property
+    def tally(self) -> Tally:
+        """The pairs that the share holds now."""
+        return self.written.tally
+
+
+def restore_store(
+    engine: Engine,
+    path: Path,
+    *,
+    prefix: bytes | None = None,
+    is_overwriting: bool = False,
+    layout: BoundLayout | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    progress: Callable[[int], None] | None = None,
+) -> RestoreReport:
+    """Bring a plain backup into the store, and verify its count and digest by reading it back.
+
+    First the file is read to its end: damage, limits of the engine and a target that is not empty are told before anything is
+    written. A restore that was stopped is finished by the same call.
+
+    prefix: another one than that of the backup; keys in values are then rewritten, where `layout` says which they are.
+    is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed.
+    layout: its indexes are checked afterwards, and put right, when it lies below the prefix.
+
+    Raises InvalidInputError, EngineLimitError, TargetNotEmptyError, TargetTakenError, CorruptionError.
+    """
+    header, section = _look(path)
+    old = bytes.fromhex(section.prefix)
+    new = old if prefix is None else prefix
+    held = HeldKeys(layout, old, new, root_below=new) if layout is not None else None
+    _check(engine, path, new, held)
+    claim_key = prefix_claim(new)
+    before = read_claim(engine, claim_key)
+    is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
+    if not is_resumed and not is_overwriting:
+        refuse_occupied(engine, new)
+    claim = Claim(kind=CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(clock))
+    target = Target(engine, new, claim_key, claim)
+    with open_backup(path) as reader:
+        written = Written()
+        for _ in reader.sections():
+            pairs = reader.pairs()
+            written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=progress)
+    target.read_back(written.tally)
+    indexes = None if layout is None else put_indexes_right(engine, layout)
+    target.finish()
+    return RestoreReport("", new, written, 0 if held is None else held.count, indexes)
+
+
+def _look(path: Path) -> tuple[BackupHeader, BackupSection]:
+    with open_backup(path) as reader:
+        if reader.header.kind != KIND_STORE:
+            problem = "a backup of key spaces: `keyplan keyspace restore` brings them back"
+            raise InvalidInputError(source=str(path), problem=problem)
+        first = next(reader.sections(), None)
+        if first is None:
+            raise InvalidInputError(source=str(path), problem="a backup without a section")
+        return reader.header, first
+
+
+def _check(engine: Engine, path: Path, new: bytes, held: HeldKeys | None) -> None:
+    """Read the whole file, as it would be written. Raises InvalidInputError, EngineLimitError."""
+    with open_backup(path) as reader:
+        for number, _ in enumerate(reader.sections()):
+            if number:
+                raise InvalidInputError(source=str(path), problem="a plain backup has one section")
+            pairs = reader.pairs()
+            check_fits(engine, new, pairs if held is None else held.rewritten(pairs))
+    if held is not None:
+        held.count = 0

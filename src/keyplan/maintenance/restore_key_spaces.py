@@ -1,0 +1,289 @@
+"""Key spaces brought back from a backup: everything is checked first, then each is filled while nobody can open it.
+
+A key space that is being filled is RESTORING until its pairs were read back and their count and digest are those of the file.
+Whatever stops the work before leaves it so, and the same call finishes it. What it meets: restore_plan.py.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from msgspec import structs
+
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, Engine, Put
+from keyplan.errors import InvalidInputError, KeyplanError, KeySpaceNotFoundError, RestoreConflictError
+from keyplan.keyspace import (
+    PROFILES,
+    Fence,
+    Founding,
+    KeySpace,
+    KeySpaceEngine,
+    KeySpaceRecord,
+    KeySpaces,
+    PrefixHolder,
+    Stage,
+    State,
+    Sweeper,
+    open_restoring,
+)
+from keyplan.layout import BoundLayout
+from keyplan.maintenance.backup import open_backup
+from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupReader, BackupSection, utc_text
+from keyplan.maintenance.held_keys import HeldKeys
+from keyplan.maintenance.restore import RestoreReport
+from keyplan.maintenance.restore_plan import RestoreAction, RestorePolicy, RestoreStep, plan_restore, record_of
+from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
+from keyplan.maintenance.transfers import CLAIM_FORM, Claim, Target, Written, check_fits, space_claim
+from keyplan.store import Backoff
+
+__all__ = ["KeySpacesRestored", "SpaceRestored", "restore_key_spaces"]
+
+_CLAIM_KIND: Final = "restore"
+
+_LOOKS_MAX: Final = 10_000
+"""Why: a deletion waits for clients for as long as their leases live, which is a minute, and an hour at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRestored:
+    """What became of one key space. `report` None: it has no data."""
+
+    step: RestoreStep
+    keyspace: KeySpace | None
+    report: RestoreReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeySpacesRestored:
+    """What became of each key space of the backup that was asked for, in the backup's order."""
+
+    header: BackupHeader
+    spaces: tuple[SpaceRestored, ...]
+
+
+def restore_key_spaces(
+    engine: Engine,
+    path: Path,
+    *,
+    names: Collection[str] = (),
+    policy: RestorePolicy | None = None,
+    layout: BoundLayout | None = None,
+    actor: str = "restore",
+    clock: Clock = SYSTEM_CLOCK,
+    backoff: Backoff | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> KeySpacesRestored:
+    """Bring key spaces back from a backup: all in it, or those named.
+
+    First the file is read to its end and every key space is looked at: damage, limits of the engine and all conflicts are told
+    before anything is written. Then each is made or taken out of use, filled, read back, and opened to its application.
+
+    layout: what the key spaces hold; keys in values are rewritten when a prefix changes, indexes are checked and put right.
+
+    Raises InvalidInputError, EngineLimitError, RestoreConflictError; KeySpaceNotFoundError for a name that is not in the
+    backup; TargetTakenError, CorruptionError, and what the registry raises, with that key space in the state RESTORING.
+    """
+    work = _Restore(engine, path, layout, actor, clock, backoff if backoff is not None else Backoff(), progress)
+    header, sections = work.look(frozenset(names))
+    steps, conflicts = work.plan(header, sections, policy if policy is not None else RestorePolicy())
+    if conflicts:
+        raise RestoreConflictError(conflicts=tuple(str(conflict) for conflict in conflicts))
+    work.check(steps)
+    return KeySpacesRestored(header, tuple(work.carry_out(header, steps)))
+
+
+class _Restore:
+    def __init__(
+        self,
+        engine: Engine,
+        path: Path,
+        layout: BoundLayout | None,
+        actor: str,
+        clock: Clock,
+        backoff: Backoff,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._path = path
+        self._layout = layout
+        self._clock = clock
+        self._backoff = backoff
+        self._progress = progress
+        self._actor = actor
+        self._registry = KeySpaces(engine, actor=actor, clock=clock, backoff=backoff)
+
+    # ---- before anything is written -----------------------------------------------------------------------------------------
+
+    def look(self, names: frozenset[str]) -> tuple[BackupHeader, list[BackupSection]]:
+        """Read the file to its end, and return its sections."""
+        with open_backup(self._path) as reader:
+            if reader.header.kind == KIND_STORE:
+                problem = "a plain backup, without key spaces: `keyplan restore` brings it back"
+                raise InvalidInputError(source=str(self._path), problem=problem)
+            found = [section for section in reader.sections() if not names or record_of(section).name in names]
+            missing = names - {record_of(section).name for section in found}
+            if missing:
+                raise KeySpaceNotFoundError(name=", ".join(sorted(missing)), problem="not in this backup")
+            return reader.header, found
+
+    def plan(
+        self, header: BackupHeader, sections: list[BackupSection], policy: RestorePolicy
+    ) -> tuple[list[RestoreStep], list[KeyplanError]]:
+        """Return the steps and the conflicts; from here on a registry that is made is made as the backup's was."""
+        profile = self._engine.profile.name if self._engine.profile.name in PROFILES else "none"
+        self._registry = KeySpaces(
+            self._engine,
+            actor=self._actor,
+            founding=Founding(header.prefix_codec or "uvarint", profile),
+            clock=self._clock,
+            backoff=self._backoff,
+        )
+        return plan_restore(self._engine, self._registry, header.id, sections, policy)
+
+    def check(self, steps: list[RestoreStep]) -> None:
+        """Read every pair as it would be written. Raises EngineLimitError, InvalidInputError."""
+        by_name = {step.record.name: step for step in steps}
+        with open_backup(self._path) as reader:
+            for section in reader.sections():
+                step = by_name.get(record_of(section).name)
+                if step is not None:
+                    # Why the longest: which prefix a new one is, is known only when it is made.
+                    prefix = step.prefix if step.prefix is not None else b"\xff" * 4
+                    held = self._held(section, prefix)
+                    check_fits(self._engine, prefix, reader.pairs() if held is None else held.rewritten(reader.pairs()))
+
+    # ---- step by step -------------------------------------------------------------------------------------------------------
+
+    def carry_out(self, header: BackupHeader, steps: list[RestoreStep]) -> list[SpaceRestored]:
+        """Carry the steps out in the order of the file."""
+        by_name = {step.record.name: step for step in steps}
+        done: list[SpaceRestored] = []
+        with open_backup(self._path) as reader:
+            for section in reader.sections():
+                step = by_name.get(record_of(section).name)
+                if step is not None:
+                    done.append(self._step(header, step, section, reader))
+        return done
+
+    def _step(
+        self, header: BackupHeader, step: RestoreStep, section: BackupSection, reader: BackupReader
+    ) -> SpaceRestored:
+        match step.action:
+            case RestoreAction.LEFT:
+                return SpaceRestored(step, None, None)
+            case RestoreAction.TOMBSTONE:
+                self._leave_tombstone(step)
+                return SpaceRestored(step, None, None)
+            case RestoreAction.FINISHED:
+                self._engine.commit(Commit((), (Delete(space_claim(step.name)),)))
+                return SpaceRestored(step, self._registry.get(step.name), None)
+            case _:
+                return self._filled(header, step, section, reader)
+
+    def _filled(
+        self, header: BackupHeader, step: RestoreStep, section: BackupSection, reader: BackupReader
+    ) -> SpaceRestored:
+        for holder in step.holders:
+            self._delete_holder(holder)
+        claim = Claim(kind=_CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
+        if step.action is not RestoreAction.RESUME:
+            # Invariant: a key space is RESTORING only with a claim, so that whoever finds it knows which backup fills it.
+            self._engine.commit(Commit((), (Put(space_claim(step.name), CLAIM_FORM.encode(claim)),)))
+        keyspace = self._begun(step)
+        claim = structs.replace(claim, generation=keyspace.generation)
+        with open_restoring(self._engine, keyspace, backoff=self._backoff) as opened:
+            share = opened.engine
+            assert isinstance(share, KeySpaceEngine)
+            fence = share.fence
+
+            target = Target(
+                self._engine,
+                keyspace.raw_prefix,
+                space_claim(step.name),
+                claim,
+                fence=lambda: (fence.guard,),
+            )
+            held = self._held(section, keyspace.raw_prefix)
+            pairs = reader.pairs()
+            written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=self._progress)
+            target.read_back(written.tally)
+            indexes = None if self._layout is None else put_indexes_right(share, self._layout)
+        if section.quota is not None:
+            self._registry.set_quota(step.name, keys=section.quota.get("keys"), bytes=section.quota.get("bytes"))
+        state = State.DISABLED if step.record.state is State.DISABLED else State.ENABLED
+        restored = self._registry.finish_restore(step.name, keyspace.generation, state=state)
+        target.finish()
+        return SpaceRestored(step, restored, self._report(step.name, keyspace, written, held, indexes))
+
+    def _begun(self, step: RestoreStep) -> KeySpace:
+        record = step.record
+        if step.action is RestoreAction.RESUME:
+            assert step.live is not None
+            return step.live
+        if step.action is RestoreAction.OVERWRITE:
+            return self._registry.begin_overwrite(
+                step.name, application=record.application, description=record.description
+            )
+        return self._registry.begin_restore(
+            step.name,
+            record.application,
+            description=record.description,
+            prefix=None if step.prefix is None else step.prefix.hex(),
+            allow_legacy_prefix=step.prefix is not None and record.prefix_number is None,
+        )
+
+    def _held(self, section: BackupSection, prefix: bytes) -> HeldKeys | None:
+        return None if self._layout is None else HeldKeys(self._layout, bytes.fromhex(section.prefix), prefix)
+
+    @staticmethod
+    def _report(
+        name: str, keyspace: KeySpace, written: Written, held: HeldKeys | None, indexes: IndexesAfterwards | None
+    ) -> RestoreReport:
+        return RestoreReport(name, keyspace.raw_prefix, written, 0 if held is None else held.count, indexes)
+
+    # ---- what is in the way, and what is no more ----------------------------------------------------------------------------
+
+    def _delete_holder(self, name: str) -> None:
+        """Delete a key space that the caller named, to its end, and free its prefix at once."""
+        prefix = self._registry.get(name).raw_prefix
+        self._registry.delete(name)
+        sweeper = Sweeper(self._registry, by="restore")
+        for _ in range(_LOOKS_MAX):
+            if sweeper.sweep(name).stage in (Stage.COMPLETED, Stage.NOT_DELETING):
+                break
+            self._backoff.sleep(1.0)
+
+        def work(act: Any) -> None:  # an Act of the registry
+            mark = act.registry.marks.get(prefix)
+            if mark is not None:
+                # Why: its sessions have ended, its fence refuses every handle, and an administrator named it.
+                act.registry.marks.put(prefix, structs.replace(mark, until=act.at))
+                act.note("free", name, {"prefix": prefix.hex()})
+
+        self._registry.acts.run(work)
+
+    def _leave_tombstone(self, step: RestoreStep) -> None:
+        """Keep the record of a key space that was deleted, or was being deleted, when the backup was made."""
+        record: KeySpaceRecord = step.record
+
+        def work(act: Any) -> None:  # as above
+            if act.registry.records.get(step.name) is not None:
+                return
+            gone = structs.replace(
+                record,
+                id=step.name,
+                name=step.name,
+                state=State.DELETED,
+                sequence=act.number,
+                deleted_at=record.deleted_at or act.at,
+                delete_completed_at=record.delete_completed_at or act.at,
+            )
+            act.registry.records.insert(step.name, gone)
+            act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
+            act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
+            act.note("restore", step.name, {"state": str(State.DELETED)})
+
+        self._registry.init()
+        self._registry.acts.run(work)

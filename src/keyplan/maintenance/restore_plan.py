@@ -1,0 +1,213 @@
+"""What a backup of key spaces meets in a registry: one step for each, or the conflict that stands in the way. Writes nothing.
+
+The table is that of docs/design/dump-format.md: by what is live under the name, by whose the prefix is, by the policy.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+import msgspec
+
+from keyplan.engine import Engine, KeyRange
+from keyplan.errors import (
+    InvalidInputError,
+    InvalidPrefixError,
+    KeyplanError,
+    KeySpaceDeletingError,
+    KeySpaceExistsError,
+    KeySpaceNotFoundError,
+    KeySpaceRestoringError,
+    OwnerConflictError,
+    PrefixConflictError,
+    PrefixInUseError,
+    PrefixNotEmptyError,
+)
+from keyplan.keyspace import KeySpace, KeySpaceRecord, KeySpaces, MarkKind, State, prefix_codec
+from keyplan.maintenance.backup_file import BackupSection, utc_text
+from keyplan.maintenance.transfers import read_claim, space_claim
+
+__all__ = ["OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep", "plan_restore", "record_of"]
+
+
+class OnConflict(StrEnum):
+    """What to do when a name or a prefix is in use."""
+
+    ERROR = auto()
+    OVERWRITE = auto()
+    RELOCATE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePolicy:
+    """What the caller allows.
+
+    overwrite_holders: key spaces that may be deleted because they have the prefix of one that is restored.
+    rename_to: another name for a key space of the backup.
+    is_taking_ownership: a key space of another application may be overwritten, and is the backup's application's then.
+    """
+
+    on_conflict: OnConflict = OnConflict.ERROR
+    overwrite_holders: Collection[str] = ()
+    rename_to: Mapping[str, str] | None = None
+    is_taking_ownership: bool = False
+
+
+class RestoreAction(StrEnum):
+    """What becomes of one key space."""
+
+    CREATE = auto()
+    """Made, under the backup's prefix or a new one."""
+    OVERWRITE = auto()
+    """What is there is replaced, under the prefix that it has."""
+    RESUME = auto()
+    """A restore of the same backup was stopped here: it goes on."""
+    FINISHED = auto()
+    """A restore of the same backup was stopped behind its end."""
+    TOMBSTONE = auto()
+    """It was deleted when the backup was made: its record is kept, in the state DELETED."""
+    LEFT = auto()
+    """It was deleted when the backup was made, and the name has a record here already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreStep:
+    """What is to be done for one section. `prefix` None: a new one is chosen. `holders` are deleted before."""
+
+    action: RestoreAction
+    record: KeySpaceRecord
+    name: str
+    prefix: bytes | None
+    live: KeySpace | None = None
+    holders: tuple[str, ...] = ()
+
+
+def record_of(section: BackupSection) -> KeySpaceRecord:
+    """Return the key space that a section is of. Raises InvalidInputError."""
+    try:
+        return msgspec.convert(section.keyspace, KeySpaceRecord)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(source="backup", problem=f"a key space's record cannot be read: {error}") from error
+
+
+def plan_restore(
+    engine: Engine, registry: KeySpaces, backup_id: str, sections: Sequence[BackupSection], policy: RestorePolicy
+) -> tuple[list[RestoreStep], list[KeyplanError]]:
+    """Return a step for each section that can be restored, and the conflict of each that cannot."""
+    planner = _Planner(engine, registry, backup_id, policy)
+    steps: list[RestoreStep] = []
+    conflicts: list[KeyplanError] = []
+    names: set[str] = set()
+    for section in sections:
+        record = record_of(section)
+        name = (policy.rename_to or {}).get(record.name, record.name)
+        if name in names:
+            conflicts.append(
+                KeySpaceExistsError(name=name, problem="two key spaces of the backup would have this name")
+            )
+            continue
+        names.add(name)
+        try:
+            steps.append(planner.step(record, name))
+        except KeyplanError as error:
+            conflicts.append(error)
+    return steps, conflicts
+
+
+class _Planner:
+    def __init__(self, engine: Engine, registry: KeySpaces, backup_id: str, policy: RestorePolicy) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._backup_id = backup_id
+        self._policy = policy
+        header = registry.header()
+        self._codec = None if header is None else prefix_codec(header.prefix_codec)
+        self._spaces = [] if header is None else list(registry.all())
+        self._marks = [] if header is None else registry.marks()
+
+    def step(self, record: KeySpaceRecord, name: str) -> RestoreStep:
+        """Return the step for one key space. Raises the conflict."""
+        live = self._live(name)
+        if record.state in (State.DELETING, State.DELETED):
+            action = RestoreAction.TOMBSTONE if live is None else RestoreAction.LEFT
+            return RestoreStep(action, record, name, None)
+        if live is None or live.state is State.DELETED:
+            return self._created(record, name)
+        resumed = self._resumed(record, name, live)
+        return resumed if resumed is not None else self._over(record, name, live)
+
+    def _live(self, name: str) -> KeySpace | None:
+        try:
+            return self._registry.get(name)
+        except KeySpaceNotFoundError:
+            return None
+
+    def _resumed(self, record: KeySpaceRecord, name: str, live: KeySpace) -> RestoreStep | None:
+        claim = read_claim(self._engine, space_claim(name))
+        if claim is None or claim.source != self._backup_id:
+            return None
+        if live.state is State.RESTORING and claim.generation in (0, live.generation):
+            return RestoreStep(RestoreAction.RESUME, record, name, live.raw_prefix, live)
+        if live.state in (State.ENABLED, State.DISABLED) and claim.generation == live.generation:
+            return RestoreStep(RestoreAction.FINISHED, record, name, live.raw_prefix, live)
+        return None
+
+    def _over(self, record: KeySpaceRecord, name: str, live: KeySpace) -> RestoreStep:
+        """The rows of the table in which the name is live."""
+        if live.state is State.DELETING:
+            raise KeySpaceDeletingError(name=name)
+        is_overwriting = self._policy.on_conflict is OnConflict.OVERWRITE
+        if live.state is State.RESTORING and not is_overwriting:
+            raise KeySpaceRestoringError(name=name)
+        if live.application != record.application and not (is_overwriting and self._policy.is_taking_ownership):
+            raise OwnerConflictError(name=name, application=record.application, owner=live.application)
+        if not is_overwriting:
+            raise KeySpaceExistsError(
+                name=name, state=str(live.state), application=live.application, prefix=live.prefix
+            )
+        return RestoreStep(RestoreAction.OVERWRITE, record, name, live.raw_prefix, live)
+
+    def _created(self, record: KeySpaceRecord, name: str) -> RestoreStep:
+        """The rows of the table in which the name is free."""
+        prefix = bytes.fromhex(record.prefix)
+        problems = list(self._prefix_problems(prefix, is_legacy=record.prefix_number is None))
+        if not problems:
+            return RestoreStep(RestoreAction.CREATE, record, name, prefix)
+        if self._policy.on_conflict is OnConflict.RELOCATE:
+            return RestoreStep(RestoreAction.CREATE, record, name, None)
+        holders = tuple(dict.fromkeys(holder for _, holder in problems if holder))
+        if self._policy.on_conflict is OnConflict.OVERWRITE and all(
+            holder and holder in self._policy.overwrite_holders for _, holder in problems
+        ):
+            return RestoreStep(RestoreAction.CREATE, record, name, prefix, holders=holders)
+        raise problems[0][0]
+
+    def _prefix_problems(self, prefix: bytes, *, is_legacy: bool) -> Iterator[tuple[KeyplanError, str]]:
+        """What is in the way of a prefix, each with the key space that it is because of, if it is one."""
+        held = False
+        for space in self._spaces:
+            other = space.raw_prefix
+            if space.state is State.DELETED or not (other.startswith(prefix) or prefix.startswith(other)):
+                continue
+            held = True
+            if other == prefix:
+                yield PrefixInUseError(prefix=prefix.hex(), holder=space.name), space.name
+            else:
+                yield PrefixConflictError(prefix=prefix.hex(), other=space.prefix, holder=space.name), space.name
+        if self._codec is not None and not is_legacy and self._codec.number_of(prefix) is None:
+            yield InvalidPrefixError(prefix=prefix.hex(), reason="not_canonical"), ""
+        if held:
+            return
+        for other, mark in self._marks:
+            is_nested = other.startswith(prefix) or prefix.startswith(other)
+            if is_nested and mark.kind is MarkKind.COOLING_DOWN and self._is_cooling(mark.until):
+                yield (
+                    PrefixInUseError(prefix=prefix.hex(), problem="it cools down after a deletion", until=mark.until),
+                    "",
+                )
+        with self._engine.snapshot() as snapshot:
+            for entry in snapshot.scan(KeyRange.of_prefix(prefix), limit=1, keys_only=True):
+                yield PrefixNotEmptyError(prefix=prefix.hex(), first_key=entry.key.hex()), ""
+
+    def _is_cooling(self, until: str | None) -> bool:
+        return until is None or until > utc_text(self._registry.clock)
