@@ -39,7 +39,7 @@ _OPTIONS: Final = frozenset({
 })  # fmt: skip
 _SECRETS: Final = {"user": "KEYPLAN_ETCD_USER", "password": "KEYPLAN_ETCD_PASSWORD"}
 _FILES: Final = {"ca": "KEYPLAN_ETCD_CA", "cert": "KEYPLAN_ETCD_CERT", "key": "KEYPLAN_ETCD_KEY"}
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:/\s]+)(?::([0-9]{1,5}))?")
+_HOST = re.compile(r"(\[[0-9A-Za-z:.%_-]+\]|[^\[\]:/\s]+)(?::([0-9]{1,5}))?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What the etcd engine does beyond the conformance suite: servers that fail, etcdctl beside it, TLS and users."""
