@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from asyncio import CancelledError, Lock, run_coroutine_threadsafe
 from collections.abc import AsyncGenerator, Callable, Iterator, MutableSet
-from threading import get_ident
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -24,7 +23,6 @@ class Calls(ABC):
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
-        self._loop_thread = get_ident()
 
     @abstractmethod
     async def point(self, work: Callable[[], R]) -> R:
@@ -58,7 +56,7 @@ class Calls(ABC):
             return function(argument)
 
         def called(argument: T) -> R:
-            if get_ident() == self._loop_thread:
+            if self.edge.is_on_loop:
                 return function(argument)
             return run_coroutine_threadsafe(awaited(argument), self.edge.loop).result()
 
@@ -127,8 +125,7 @@ class _SerialCalls(Calls):
             self._lock.release()
 
     def _check_open(self) -> None:
-        if self._is_over:
-            raise transaction_ended()
+        """Raise the error of what has ended, where that does not say so itself."""
 
     async def _acquired_surely(self) -> CancelledError | None:
         """Acquire the lock, however often this is cancelled; return the first cancellation."""
@@ -154,6 +151,11 @@ class TransactionCalls(_SerialCalls):
 
     def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
         return one_by_one(self._driven, found)
+
+    def _check_open(self) -> None:
+        # Why: between the end of the user's coroutine and the commit, the synchronous transaction is still open.
+        if self._is_over:
+            raise transaction_ended()
 
     async def _driven(self, work: Callable[[], R]) -> R:
         async with self._lock:

@@ -3,21 +3,19 @@
 The promises stand in keyplan.layout's AsyncChanges.
 """
 
-from asyncio import Task, shield, wait
+from asyncio import Task, wait
 from collections import deque
 from collections.abc import Callable, Generator, MutableSet
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from keyplan.aio.edge import Edge
+from keyplan.aio.greenlets import Drive
 from keyplan.errors import EngineUnavailableError
 from keyplan.layout import AsyncChanges, Change, Changes
 
 __all__ = ["AwaitedChanges"]
-
-_WAIT_SECONDS: Final = 60.0
-"""Why: iterating waits without end, but in turns, as the synchronous stream does."""
 
 
 class AwaitedChanges(AsyncChanges[object, object]):
@@ -34,7 +32,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
         self._begin = begin
         self._living = living
         self._stream: Changes[object, object] | None = None
-        self._pending: Task[None] | None = None
+        self._pending: Task[object] | None = None
         self._ready: deque[Change[object, object]] = deque()
         self._token = ""
         self._token_after_ready = ""
@@ -51,7 +49,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
             if self._is_closed:
                 raise StopAsyncIteration
             try:
-                await self._fetched(_WAIT_SECONDS)
+                await self._used(self._take_next)
             except EngineUnavailableError:
                 if not self._is_closed:
                     raise
@@ -59,9 +57,16 @@ class AwaitedChanges(AsyncChanges[object, object]):
 
     async def poll(self, timeout_seconds: float = 0.0) -> list[Change[object, object]]:
         self._check_open()
+        if self._pending is not None:
+            # Why: a wait that was cancelled; it may go on for longer than this one should.
+            await wait({self._pending}, timeout=timeout_seconds)
+            if not self._pending.done():
+                return []
+            await self._used(self._take_next)
+            timeout_seconds = 0.0
         if not self._ready:
-            await self._fetched(timeout_seconds)
-            self._check_open()
+            await self._used(partial(self._take, timeout_seconds))
+        self._check_open()
         return [self._handed_over() for _ in range(len(self._ready))]
 
     @property
@@ -70,6 +75,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
 
     async def close(self) -> None:
         self._is_closed = True
+        self._ready.clear()
         self._living.discard(self)
         pending, self._pending = self._pending, None
         if pending is None:
@@ -80,7 +86,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
         pending.cancel()
         await wait({pending})
 
-    def _close_stream(self, ended: Task[None] | None = None) -> None:
+    def _close_stream(self, ended: Task[object] | None = None) -> None:
         if ended is not None and not ended.cancelled():
             ended.exception()  # Why: asked for, so that asyncio does not report an error that nobody waits for.
         if self._stream is not None:
@@ -89,7 +95,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
     async def __aenter__(self) -> Self:
         self._check_open()
         if self._stream is None:
-            await self._used(None)
+            await self._used(self._opened)
         return self
 
     async def __aexit__(
@@ -99,41 +105,58 @@ class AwaitedChanges(AsyncChanges[object, object]):
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
-    async def _fetched(self, timeout_seconds: float) -> None:
-        """Let more be ready, if there is more in time."""
-        if self._pending is not None and not self._pending.done():
-            # Why: a wait that was cancelled; it may go on for longer than this one should.
-            await wait({self._pending}, timeout=timeout_seconds)
-            if not self._pending.done():
-                return
-        await self._used(timeout_seconds)
-
-    async def _used(self, timeout_seconds: float | None) -> None:
-        """Begin the task, unless there is one, and await it."""
+    async def _used(self, use: Callable[[], object]) -> None:
+        """Await the use of the stream that is under way, or else this one."""
         self._edge.check_loop()
         if self._pending is None:
-            use = self._edge.driven(partial(self._use, timeout_seconds))
-            self._pending = self._edge.loop.create_task(use, name="keyplan-watch")
+            drive = Drive(use)
+            if drive.is_done:
+                return
+            self._pending = self._edge.loop.create_task(drive.rest(), name="keyplan-watch")
         pending = self._pending
-        try:
-            await shield(pending)
-        finally:
-            if pending.done() and self._pending is pending:
-                self._pending = None
+        await wait({pending})
+        if self._pending is pending:
+            self._pending = None
+        if pending.cancelled():
+            raise EngineUnavailableError(problem="the watch was closed")
+        pending.result()
 
-    def _use(self, timeout_seconds: float | None) -> None:
-        """Begin the stream if that was not done, and poll it, unless without a time. Driven."""
+    # ---- driven --------------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Changes[object, object]:
         if self._stream is None:
-            stream = self._stream = self._begin()
+            self._stream = self._begin()
             self._living.add(self)
-            self._token = self._token_after_ready = stream.token
-        if timeout_seconds is not None:
-            try:
-                self._ready.extend(self._stream.poll(timeout_seconds))
-            finally:
-                self._token_after_ready = self._stream.token
-                if not self._ready:
-                    self._token = self._token_after_ready
+            self._token = self._token_after_ready = self._stream.token
+        return self._stream
+
+    def _take_next(self) -> None:
+        stream = self._opened()
+        try:
+            change = next(stream, None)
+            if change is None:
+                self._is_closed = True  # Why: a fault has ended the stream, see `Changes`.
+            else:
+                self._found(change)
+        finally:
+            self._moved(stream)
+
+    def _take(self, timeout_seconds: float) -> None:
+        stream = self._opened()
+        try:
+            self._found(*stream.poll(timeout_seconds))
+        finally:
+            self._moved(stream)
+
+    def _found(self, *changes: Change[object, object]) -> None:
+        if not self._is_closed:
+            self._ready.extend(changes)
+
+    def _moved(self, stream: Changes[object, object]) -> None:
+        """Note the place behind what is ready, which is the place of who has been given everything."""
+        self._token_after_ready = stream.token
+        if not self._ready:
+            self._token = self._token_after_ready
 
     def _handed_over(self) -> Change[object, object]:
         change = self._ready.popleft()

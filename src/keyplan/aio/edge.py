@@ -9,6 +9,7 @@ from asyncio import AbstractEventLoop, get_running_loop, sleep
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from typing import TypeVar
 
 from keyplan.aio.greenlets import drive, is_driven, wait
@@ -26,6 +27,12 @@ class Edge(ABC):
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
+        self._loop_thread = get_ident()
+
+    @property
+    def is_on_loop(self) -> bool:
+        """True in the loop's thread."""
+        return get_ident() == self._loop_thread
 
     @abstractmethod
     async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
@@ -59,10 +66,6 @@ class Edge(ABC):
                 source="event loop",
                 problem="the store was opened on another event loop: open one on each, and close it there",
             )
-
-    def call_on_loop(self, work: Callable[[], object]) -> None:
-        """Let the loop call `work` soon; from any thread."""
-        self.loop.call_soon_threadsafe(work)
 
 
 def awaited_backoff() -> Backoff:

@@ -4,36 +4,63 @@ Between the two stands ordinary synchronous code, which knows nothing of it. Not
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
-__all__ = ["drive", "is_driven", "wait"]
+__all__ = ["Drive", "drive", "is_driven", "wait"]
 
 R = TypeVar("R")
 
 
 class _Driven(greenlet):
-    """A greenlet that `drive` runs. Its parent is that of the event loop."""
+    """A greenlet that a drive runs. Its parent is that of the event loop."""
+
+
+class Drive(Generic[R]):
+    """`work`, called at once, as far as to its first wait; `rest` is to be awaited unless it `is_done` then.
+
+    Raises what `work` raises before it waits.
+    """
+
+    __slots__ = ("_driven", "_step")
+
+    def __init__(self, work: Callable[[], R]) -> None:
+        loop_side = getcurrent()
+        self._driven = driven = _Driven(work, loop_side)
+        driven.gr_context = loop_side.gr_context  # Why: context variables are those of the task, in both directions.
+        self._step: Any = driven.switch()
+
+    @property
+    def is_done(self) -> bool:
+        """True when `work` has returned."""
+        return bool(self._driven.dead)
+
+    @property
+    def result(self) -> R:
+        """What `work` returned."""
+        return cast(R, self._step)
+
+    async def rest(self) -> R:
+        """Await what `work` waits for, until it returns; return what it returns, and raise what it raises.
+
+        Cancelling raises CancelledError at the place where `work` waits.
+        """
+        driven = self._driven
+        while not driven.dead:
+            try:
+                answer = await self._step
+            except BaseException as error:  # noqa: BLE001  # Why: it is raised where `work` waits.
+                self._step = driven.throw(error)
+                continue
+            self._step = driven.switch(answer)
+        return self.result
 
 
 async def drive(work: Callable[[], R]) -> R:
-    """Call `work` here, on the event loop, and return what it returns; what it waits for is awaited meanwhile.
-
-    Cancelling raises CancelledError at the place where `work` waits. Raises what `work` raises.
-    """
-    loop_side = getcurrent()
-    driven = _Driven(work, loop_side)
-    driven.gr_context = loop_side.gr_context  # Why: context variables are those of the task, in both directions.
-    step: Any = driven.switch()
-    while not driven.dead:
-        try:
-            answer = await step
-        except BaseException as error:  # noqa: BLE001  # Why: it is raised where `work` waits.
-            step = driven.throw(error)
-            continue
-        step = driven.switch(answer)
-    return cast(R, step)
+    """Call `work` here, on the event loop, and return what it returns; what it waits for is awaited meanwhile."""
+    begun = Drive(work)
+    return begun.result if begun.is_done else await begun.rest()
 
 
 def is_driven() -> bool:

@@ -54,6 +54,14 @@ class Transaction(AwaitedBinding):
         super().__init__(self._serial, transaction, transaction)
         self._transaction = transaction
 
+    @property
+    def revision(self) -> Awaitable[int]:
+        """The revision of the commit, awaited; 0 before it. Of one that wrote nothing: the revision that it has read."""
+        return self._known_revision()
+
+    async def _known_revision(self) -> int:
+        return self._transaction.revision
+
     async def commit(self) -> int:
         """Commit now, and end the transaction. Return the revision. Raises what the synchronous one does."""
         return await self._serial.whole(self._transaction.commit)
