@@ -70,7 +70,7 @@ def test_keyplan_reads_what_etcdctl_wrote(etcd: Engine, etcd_server: EtcdServer)
 @contextmanager
 def watching(server: EtcdServer, start_revision: int) -> Iterator[IO[str]]:
     """`etcdctl watch` of all keys from a revision on: its output, line by line."""
-    command = ["etcdctl", *etcdctl_options(server), "watch", "", "--from-key", f"--rev={start_revision}", "-w", "json"]
+    command = ["etcdctl", *etcdctl_options(server), "watch", "", "--prefix", f"--rev={start_revision}", "-w", "json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=etcdctl_environment()) as process:
         assert process.stdout is not None
         try:
