@@ -35,13 +35,19 @@ COMMANDS: Final = {
     "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
     "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
-    "region": Command("keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."),
+    "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
+    "doctor": Command("keyplan.cli.doctor", "Examine the registry of key spaces, and find keys that are nobody's."),
+    "region": Command(
+        "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
+    ),
     "lint": Command(
         "keyplan.cli.lint", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
     ),
     "map": Command("keyplan.cli.map", "Print a layout's map, or check that a stored one is current."),
     "docs": Command("keyplan.cli.docs", "Print a layout's documentation as Markdown."),
-    "serve": Command("keyplan.cli.serve", "Serve a store over HTTP: the key space registry, and applications' protocols."),
+    "serve": Command(
+        "keyplan.cli.serve", "Serve a store over HTTP: the key space registry, and applications' protocols."
+    ),
     "completion": Command("keyplan.cli.completion", "Print the script that completes keyplan's commands in a shell."),
 }
 

@@ -8,6 +8,7 @@ from keyplan.errors import (
     CorruptionError,
     EngineError,
     KeyplanError,
+    KeySpaceError,
     LayoutError,
     NotFoundError,
     RecordError,
@@ -41,6 +42,7 @@ EXIT_CODES: Final[dict[type[KeyplanError], int]] = {
     CommitOutcomeUnknownError: 9,
     EngineError: 7,
     CorruptionError: 8,
+    KeySpaceError: 10,
 }
 """The code of the first class in this order that an error belongs to."""
 

@@ -20,14 +20,14 @@ _SPEED_MAX = 1_000_000_000
 def build(context: ServiceContext) -> Service:
     """Return the service of the registry of the server's store. Raises InvalidArgumentError for a setting's value."""
     registry = KeySpaces(context.engine, founding=_founding(context), clock=context.clock)
-    routes = RegistryRoutes(context, registry).routes()
     speed = context.settings.get("sweep-keys-per-second")
     if not is_on(context.settings, "sweep"):
-        return Service("keyspaces", routes, DESCRIPTION)
+        return Service("keyspaces", RegistryRoutes(context, registry).routes(), DESCRIPTION)
     keys_per_second = (
         None if speed is None else float(whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX))
     )
     sweep = BackgroundSweep(context, registry, keys_per_second=keys_per_second)
+    routes = RegistryRoutes(context, registry, on_deletion=sweep.look_soon).routes()
     return Service("keyspaces", routes, DESCRIPTION, sweep.lifespan)
 
 

@@ -27,9 +27,12 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 class RegistryRoutes:
     """The HTTP contract over one registry. Each request acts as its caller: role and name go into the registry's audit log."""
 
-    def __init__(self, context: ServiceContext, registry: KeySpaces) -> None:
+    def __init__(
+        self, context: ServiceContext, registry: KeySpaces, *, on_deletion: Callable[[], object] = lambda: None
+    ) -> None:
         self._context = context
         self._registry = registry
+        self._on_deletion = on_deletion
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes; verbs stand before names, because a name in a path may hold a colon."""
@@ -83,6 +86,7 @@ class RegistryRoutes:
     async def delete(self, request: Request) -> Response:
         query_of(request, ())
         keyspace = await self._context.run(self._as_caller(request).delete, request.path_params["id"])
+        self._on_deletion()
         return JsonAnswer(keyspace.to_json(), 202)
 
     def _move(self, verb: str) -> Endpoint:

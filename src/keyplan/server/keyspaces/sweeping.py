@@ -23,6 +23,7 @@ class BackgroundSweep:
 
     def __init__(self, context: ServiceContext, registry: KeySpaces, *, keys_per_second: float | None) -> None:
         self._context = context
+        self._due = asyncio.Event()
         self._sweeper = Sweeper(registry, by="server", keys_per_second=keys_per_second, pause=self._pause)
         self._completed = Counter(
             "keyplan_keyspaces_swept", "Deletions of key spaces that were completed here.", registry=context.metrics
@@ -38,15 +39,28 @@ class BackgroundSweep:
             self._context.closing.set()
             await task
 
+    def look_soon(self) -> None:
+        """Look now rather than in a few seconds: a deletion has begun here."""
+        self._due.set()
+
     async def _run(self) -> None:
         closing = self._context.closing
-        while not await closing.wait(_LOOK_SECONDS):
+        while not await self._rested():
             try:
                 done = await self._context.run(self._sweeper.sweep_all, stop=closing.event)
             except KeyplanError as error:
                 LOGGER.warning("the sweep failed", extra={"facts": {"code": error.code, "error": str(error)}})
             else:
                 self._tell(done)
+
+    async def _rested(self) -> bool:
+        """Wait until it is time to look; return whether the server stops."""
+        waits = {asyncio.ensure_future(self._context.closing.wait()), asyncio.ensure_future(self._due.wait())}
+        _, others = await asyncio.wait(waits, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        self._due.clear()
+        return self._context.closing.is_set
 
     def _tell(self, done: list[SweepProgress]) -> None:
         for progress in done:

@@ -1,0 +1,83 @@
+"""The command `keyplan doctor`."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
+from keyplan.cli.options import ConfigOption, JsonOption, StoreOption
+from keyplan.cli.output import print_record, print_text, printable
+from keyplan.cli.registries import opened_registry_in_store
+from keyplan.errors import InvalidInputError
+from keyplan.keyspace import Diagnosis, Fault, KeySpaces, Unmanaged, diagnose, repair
+from keyplan.layout import shown_key
+
+__all__ = ["run"]
+
+
+def run(
+    *,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+    fix: Annotated[
+        bool, typer.Option("--repair", help="Put right what the records of the key spaces decide; asks before.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: do not ask.")] = False,
+    with_unmanaged: Annotated[
+        bool, typer.Option("--unmanaged/--no-unmanaged", help="Look for keys that are nobody's, too.")
+    ] = True,
+) -> None:
+    """Examine the registry of key spaces, its audit log, and whose the keys of the store are.
+
+    Exit code 1 when the registry has a fault. Keys that are nobody's are no fault: applications without a key space have them.
+    """
+    if yes and not fix:
+        raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
+    with opened_registry_in_store(store, config, readonly=not fix) as registry:
+        diagnosis = diagnose(registry, with_unmanaged=with_unmanaged)
+        has_work = fix and any(fault.fixes for fault in diagnosis.faults)
+        repaired = _repaired(registry, diagnosis, is_agreed=yes) if has_work else []
+        if repaired:
+            diagnosis = diagnose(registry, with_unmanaged=with_unmanaged)
+    if json:
+        print_record({**diagnosis.to_json(), "repaired": [fault.to_json() for fault in repaired]})
+    else:
+        _print(diagnosis, repaired)
+    if not diagnosis.is_sound:
+        raise typer.Exit(FINDINGS)
+
+
+def _repaired(registry: KeySpaces, diagnosis: Diagnosis, *, is_agreed: bool) -> list[Fault]:
+    if not is_agreed:
+        if not sys.stdin.isatty():
+            raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to repair")
+        for fault in diagnosis.faults:
+            print_hint(_line(fault))
+        if not typer.confirm("Put right what can be?", err=True):
+            print_hint("nothing was written")
+            return []
+    return repair(registry)
+
+
+def _print(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
+    lines = [f"repaired: {_line(fault)}" for fault in repaired]
+    lines += [f"{'repairable' if fault.fixes else 'fault'}: {_line(fault)}" for fault in diagnosis.faults]
+    lines += [_unmanaged_line(found) for found in diagnosis.unmanaged]
+    verdict = "sound" if diagnosis.is_sound else f"{len(diagnosis.faults)} faults"
+    lines.append(f"{verdict}: {diagnosis.keyspaces} key spaces, {diagnosis.audit_entries} entries of the audit log")
+    print_text("\n".join(map(printable, lines)))
+
+
+def _line(fault: Fault) -> str:
+    kind = str(fault.kind).replace("_", " ")
+    return f"{kind} {fault.name}: {fault.problem}" if fault.name else f"{kind}: {fault.problem}"
+
+
+def _unmanaged_line(found: Unmanaged) -> str:
+    facts: dict[str, Any] = {"number": found.number, "first key": shown_key(found.first_key)}
+    count = f"more than {found.keys}" if found.is_more else str(found.keys)
+    words = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    return f"unmanaged: {count} keys below {found.prefix.hex()} ({words})"

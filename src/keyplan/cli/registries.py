@@ -1,0 +1,145 @@
+"""A registry of key spaces as commands name it, in a store or behind a server; and how key spaces are printed."""
+
+import getpass
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from keyplan.cli.failures import print_hint
+from keyplan.cli.options import store_of_option
+from keyplan.cli.output import print_record, print_text, printable
+from keyplan.errors import InvalidInputError
+from keyplan.keyspace import KeySpace, KeySpaces, RegistryOperations
+
+__all__ = [
+    "ApplicationOption",
+    "DescriptionOption",
+    "NameArgument",
+    "ServerOption",
+    "TokenFileOption",
+    "opened_registry",
+    "opened_registry_in_store",
+    "print_key_space",
+]
+
+TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A key space.", show_default=False)]
+ServerOption = Annotated[
+    str | None,
+    typer.Option("--server", envvar="KEYPLAN_SERVER", metavar="URL", help="Ask the server there, not a store."),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help=f"With --server: a file with the token; {TOKEN_VARIABLE} otherwise."
+    ),
+]
+ApplicationOption = Annotated[
+    str, typer.Option("--application", "-a", metavar="NAME", help="Who owns it.", show_default=False)
+]
+DescriptionOption = Annotated[
+    str, typer.Option("--description", "-d", metavar="TEXT", help="What it is for.", show_default=False)
+]
+
+
+@contextmanager
+def opened_registry(
+    store: str | None,
+    server: str | None,
+    token_file: Path | None,
+    config: Path | None,
+    *,
+    create: bool = False,
+    readonly: bool = False,
+) -> Iterator[RegistryOperations]:
+    """Open the registry that the options name: `--server` comes before a store. Close it at the end.
+
+    Raises InvalidInputError, EngineOpenError.
+    """
+    if server is None:
+        if token_file is not None:
+            raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
+        with opened_registry_in_store(store, config, create=create, readonly=readonly) as registry:
+            yield registry
+        return
+    # Why: only this needs httpx, which takes as long to import as all the rest.
+    from keyplan.client import HttpKeySpaces  # noqa: PLC0415
+
+    with HttpKeySpaces(server, token=_token(token_file)) as behind_http:
+        yield behind_http
+
+
+@contextmanager
+def opened_registry_in_store(
+    store: str | None, config: Path | None, *, create: bool = False, readonly: bool = False
+) -> Iterator[KeySpaces]:
+    """Open the registry of the store of the options, as an administrator of the user's name."""
+    with store_of_option(store, config, create=create, readonly=readonly) as opened:
+        yield KeySpaces(opened.engine, actor=_user())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "cannot be read as text"
+        raise InvalidInputError(source=str(path), problem=problem) from error
+
+
+def print_key_space(keyspace: KeySpace, *, json: bool, more: dict[str, Any] | None = None) -> None:
+    """Print a key space: a line for each field, or its JSON object; `more` fields behind its own."""
+    shown = {**keyspace.to_json(), **(more or {})}
+    if json:
+        print_record(shown)
+        return
+    facts = {
+        "name": keyspace.name,
+        "application": keyspace.application,
+        "description": keyspace.description,
+        "state": str(keyspace.state),
+        "prefix": _prefix_words(keyspace),
+        "range": f"{keyspace.range.start} to {keyspace.range.end}",
+        "generation": str(keyspace.generation),
+        "created": keyspace.created_at,
+        "deleted": keyspace.deleted_at or "",
+        "delete completed": keyspace.delete_completed_at or "",
+        **{name.replace("_", " "): _words(fact) for name, fact in (more or {}).items()},
+    }
+    print_text("\n".join(f"{name:<17} {printable(fact)}" for name, fact in facts.items() if fact))
+    if keyspace.state == "DELETING":
+        print_hint("what it holds is removed by a server of the store, or by `keyplan keyspace sweep`")
+
+
+def _prefix_words(keyspace: KeySpace) -> str:
+    """A prefix in hex, with its number, and as text where it is text (R11)."""
+    words = [] if keyspace.prefix_number is None else [str(keyspace.prefix_number)]
+    raw = keyspace.raw_prefix
+    if raw.isascii() and raw.decode("ascii").isprintable():
+        words.append(repr(raw.decode("ascii")))
+    return f"{keyspace.prefix} ({', '.join(words)})" if words else keyspace.prefix
+
+
+def _words(fact: object) -> str:
+    match fact:
+        case None:
+            return ""
+        case dict():
+            return ", ".join(f"{name} {_words(value) or 'unbounded'}" for name, value in fact.items())
+        case list():
+            return "; ".join(map(_words, fact))
+        case _:
+            return str(fact)
