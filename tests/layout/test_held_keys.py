@@ -110,6 +110,11 @@ def test_the_map_shows_them() -> None:
     assert "    holds    whole keys in next-key, raw-key, all-keys" in render_map(Graph.spec)
 
 
+def test_a_key_that_would_be_no_text_is_told() -> None:
+    with pytest.raises(CorruptionError, match="not UTF-8"):
+        rewrite_held_keys(Graph.spec.tables["nodes"], b'{"next-key":"\\u0001a"}', moved)
+
+
 class Plain(Layout, root="plain/"):
     texts = Table("{name}", key=str, value=str)
 

@@ -114,10 +114,17 @@ def _moved(value: object, held: HeldKey, move: Move) -> object:
         case str():
             if held.is_base64:
                 return msgspec.to_builtins(move(msgspec.convert(value, bytes)))
-            return move(value.encode()).decode()
+            return _text(move(value.encode()))
         case list():
             return [_moved(part, held, move) for part in value]
         case dict():
             return {name: _moved(part, held, move) for name, part in value.items()}
         case _:
             return value
+
+
+def _text(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(problem="a key that is kept as text would be none below a prefix that is not UTF-8") from error

@@ -15,6 +15,7 @@ from msgspec import structs
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, Engine, Put
 from keyplan.errors import InvalidInputError, KeyplanError, KeySpaceNotFoundError, RestoreConflictError
 from keyplan.keyspace import (
+    PREFIX_BYTES_MAX,
     PROFILES,
     Fence,
     Founding,
@@ -149,8 +150,8 @@ class _Restore:
             for section in reader.sections():
                 step = by_name.get(record_of(section).name)
                 if step is not None:
-                    # Why the longest: which prefix a new one is, is known only when it is made.
-                    prefix = step.prefix if step.prefix is not None else b"\xff" * 4
+                    # Why the longest: which prefix a new one is, is known only when it is made. Text, as nearly all are.
+                    prefix = step.prefix if step.prefix is not None else b"\x7f" * PREFIX_BYTES_MAX
                     held = self._held(section, prefix)
                     check_fits(self._engine, prefix, reader.pairs() if held is None else held.rewritten(reader.pairs()))
 

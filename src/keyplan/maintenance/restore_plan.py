@@ -11,6 +11,7 @@ import msgspec
 
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import (
+    ConflictError,
     InvalidInputError,
     InvalidPrefixError,
     KeyplanError,
@@ -109,7 +110,7 @@ def plan_restore(
         names.add(name)
         try:
             steps.append(planner.step(record, name))
-        except KeyplanError as error:
+        except (ConflictError, InvalidPrefixError) as error:
             conflicts.append(error)
     return steps, conflicts
 
