@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, MutableSet
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
+from weakref import finalize
 
 from keyplan.aio.edge import Edge
 from keyplan.aio.greenlets import Drive
@@ -37,6 +38,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
         self._token = ""
         self._token_after_ready = ""
         self._is_closed = False
+        self._finalizer: finalize[..., AwaitedChanges] | None = None
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -91,6 +93,8 @@ class AwaitedChanges(AsyncChanges[object, object]):
             ended.exception()  # Why: asked for, so that asyncio does not report an error that nobody waits for.
         if self._stream is not None:
             self._stream.close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -127,6 +131,8 @@ class AwaitedChanges(AsyncChanges[object, object]):
         if self._stream is None:
             self._stream = self._begin()
             self._living.add(self)
+            # Why: a loop that was left by `break` has nobody who closes it.
+            self._finalizer = finalize(self, _close_soon, self._edge, self._stream)
             self._token = self._token_after_ready = self._stream.token
         return self._stream
 
@@ -166,3 +172,8 @@ class AwaitedChanges(AsyncChanges[object, object]):
     def _check_open(self) -> None:
         if self._is_closed:
             raise EngineUnavailableError(problem="the watch was closed")
+
+
+def _close_soon(edge: Edge, stream: Changes[object, object]) -> None:
+    if not edge.loop.is_closed():
+        edge.loop.call_soon_threadsafe(stream.close)

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from keyplan.aio.awaiting import open_awaiting_engine
 from keyplan.aio.binding import AwaitedBinding
 from keyplan.aio.calls import StoreCalls
 from keyplan.aio.edge import AwaitingEdge, BlockingEdge, Edge, awaited_backoff
@@ -207,11 +208,16 @@ def open_async(url: str, *, inline_reads: bool = False, **options: str | int | b
     """
 
     async def opened() -> Store:
-        workers = Workers(get_running_loop(), threads_max=1)
-        try:
-            engine = await workers.run(partial(open_engine, url_with_options(url, options)), Engine.close)
-        finally:
-            await workers.close()
+        full_url = url_with_options(url, options)
+        engine = await open_awaiting_engine(full_url) or await _opened_in_a_thread(full_url)
         return Store(engine, inline_reads=inline_reads)
 
     return Opening(opened)
+
+
+async def _opened_in_a_thread(url: str) -> Engine:
+    workers = Workers(get_running_loop(), threads_max=1)
+    try:
+        return await workers.run(partial(open_engine, url), Engine.close)
+    finally:
+        await workers.close()
