@@ -20,6 +20,7 @@ from keyplan.maintenance.backup_file import (
     BackupWriter,
 )
 from keyplan.maintenance.check import Check, check
+from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
@@ -46,6 +47,8 @@ __all__ = [
     "BuildReport",
     "Check",
     "Claim",
+    "CopyProgress",
+    "CopyReport",
     "DueEntry",
     "EntryState",
     "Finding",
@@ -66,6 +69,7 @@ __all__ = [
     "RestoreStep",
     "SectionReport",
     "SpaceRestored",
+    "Stop",
     "Tally",
     "Transfers",
     "Written",
@@ -74,6 +78,7 @@ __all__ = [
     "build_index",
     "carry_out",
     "check",
+    "copy_store",
     "drop_index",
     "explain_key",
     "list_indexes",

@@ -62,6 +62,9 @@ _BYTES_MAX: Final = 1 << 20
 
 _UNKNOWN_TRIES_MAX: Final = 5
 
+_CLAIM_BYTES: Final = 1200
+"""Why: a commit is guarded by the claim, of at most 511 bytes, and by a key space's fence; and it may write the claim anew."""
+
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Work under way. `source` is what is brought, as the same work begun again names it; `run` is the process that does it.
@@ -182,10 +185,6 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
     return digest.tally()
 
 
-_CLAIM_BYTES: Final = 600
-"""Why: a commit is guarded by the claim and by a key space's fence, of 511 bytes at most and 74."""
-
-
 class Target:
     """The share of a store below a prefix, while one process brings something into it.
 
@@ -272,7 +271,7 @@ class Target:
         digest = PairDigest()
         with self.engine.snapshot() as snapshot:
             mutations = self._differences(wanted, snapshot, written, digest, progress)
-            for batch in self._batches(mutations):
+            for batch in self.batches(mutations):
                 self.commit(batch)
         written.tally = digest.tally()
         return written
@@ -310,10 +309,11 @@ class Target:
             written.deletes += 1
             yield Delete(entry.key)
 
-    def _batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
+    def batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
+        """Yield the mutations in order, as many at a time as one commit takes beside the claim."""
         profile = self.engine.profile
-        bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
-        most = operations_max(profile) - 1
+        bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX) - 2 * _CLAIM_BYTES
+        most = operations_max(profile) - 2
         batch: list[Mutation] = []
         size = 0
         for mutation in mutations:
