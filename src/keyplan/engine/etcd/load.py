@@ -23,6 +23,7 @@ def batches(entries: Iterable[Pair], profile: Profile) -> Iterator[list[Pair]]:
     Raises InvalidInputError when keys do not ascend, EngineLimitError for a pair that no commit can hold.
     """
     operations_max = profile.commit_operations_max or 1
+    bytes_max = min(_BATCH_BYTES_MAX, profile.commit_bytes_max or _BATCH_BYTES_MAX)
     batch: list[Pair] = []
     batch_bytes = 0
     previous: bytes | None = None
@@ -33,7 +34,7 @@ def batches(entries: Iterable[Pair], profile: Profile) -> Iterator[list[Pair]]:
         previous = key
         # Why the key three times: it is written, guarded, and read when the guard fails.
         size = 3 * len(key) + len(value) + _ENTRY_BYTES
-        if batch and (len(batch) >= operations_max or batch_bytes + size > _BATCH_BYTES_MAX):
+        if batch and (len(batch) >= operations_max or batch_bytes + size > bytes_max):
             yield batch
             batch, batch_bytes = [], 0
         batch.append((key, value))
