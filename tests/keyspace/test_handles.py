@@ -13,6 +13,7 @@ from keyplan.engine import (
     Engine,
     Entry,
     EventKind,
+    FailedGuard,
     KeyAbsent,
     KeyRange,
     MemoryEngine,
@@ -115,8 +116,10 @@ def test_a_guard_that_fails_is_told_in_the_callers_own_keys(opened: Opened) -> N
     store.engine.commit(Commit((), (Put(b"a", b"1"),)))
     with pytest.raises(CommitConflictError) as caught:
         store.engine.commit(Commit((KeyAbsent(b"a"),), (Put(b"b", b"1"),)))
-    (failure,) = caught.value.failed  # type: ignore[attr-defined]  # Why: facts are attributes
-    assert (failure.guard, failure.key) == (KeyAbsent(b"a"), b"a")
+    with store.engine.snapshot() as snapshot:
+        entry = snapshot.get(b"a")
+    assert entry is not None
+    assert caught.value.failed == (FailedGuard(KeyAbsent(b"a"), b"a", entry.mod_revision),)
 
 
 def test_limits_are_those_that_the_prefix_leaves(opened: Opened) -> None:

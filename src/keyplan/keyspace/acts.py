@@ -10,13 +10,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from keyplan.engine import Clock, Commit, Delete, DeleteRange, Guard, Put, Snapshot
+from keyplan.engine import (
+    Clock,
+    Commit,
+    Delete,
+    DeleteRange,
+    Engine,
+    Guard,
+    Put,
+    Snapshot,
+    WrappedEngine,
+    WrappedSnapshot,
+)
 from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import AuditEntry, Configuration, Header
 from keyplan.layout import Only
-from keyplan.store import Backoff, Store
+from keyplan.store import Backoff, Store, Transaction
 
 __all__ = ["Act", "ActRunner", "configuration_of", "header_of"]
 
@@ -39,8 +50,8 @@ def configuration_of(registry: KeySpaceRegistry) -> Configuration:
 class Act:
     """An act under way.
 
-    `seen` reads the state that the act began with and makes nothing a premise; `registry` reads the same or a later one, makes
-    what it reads a premise and writes; `state` is for raw keys of data. `guards` and `mutations` join the commit.
+    All reads are of one state: `seen` makes nothing a premise, `registry` makes what it reads a premise and writes, `state` is
+    for raw keys of data. `guards` and `mutations` join the commit.
     """
 
     seen: KeySpaceRegistry
@@ -94,9 +105,9 @@ class ActRunner:
 
     def _attempt(self, work: Callable[[Act], R]) -> R:
         engine = self._store.engine
-        # Invariant: what `seen` reads is no later than what the transaction reads, so that a turn taken in between is noticed.
-        with self._store.snapshot() as pinned, engine.snapshot() as state, self._store.transaction() as transaction:
-            seen = KeySpaceRegistry(pinned)
+        # Invariant: one state for everything. A decision that mixed two would not be undone by the turn that it loses.
+        with engine.snapshot() as state, Transaction(_OneState(engine, state)) as transaction:
+            seen = KeySpaceRegistry(Store(_OneState(engine, state)))
             number, previous = _turn_of(seen)
             act = Act(seen, KeySpaceRegistry(transaction), state, self._clock.wall(), number, previous, self._actor)
             answer = work(act)
@@ -106,6 +117,24 @@ class ActRunner:
         if commit.mutations:
             engine.commit(commit)
         return answer
+
+
+class _OneState(WrappedEngine):
+    """An engine that stands still: its latest state is the one given."""
+
+    def __init__(self, inner: Engine, state: Snapshot) -> None:
+        super().__init__(inner, closes_inner=False)
+        self._state = state
+
+    def snapshot(self) -> Snapshot:
+        return _Kept(self._state)
+
+
+class _Kept(WrappedSnapshot):
+    """A snapshot that somebody else closes."""
+
+    def close(self) -> None:
+        pass
 
 
 def _turn_of(seen: KeySpaceRegistry) -> tuple[int, str]:

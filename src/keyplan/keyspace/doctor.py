@@ -1,6 +1,7 @@
 """The doctor: reads a registry as it stands, whatever is in it, says what is wrong, and puts right what can be."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from keyplan.engine import KeyRange, Snapshot
@@ -60,16 +61,18 @@ def repair(registry: KeySpaces) -> list[Fault]:
     """
     repaired: list[Fault] = []
     while True:
-        done = registry.acts.run(_repair_some)
-        repaired += done
+        done = registry.acts.run(partial(_repair_some, repaired=tuple(repaired)))
         if not done:
             return repaired
+        repaired += done
 
 
-def _repair_some(act: Act) -> list[Fault]:
+def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
     done: list[Fault] = []
     written: set[tuple[str, object]] = set()
     for fault in faults_of(_read(act.state)):
+        if fault in repaired:
+            continue  # Why: it came back, so that its repair contradicts another; once is enough to end.
         places = {(fix.table, fix.key) for fix in fault.fixes}
         if not places or places & written or len(written) + len(places) > _FIXES_AT_ONCE_MAX:
             continue

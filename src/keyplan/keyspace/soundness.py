@@ -116,14 +116,17 @@ def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Fault]
         yield Fault(FaultKind.FENCE, name, problem, (Fix("fences", name, due),))
     holder = PrefixHolder(name, record.generation)
     if record.state is not State.DELETED and tables.holders.get(prefix) != holder:
-        other = tables.holders.get(prefix)
-        is_other_live = other is not None and _is_live(tables, other, prefix)
+        held_by = tables.holders.get(prefix)
+        is_other_live = held_by is not None and _is_live(tables, held_by, prefix)
         fixes = () if is_other_live else (Fix("holders", prefix, holder),)
         problem = f"its prefix {record.prefix} is not registered to it"
         yield Fault(FaultKind.HOLDER, name, problem, fixes)
     if tables.order.get(record.sequence) != holder:
         problem = f"the list does not have it at its place {record.sequence}"
-        yield Fault(FaultKind.ORDER, name, problem, (Fix("order", record.sequence, holder),))
+        at_place = tables.order.get(record.sequence)
+        other = None if at_place is None else tables.records.get(at_place.name)
+        is_taken = other is not None and other is not record and other.sequence == record.sequence
+        yield Fault(FaultKind.ORDER, name, problem, () if is_taken else (Fix("order", record.sequence, holder),))
     yield from _faults_of_content(tables, record, prefix)
     yield from _faults_of_deletion(tables, record)
 
