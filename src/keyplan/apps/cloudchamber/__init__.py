@@ -1,5 +1,11 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and the import of inventories."""
 
+from keyplan.apps.cloudchamber.configuration import (
+    Configuration,
+    StoreSettings,
+    WebServerSettings,
+    read_configuration,
+)
 from keyplan.apps.cloudchamber.definition import (
     Definition,
     RackDefinition,
@@ -33,6 +39,17 @@ from keyplan.apps.cloudchamber.layout import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
+)
+from keyplan.apps.cloudchamber.namespaces import (
+    NamespaceInstance,
+    check_production_key,
+    instance_timestamp,
+    instances_of_tests,
+    namespace_of,
+    pre_clean,
+    purge_tests,
+    range_of_tests,
+    timestamp_of_this_process,
 )
 from keyplan.apps.cloudchamber.proto_json import (
     Message,
@@ -94,6 +111,7 @@ __all__ = [
     "CloudChamber",
     "CloudChamberGo",
     "Condition",
+    "Configuration",
     "Definition",
     "DeviceDetails",
     "DeviceKey",
@@ -115,6 +133,7 @@ __all__ = [
     "InventoryRecord",
     "Message",
     "MultiplicityError",
+    "NamespaceInstance",
     "Pdu",
     "Place",
     "Port",
@@ -129,21 +148,32 @@ __all__ = [
     "RequiredCapacity",
     "Rights",
     "State",
+    "StoreSettings",
     "StoredRecord",
     "Tor",
     "User",
     "Volume",
     "VolumeAttribute",
+    "WebServerSettings",
     "Workload",
     "Zone",
     "ZoneDefinition",
     "ZoneDetails",
+    "check_production_key",
     "definition_problems",
+    "instance_timestamp",
+    "instances_of_tests",
     "inventory_records",
+    "namespace_of",
     "parse_definition",
     "plan_import",
     "planned_import",
+    "pre_clean",
+    "purge_tests",
+    "range_of_tests",
+    "read_configuration",
     "read_definition",
     "reconcile",
+    "timestamp_of_this_process",
     "validated",
 ]

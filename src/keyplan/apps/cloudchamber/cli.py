@@ -16,6 +16,7 @@ from keyplan.apps.cloudchamber.import_report import (
 )
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.namespaces_cli import list_tests, purge, show_settings, watch
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
@@ -31,7 +32,13 @@ _COLOURS = {"+": typer.colors.GREEN, "~": typer.colors.YELLOW, "-": typer.colors
 
 @app.callback()
 def _group() -> None:
-    """CloudChamber's inventory: racks, PDUs, TORs and blades, under the keys of its document."""
+    """CloudChamber's store, under the keys of its document: inventory, test name spaces, settings."""
+
+
+app.command("tests")(list_tests)
+app.command("watch")(watch)
+app.command("purge")(purge)
+app.command("settings")(show_settings)
 
 
 @app.command("import")

@@ -97,7 +97,7 @@ def read_definition(path: Path) -> Definition:
     Raises InvalidInputError, naming the file, the line and the place, for anything that is not as the format has it: bad YAML,
     an unknown or doubled key, a value of the wrong type, a name that stands twice. `validated` judges the values themselves.
     """
-    return _definition(FileReader(str(path)), load_yaml_file(path))
+    return _definition(FileReader(str(path)), load_yaml_file(path, "inventory definition"))
 
 
 def parse_definition(raw: bytes, *, source: str) -> Definition:

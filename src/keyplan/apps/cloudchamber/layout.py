@@ -51,7 +51,8 @@ Name = Annotated[str, Text(dots=False)]
 INSTANCE_BYTES_MAX: Final = 64
 """Why: a timestamp has 30 characters; with more than these, a user's longest key would not fit LMDB's 511 bytes."""
 
-NAMESPACE: Final = Enclosed(before="Test/", after="/", bytes_max=INSTANCE_BYTES_MAX, dots=False, empty=True)
+TESTS: Final = "Test/"
+NAMESPACE: Final = Enclosed(before=TESTS, after="/", bytes_max=INSTANCE_BYTES_MAX, dots=False, empty=True)
 
 
 class BladeKey(NamedTuple):

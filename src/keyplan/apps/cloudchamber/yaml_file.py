@@ -67,13 +67,16 @@ class YamlMapping:
 YamlNode: TypeAlias = YamlScalar | YamlSequence | YamlMapping
 
 
-def load_yaml_file(path: Path) -> YamlNode | None:
-    """Read a file; None when there is nothing in it. Raises InvalidInputError with the file's name and line."""
+def load_yaml_file(path: Path, what: str) -> YamlNode | None:
+    """Read a file; None when there is nothing in it. Raises InvalidInputError with the file's name and line.
+
+    `what` names the kind of file, for the error when there is none.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError as error:
-        raise InvalidInputError(source=str(path), problem=f"no inventory definition found at {path} (yaml)") from error
+        raise InvalidInputError(source=str(path), problem=f"no {what} found at {path} (yaml)") from error
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
     if len(raw) > FILE_BYTES_MAX:

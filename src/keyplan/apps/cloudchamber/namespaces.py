@@ -1,0 +1,165 @@
+"""Test name spaces: which one a configuration means, its cleaning at the start, and what an operator does with all of them.
+
+    /CloudChamber/V0.1/Test/Standard/...                             the shared one
+    /CloudChamber/V0.1/Test/2026-11-21T12:00:00.000000000Z/...       one of its own for each run (UseUniqueInstance)
+
+R12 to R15 are the rulings in this folder's README. Whatever removes, removes whole components: never `Test/StandardX` with
+`Test/Standard`, and never anything outside `Test/`.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Final, NamedTuple
+
+from keyplan.apps.cloudchamber.configuration import StoreSettings
+from keyplan.apps.cloudchamber.layout import NAMESPACE, TESTS, CloudChamber
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange
+from keyplan.errors import InvalidInputError, InvalidKeyError
+
+__all__ = [
+    "STANDARD",
+    "NamespaceInstance",
+    "check_production_key",
+    "instance_timestamp",
+    "instances_of_tests",
+    "namespace_of",
+    "pre_clean",
+    "purge_tests",
+    "range_of_tests",
+    "started_at",
+    "timestamp_of_this_process",
+]
+
+STANDARD: Final = "Standard"
+_TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z")
+_NANOSECONDS: Final = 10**9
+
+
+class NamespaceInstance(NamedTuple):
+    """One test name space: its name, how many keys it has, and when it was begun, where its name tells (UTC)."""
+
+    name: str
+    keys: int
+    started_at: datetime | None
+
+
+# ---- which name space ---------------------------------------------------------------------------------------------------
+
+
+def instance_timestamp(clock: Clock = SYSTEM_CLOCK) -> str:
+    """Return the name of an instance that begins now: RFC 3339 in UTC with nine digits, so that names sort by time (R13)."""
+    seconds, nanoseconds = divmod(round(clock.wall() * _NANOSECONDS), _NANOSECONDS)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
+
+
+@cache
+def timestamp_of_this_process() -> str:
+    """Return the one timestamp of this process, taken when it was first asked for: all its stores share an instance."""
+    return instance_timestamp()
+
+
+def started_at(instance: str) -> datetime | None:
+    """Return when an instance named by a timestamp began, to the microsecond; None for any other name."""
+    match = _TIMESTAMP.fullmatch(instance)
+    if match is None:
+        return None
+    try:
+        whole = datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return whole + timedelta(microseconds=int(match[2]) // 1_000)
+
+
+def namespace_of(settings: StoreSettings) -> str:
+    """Return the layout's `namespace` for a configuration: "" in production, "Test/Standard/", or one of its own.
+
+    Without UseTestNamespace the other options mean nothing (D15). Raises InvalidInputError for an instance that is named
+    "Standard" or holds a "/" (R13), or for a name given without UseUniqueInstance.
+    """
+    if not settings.use_test_namespace:
+        return ""
+    if not settings.use_unique_instance:
+        if settings.test_instance:
+            problem = "an instance has a name of its own only with UseUniqueInstance"
+            raise InvalidInputError(source="KEYPLAN_STORE_TEST_INSTANCE", problem=problem)
+        return _namespace(STANDARD)
+    instance = settings.test_instance or timestamp_of_this_process()
+    if instance == STANDARD:
+        problem = f"{STANDARD!r} is the instance that is shared: choose another name"
+        raise InvalidInputError(source="KEYPLAN_STORE_TEST_INSTANCE", problem=problem)
+    return _namespace(instance)
+
+
+def _namespace(instance: str) -> str:
+    namespace = f"{TESTS}{instance}/"
+    try:
+        NAMESPACE.encode(namespace)
+    except InvalidKeyError as error:
+        problem = f"{instance!r} cannot name an instance: one component of at most 64 bytes, without '/'"
+        raise InvalidInputError(source="test instance", problem=problem) from error
+    return namespace
+
+
+def check_production_key(raw_key: bytes) -> None:
+    """Raise InvalidKeyError for a key below `Test/`, which a handle of production neither reads nor writes (R14)."""
+    if raw_key in range_of_tests():
+        raise InvalidKeyError(problem="the key belongs to a test name space", raw_key=raw_key.hex())
+
+
+# ---- what is there, and its end -------------------------------------------------------------------------------------------
+
+
+def range_of_tests(instance: str | None = None) -> KeyRange:
+    """Return the keys of all tests, or of one instance; whole components."""
+    root = CloudChamber.bound().root + TESTS.encode()
+    return KeyRange.of_prefix(root if instance is None else CloudChamber.bound(namespace=_namespace(instance)).root)
+
+
+def instances_of_tests(engine: Engine) -> Iterator[NamespaceInstance]:
+    """Yield the test name spaces in the order of their names. Costs a read and a count for each, however many keys it has.
+
+    A key directly below `Test/`, without a component after it, is shown as an instance of one key.
+    """
+    whole = range_of_tests()
+    prefix_bytes = len(whole.start)
+    with engine.snapshot() as snapshot:
+        position = whole.start
+        while True:
+            first = next(iter(snapshot.scan(KeyRange(position, whole.end), limit=1, keys_only=True)), None)
+            if first is None:
+                return
+            name, slash, _ = first.key[prefix_bytes:].partition(b"/")
+            instance = whole.start + name
+            own = KeyRange.of_prefix(instance + b"/") if slash else KeyRange.of_key(instance)
+            text = name.decode(errors="backslashreplace")
+            yield NamespaceInstance(text, snapshot.count(own), started_at(text))
+            assert own.end is not None, "a prefix that ends in a slash has a successor"
+            position = own.end
+
+
+def purge_tests(engine: Engine, instance: str | None = None) -> int:
+    """Delete every test key, or those of one instance, in one commit; production is not touched. Return how many there were.
+
+    The number is that of the moment before. `etcdctl del --prefix /CloudChamber/V0.1/Test/` does the same on etcd (R15).
+    """
+    removed = range_of_tests(instance)
+    with engine.snapshot() as snapshot:
+        keys = snapshot.count(removed)
+        alone = removed.start[:-1]
+        has_alone = instance is not None and snapshot.get(alone) is not None
+    deletes = (DeleteRange(removed), *((Delete(alone),) if has_alone else ()))
+    if keys or has_alone:
+        engine.commit(Commit((), deletes))
+    return keys + has_alone
+
+
+def pre_clean(engine: Engine, settings: StoreSettings) -> int:
+    """Begin a test pass as the configuration asks: with PreCleanStore remove everything of `Test/Standard`, in one commit.
+
+    Return how many keys there were. Does nothing without UseTestNamespace and PreCleanStore: production is never cleaned (D15).
+    """
+    if settings.use_test_namespace and settings.pre_clean_store and not settings.use_unique_instance:
+        return purge_tests(engine, STANDARD)
+    return 0

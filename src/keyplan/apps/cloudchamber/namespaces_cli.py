@@ -1,0 +1,168 @@
+"""The commands about test name spaces and settings: `keyplan cloudchamber tests|watch|purge|settings`."""
+
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from keyplan.apps.cloudchamber.configuration import read_configuration
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.namespaces import (
+    NamespaceInstance,
+    instances_of_tests,
+    purge_tests,
+    range_of_tests,
+)
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, print_text, store_of_option
+from keyplan.engine import Engine, Event, KeyRange
+from keyplan.errors import InvalidInputError
+from keyplan.layout import shown_key
+
+__all__ = ["list_tests", "purge", "show_settings", "watch"]
+
+_POLL_SECONDS: Final = 1.0
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+_TestsFlag = Annotated[bool, typer.Option("--tests", help="The test name spaces, as against production.")]
+_Instance = Annotated[
+    str | None,
+    typer.Option("--instance", metavar="NAME", help="One test name space, as in Standard.", show_default=False),
+]
+
+
+def list_tests(*, store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """List the test name spaces with the number of their keys and their age."""
+    now = datetime.now(UTC)
+    with store_of_option(store, config, readonly=True) as opened:
+        found = list(instances_of_tests(opened.engine))
+    if as_json:
+        for instance in found:
+            began = instance.started_at
+            print_json({"instance": instance.name, "keys": instance.keys, "started_at": began and began.isoformat()})
+    else:
+        rows = ([instance.name, str(instance.keys), _age(instance, now)] for instance in found)
+        print_grid(["instance", "keys", "age"], rows)
+
+
+def watch(
+    *,
+    store: StoreOption = None,
+    tests: _TestsFlag = False,
+    instance: _Instance = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many changes.")] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Print what changes, key by key, until Ctrl-C: production without its tests, or with --tests nothing but tests.
+
+    On etcd, `etcdctl watch --prefix /CloudChamber/V0.1/Test/` shows the same.
+    """
+    is_tests = tests or instance is not None
+    watched = range_of_tests(instance) if is_tests else KeyRange.of_prefix(CloudChamber.bound().root)
+    hidden = None if is_tests else range_of_tests()
+    with store_of_option(store, config, readonly=True) as opened:
+        left = limit
+        changes = opened.engine.watch(watched, after=opened.revision)
+        try:
+            while left is None or left > 0:
+                for event in changes.poll(_POLL_SECONDS):
+                    if left == 0 or (hidden is not None and event.key in hidden):
+                        continue
+                    _print_event(event, is_json=as_json)
+                    left = None if left is None else left - 1
+        finally:
+            changes.close()
+
+
+def purge(
+    *,
+    store: StoreOption = None,
+    tests: _TestsFlag = False,
+    instance: _Instance = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="AGE", help="Only instances named by a timestamp this old, as in 36h, 7d."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Remove test name spaces whole: all of them, one, or those of a certain age. Production is never touched."""
+    if not tests and instance is None:
+        problem = "say --tests for every test name space, or --instance NAME; production is not removed by this command"
+        raise InvalidInputError(source="purge", problem=problem)
+    seconds = None if older_than is None else _seconds_of(older_than)
+    with store_of_option(store, config, readonly=dry_run) as opened:
+        removed = _purged(opened.engine, instance, seconds, is_dry_run=dry_run)
+    if as_json:
+        print_json({"removed_keys": sum(removed.values()), "instances": removed, "dry_run": dry_run})
+        return
+    for name, keys in removed.items():
+        print_text(f"{name}\t{keys}")
+    told = "would be removed; this was a dry run" if dry_run else "removed"
+    print_text(f"{sum(removed.values())} keys of {len(removed)} test name spaces {told}.")
+
+
+def show_settings(
+    place: Annotated[
+        Path, typer.Argument(help="The folder of cloudchamber.yaml, or the file.", metavar="PLACE")
+    ] = Path(),
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the settings in force: of cloudchamber.yaml, with defaults and the environment's overrides. Secrets are hidden."""
+    shown = read_configuration(place, os.environ).shown()
+    if as_json:
+        print_json(shown)
+    else:
+        print_grid(["setting", "value"], ([name, str(value)] for name, value in shown.items()))
+
+
+def _purged(engine: Engine, instance: str | None, seconds: int | None, *, is_dry_run: bool) -> dict[str, int]:
+    now = datetime.now(UTC)
+    chosen: dict[str, int] = {}
+    for found in instances_of_tests(engine):
+        is_named = instance is None or found.name == instance
+        is_old = seconds is None or (
+            found.started_at is not None and now - found.started_at >= timedelta(seconds=seconds)
+        )
+        if is_named and is_old:
+            chosen[found.name] = chosen.get(found.name, 0) + found.keys
+    if is_dry_run:
+        return chosen
+    if instance is None and seconds is None:
+        purge_tests(engine)
+        return chosen
+    return {name: purge_tests(engine, name) for name in chosen}
+
+
+def _print_event(event: Event, *, is_json: bool) -> None:
+    if is_json:
+        print_json({"kind": event.kind.value, "key": shown_key(event.key), "revision": event.revision})
+    else:
+        print_text(f"{event.kind.value}\t{event.revision}\t{shown_key(event.key)}")
+    sys.stdout.flush()  # Why: who reads a pipe wants each change when it happens.
+
+
+def _age(instance: NamespaceInstance, now: datetime) -> str:
+    if instance.started_at is None:
+        return "-"
+    seconds = max(int((now - instance.started_at).total_seconds()), 0)
+    unit = next((unit for unit in ("d", "h", "m") if seconds >= _SECONDS[unit]), "s")
+    return f"{seconds // _SECONDS[unit]}{unit}"
+
+
+def _seconds_of(age: str) -> int:
+    count, unit = age[:-1], age[-1:]
+    if unit not in _SECONDS or not (count.isdecimal() and len(count) <= 6):
+        raise InvalidInputError(
+            source="--older-than", problem=f"{age!r} is no age: a number with s, m, h, d or w, as in 36h"
+        )
+    return int(count) * _SECONDS[unit]

@@ -1,0 +1,203 @@
+"""Test name spaces: which is meant, what is cleaned and purged, and that production is left alone."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import keyplan
+from keyplan.apps.cloudchamber import (
+    CloudChamber,
+    StoreSettings,
+    User,
+    check_production_key,
+    instance_timestamp,
+    instances_of_tests,
+    namespace_of,
+    pre_clean,
+    purge_tests,
+    timestamp_of_this_process,
+)
+from keyplan.apps.cloudchamber.cli import app
+from keyplan.engine import Commit, KeyRange, Put
+from keyplan.errors import InvalidInputError, InvalidKeyError
+from keyplan.store import Store
+from keyplan.testing.faults import FakeClock
+from tests.apps.cloudchamber.conftest import CheckAfter, raw_keys
+
+SETTINGS = StoreSettings(
+    endpoints="localhost:2379",
+    connect_timeout_seconds=5,
+    request_timeout_seconds=5,
+    use_test_namespace=True,
+    use_unique_instance=False,
+    pre_clean_store=False,
+)
+UNIQUE = replace(SETTINGS, use_unique_instance=True)
+P = b"/CloudChamber/V0.1/"
+
+
+def fill(store: Store, *keys: bytes) -> None:
+    store.engine.commit(Commit((), tuple(Put(P + key, b"{}") for key in keys)))
+
+
+def test_the_shared_instance_is_named_standard_and_production_does_not_see_it(store: Store) -> None:
+    assert namespace_of(SETTINGS) == "Test/Standard/"
+    CloudChamber(store, namespace=namespace_of(SETTINGS)).users.insert("alice", User(name="alice"))
+    assert raw_keys(store) == [b"/CloudChamber/V0.1/Test/Standard/users/alice"]
+    assert list(CloudChamber(store).users.list()) == []
+
+
+def test_production_is_meant_without_the_option_whatever_else_is_set() -> None:
+    assert namespace_of(replace(SETTINGS, use_test_namespace=False, use_unique_instance=True, test_instance="x")) == ""
+
+
+def test_an_instance_of_its_own_is_a_timestamp_that_sorts_and_is_taken_once() -> None:
+    assert instance_timestamp(FakeClock()) == "2023-11-14T22:13:20.000000000Z"
+    assert len(timestamp_of_this_process()) == 30
+    assert namespace_of(UNIQUE) == namespace_of(UNIQUE) == f"Test/{timestamp_of_this_process()}/"
+
+
+def test_another_process_takes_another_timestamp() -> None:
+    program = "from keyplan.apps.cloudchamber import timestamp_of_this_process as t; print(t())"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
+    assert other.stdout.strip() != timestamp_of_this_process()
+
+
+def test_cooperating_processes_may_name_their_instance() -> None:
+    assert namespace_of(replace(UNIQUE, test_instance="night-7")) == "Test/night-7/"
+
+
+@pytest.mark.parametrize("name", ["Standard", "a/b", "..", ".", "x" * 65, "a\nb"])
+def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        namespace_of(replace(UNIQUE, test_instance=name))
+
+
+def test_cleaning_removes_the_shared_instance_and_nothing_beside_it(store: Store) -> None:
+    fill(
+        store,
+        b"users/a",
+        b"Test/Standard/users/a",
+        b"Test/Standard/users/b",
+        b"Test/StandardX/users/a",
+        b"Test/Standard",
+    )
+    before = store.revision
+    assert pre_clean(store.engine, replace(SETTINGS, pre_clean_store=True)) == 3
+    assert raw_keys(store) == [P + b"Test/StandardX/users/a", P + b"users/a"]
+    assert store.revision == before + 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(SETTINGS, pre_clean_store=True, use_test_namespace=False),
+        replace(UNIQUE, pre_clean_store=True),
+    ],
+)
+def test_nothing_is_cleaned_unless_all_options_say_so(store: Store, settings: StoreSettings) -> None:
+    fill(store, b"users/a", b"Test/Standard/users/a")
+    before = store.revision
+    assert pre_clean(store.engine, settings) == 0
+    assert store.revision == before
+
+
+@pytest.mark.leaves("unknown-key")
+def test_instances_are_found_with_their_sizes_and_ages(store: Store) -> None:
+    fill(
+        store,
+        b"Test/2026-11-21T12:00:00.250000000Z/users/a",
+        b"Test/2026-11-21T12:00:00.250000000Z/users/b",
+        b"Test/Standard/racks/r",
+        b"Test/zz\xff/x",
+        b"users/a",
+        b"Testing",
+    )
+    assert [tuple(found) for found in instances_of_tests(store.engine)] == [
+        ("2026-11-21T12:00:00.250000000Z", 2, datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC)),
+        ("Standard", 1, None),
+        ("zz\\xff", 1, None),
+    ]
+
+
+@pytest.mark.leaves("unknown-key")
+def test_a_purge_takes_all_tests_and_leaves_production(store: Store) -> None:
+    fill(store, b"users/a", b"Test/a/users/x", b"Test/b/users/x", b"Test0", b"Tes")
+    changes = store.engine.watch(KeyRange.of_prefix(P + b"Test/"), after=store.revision)
+    assert purge_tests(store.engine) == 2
+    assert [event.key for event in changes.poll(5)] == [P + b"Test/a/users/x", P + b"Test/b/users/x"]
+    changes.close()
+    assert raw_keys(store) == [P + b"Tes", P + b"Test0", P + b"users/a"]
+
+
+def test_a_handle_of_production_refuses_test_keys() -> None:
+    with pytest.raises(InvalidKeyError):
+        check_production_key(P + b"Test/Standard/users/a")
+    check_production_key(P + b"users/Test")
+
+
+# ---- the commands -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def url(tmp_path: Path, check_after: CheckAfter) -> Iterator[str]:
+    url = f"lmdb:{tmp_path / 'chamber.kv'}"
+    with keyplan.open(url) as store:
+        CloudChamber(store).users.insert("alice", User(name="alice"))
+        for instance in ("2020-01-01T00:00:00.000000000Z", "Standard"):
+            CloudChamber(store, namespace=f"Test/{instance}/").users.insert("bob", User(name="bob"))
+    yield url
+    with check_after(keyplan.open(url), CloudChamber):
+        pass
+
+
+def run(*arguments: str) -> Result:
+    answer = CliRunner().invoke(app, list(arguments))
+    assert answer.exception is None, answer.exception
+    return answer
+
+
+def test_tests_are_listed_as_lines(url: str) -> None:
+    lines = run("tests", "--store", url).output.splitlines()
+    assert [line.split("\t")[:2] for line in lines] == [["2020-01-01T00:00:00.000000000Z", "1"], ["Standard", "1"]]
+    assert lines[0].endswith("d")
+
+
+def test_old_instances_are_purged_by_age(url: str) -> None:
+    answer = run("purge", "--tests", "--older-than", "30d", "--store", url, "--json")
+    assert json.loads(answer.output) == {
+        "removed_keys": 1,
+        "instances": {"2020-01-01T00:00:00.000000000Z": 1},
+        "dry_run": False,
+    }
+    with keyplan.open(url) as store:
+        assert raw_keys(store) == [P + b"Test/Standard/users/bob", P + b"users/alice"]
+
+
+def test_a_dry_run_removes_nothing(url: str) -> None:
+    assert (
+        "2 keys of 2 test name spaces would be removed" in run("purge", "--tests", "--dry-run", "--store", url).output
+    )
+    with keyplan.open(url) as store:
+        assert len(raw_keys(store)) == 3
+
+
+def test_a_purge_must_say_of_what(url: str) -> None:
+    answer = CliRunner().invoke(app, ["purge", "--store", url])
+    assert isinstance(answer.exception, InvalidInputError)
+    with keyplan.open(url) as store:
+        assert len(raw_keys(store)) == 3
+
+
+def test_settings_are_shown_without_the_password(tmp_path: Path) -> None:
+    shown = json.loads(run("settings", str(tmp_path), "--json").output)
+    assert shown["store.etcdService.port"] == 2379
+    assert shown["webServer.systemAccountPassword"] == "********"
