@@ -8,12 +8,13 @@ The data are msgspec structs: one is made in a fraction of a named tuple's time,
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from keyplan.engine import Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
-from keyplan.errors import UniqueViolationError
+from keyplan.errors import RecordError, UniqueViolationError
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "plan_counts",
     "plan_writes",
     "pointers_of",
+    "stored_pointers_of",
     "unique_violation",
 ]
 
@@ -88,6 +90,18 @@ def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes
     for index in table.indexes:
         for raw_key, raw_value in index.entries(key, record):
             pointers[raw_key] = Pointer(index, raw_value)
+    return pointers
+
+
+def stored_pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
+    """Return the index entries that a stored record can have: none of an index that its fields do not fit.
+
+    Such a record was written by another program. It never got entries of that index, and must be replaceable and removable.
+    """
+    pointers: dict[bytes, Pointer] = {}
+    for index in table.indexes:
+        with suppress(RecordError):
+            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in index.entries(key, record))
     return pointers
 
 

@@ -23,6 +23,7 @@ from keyplan.store.plan import (
     plan_counts,
     plan_writes,
     pointers_of,
+    stored_pointers_of,
     unique_violation,
 )
 from keyplan.store.reader import Reader
@@ -198,7 +199,8 @@ class Session:
         entry = self.reads.fetch(raw_key)
         if entry is None:
             return None
-        pointers = pointers_of(table, key, decode_record(table, raw_key, entry.value)) if table.indexes else {}
+        record = decode_record(table, raw_key, entry.value) if table.indexes else None
+        pointers = stored_pointers_of(table, key, record) if table.indexes else {}
         return Version(entry.value, entry.lease, pointers, entry.mod_revision)
 
     def _version(self, table: BoundTable, key: object, record: object, lease: int) -> Version:
