@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
+import pytest
 
 from keyplan.apps.runm.messages import message_class, service_name
 from keyplan.apps.runm.wire_table import CALLS
@@ -66,11 +67,8 @@ class Client:
 @contextmanager
 def refused(status: str, text: str | None = None) -> Iterator[None]:
     """The block's call is answered with this status, and this text."""
-    try:
+    with pytest.raises(grpc.RpcError) as caught:
         yield
-    except grpc.RpcError as error:
-        assert error.code().name == status, error.details()
-        if text is not None:
-            assert error.details() == text
-    else:
-        raise AssertionError(f"the call was answered, and not refused with {status}")
+    assert caught.value.code().name == status, caught.value.details()
+    if text is not None:
+        assert caught.value.details() == text

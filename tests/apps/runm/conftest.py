@@ -12,9 +12,10 @@ from keyplan.apps.runm import Runm
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.start import ensure_started
-from keyplan.engine import KeyRange
+from keyplan.engine import ALL_KEYS, Commit, DeleteRange, KeyRange, open_engine
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, WEST, Client
+from tests.servers.etcd import EtcdServer
 
 ROOT = b"runm/metadata/"
 
@@ -56,16 +57,27 @@ def served(store: Store, rulings: Rulings | None = None) -> Iterator[Served]:
             api.close()
 
 
-@pytest.fixture(params=["lmdb"])
+@pytest.fixture(params=["lmdb", "etcd"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store on each engine."""
-    assert request.param == "lmdb"
-    return f"lmdb:{tmp_path / 'runm'}?durability=none"
+    if request.param == "lmdb":
+        return f"lmdb:{tmp_path / 'runm'}?durability=none"
+    server: EtcdServer = request.getfixturevalue("etcd_server")
+    with open_engine(server.url) as engine:
+        engine.commit(Commit((), (DeleteRange(ALL_KEYS),)))
+    return server.url
 
 
 @pytest.fixture
 def store(store_url: str, check_after: Callable[..., AbstractContextManager[Store]]) -> Generator[Store, None, None]:
     with keyplan.open(store_url) as opened, check_after(opened, Runm(opened)):
+        yield opened
+
+
+@pytest.fixture
+def lmdb_store(tmp_path: Path) -> Generator[Store, None, None]:
+    """A store on LMDB alone, for what has nothing to do with the engine."""
+    with keyplan.open(f"lmdb:{tmp_path / 'only'}?durability=none") as opened:
         yield opened
 
 
