@@ -2,7 +2,7 @@
 
 from keyplan.ring.description import RING_KEY, RingDescription
 from keyplan.ring.engine import RingEngine
-from keyplan.ring.opening import database_engine, join_ring, open_ring, open_ring_url, ring_of
+from keyplan.ring.opening import database_engine, join_ring, open_ring, open_ring_url, remembered, ring_of
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
 from keyplan.ring.rebalance import Rebalanced, rebalance
 from keyplan.ring.rendezvous import fnv1a_64, lookup3, place, virtual_nodes
@@ -24,6 +24,7 @@ __all__ = [
     "placement_of",
     "read_placement",
     "rebalance",
+    "remembered",
     "ring_of",
     "virtual_nodes",
 ]

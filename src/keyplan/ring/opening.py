@@ -15,7 +15,7 @@ from keyplan.ring.engine import RingEngine
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
 from keyplan.store import Store
 
-__all__ = ["database_engine", "join_ring", "open_ring", "open_ring_url", "ring_of", "seen"]
+__all__ = ["database_engine", "join_ring", "open_ring", "open_ring_url", "ring_of", "remembered"]
 
 
 def open_ring(urls: Sequence[str], layout: type[Layout] | BoundLayout, *, create: bool = True) -> Store:
@@ -42,7 +42,7 @@ def ring_of(engines: Sequence[Engine], layout: type[Layout] | BoundLayout, *, cr
 
 def join_ring(engines: Sequence[Engine]) -> RingEngine:
     """Return databases that are a ring already as one engine, by what they remember; no layout is needed."""
-    descriptions = [description for description in map(seen, engines) if description is not None]
+    descriptions = [description for description in map(remembered, engines) if description is not None]
     if not descriptions:
         raise _mismatch(0, "it is no part of a ring")
     placed = descriptions[0].placed
@@ -98,7 +98,7 @@ _ADDRESSES: dict[str, Callable[[str, str], str]] = {"lmdb": _folder_below, "memo
 # ---- agreeing -----------------------------------------------------------------------------------------------------------
 
 
-def seen(engine: Engine) -> RingDescription | None:
+def remembered(engine: Engine) -> RingDescription | None:
     """Return what a database remembers of its ring."""
     with engine.snapshot() as snapshot:
         return read_description(snapshot)
@@ -107,7 +107,7 @@ def seen(engine: Engine) -> RingDescription | None:
 def _joined(
     engines: Sequence[Engine], placed: dict[str, list[str]], placement: Placement, *, create: bool
 ) -> RingEngine:
-    found = [seen(engine) for engine in engines]
+    found = [remembered(engine) for engine in engines]
     if create and any(description is None for description in found):
         found = _described(engines, found, placed)
     descriptions: list[RingDescription] = []
@@ -135,8 +135,8 @@ def _described(
         description = RingDescription(ring=ring, index=index, databases=len(engines), placed=placed)
         with suppress(CommitConflictError):
             engine.commit(Commit((KeyAbsent(RING_KEY),), (Put(RING_KEY, description.encoded()),)))
-        ring = _known(index, seen(engine)).ring
-    return [seen(engine) for engine in engines]
+        ring = _known(index, remembered(engine)).ring
+    return [remembered(engine) for engine in engines]
 
 
 def _agreeing(

@@ -20,7 +20,7 @@ import msgspec
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, CorruptionError, RingMismatchError
 from keyplan.ring.description import RING_KEY, RingDescription
-from keyplan.ring.opening import seen
+from keyplan.ring.opening import remembered
 from keyplan.ring.placement import Placement, read_placement
 
 __all__ = ["Rebalanced", "rebalance"]
@@ -62,7 +62,7 @@ class _Rebalance:
         self._fences: list[Guard] = []
 
     def carry_out(self) -> Rebalanced:
-        found = [seen(engine) for engine in self._engines]
+        found = [remembered(engine) for engine in self._engines]
         first = self._first(found)
         if all(self._is_settled(description) for description in found):
             return Rebalanced(self._size, 0, sum(map(_entries_in, self._engines)))
@@ -210,7 +210,7 @@ class _Rebalance:
         return KeyUnchanged(RING_KEY, entry.mod_revision)
 
     def _described(self, index: int) -> RingDescription:
-        description = seen(self._engines[index])
+        description = remembered(self._engines[index])
         if description is None:
             raise _refused(index, "its description has gone")
         return description

@@ -1,4 +1,17 @@
-"""HEPnOS, a store for high-energy physics: the key layouts of its document, and those of its C++ program."""
+"""HEPnOS, a store for high-energy physics: the key layouts of its document and of its C++ program, and the API on them.
+
+    from keyplan.apps import hepnos
+
+    with hepnos.open("lmdb:/data/nova", databases={"events": 4, "products": 4}) as store:
+        run = store.root.ensure("nova/nd/2019").create_run(12096)
+        event = run.create_subrun(1).create_event(7)
+        event.store("energy", 1.5)
+
+The layouts need nothing but keyplan; all else needs numpy (`keyplan[hepnos]`), and is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from keyplan.apps.hepnos.layout import (
     CPP_LAYOUTS,
@@ -21,12 +34,77 @@ from keyplan.apps.hepnos.layout import (
     SubRunKey,
 )
 
+# Why: `keyplan lint` and the map of layouts must not import numpy, which takes longer than they do.
+if TYPE_CHECKING:
+    from keyplan.apps.hepnos.batch import AsyncEngine, BatchStatistics, WriteBatch
+    from keyplan.apps.hepnos.bulk import (
+        Created,
+        Table,
+        create_events,
+        create_items,
+        load_products,
+        load_table,
+        store_products,
+        store_table,
+    )
+    from keyplan.apps.hepnos.columns import EVENT_COLUMNS
+    from keyplan.apps.hepnos.cxx import CxxStore, Migrated
+    from keyplan.apps.hepnos.databases import Address, Databases
+    from keyplan.apps.hepnos.datasets import DataSet, DataSets
+    from keyplan.apps.hepnos.errors import (
+        BatchError,
+        InvalidLabelError,
+        InvalidNameError,
+        InvalidNumberError,
+        MissingError,
+        ProcessingError,
+        TypeMismatchError,
+    )
+    from keyplan.apps.hepnos.event_set import EventSet
+    from keyplan.apps.hepnos.keys import Kind
+    from keyplan.apps.hepnos.numbered import Event, Numbers, Run, SubRun
+    from keyplan.apps.hepnos.parallel import EventBatch, ParallelProcessor, Processed
+    from keyplan.apps.hepnos.prefetch import Prefetcher, PrefetchStatistics, PreloadedProducts
+    from keyplan.apps.hepnos.products import Container, ProductID
+    from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, Queues
+    from keyplan.apps.hepnos.references import Ref
+    from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
+    from keyplan.apps.hepnos.store import open_hepnos as open  # noqa: A004  # Why: `hepnos.open(url)` reads as it should.
+    from keyplan.apps.hepnos.types import (
+        CXX_STRING,
+        CXX_STRING_VECTOR,
+        ProductType,
+        cxx_type,
+        product_type,
+        register_type,
+        type_named,
+        type_of_value,
+        vector,
+    )
+
 __all__ = [
     "CPP_LAYOUTS",
+    "CXX_STRING",
+    "CXX_STRING_VECTOR",
+    "EVENT_COLUMNS",
     "INVALID_NUMBER",
     "LAYOUTS",
+    "Address",
+    "AsyncEngine",
+    "BatchError",
+    "BatchStatistics",
+    "Container",
+    "Created",
+    "CxxStore",
+    "DataSet",
     "DataSetKey",
+    "DataSets",
+    "DataStore",
+    "Databases",
+    "Event",
+    "EventBatch",
     "EventKey",
+    "EventSet",
     "HEPnOSCppDataSets",
     "HEPnOSCppEvents",
     "HEPnOSCppProducts",
@@ -35,9 +113,92 @@ __all__ = [
     "HEPnOSDataSets",
     "HEPnOSEvents",
     "HEPnOSProducts",
+    "HEPnOSQueues",
     "HEPnOSRuns",
     "HEPnOSSubRuns",
+    "InvalidLabelError",
+    "InvalidNameError",
+    "InvalidNumberError",
+    "Kind",
+    "Migrated",
+    "MissingError",
+    "Numbers",
+    "ParallelProcessor",
+    "PrefetchStatistics",
+    "Prefetcher",
+    "PreloadedProducts",
+    "Processed",
+    "ProcessingError",
+    "ProductID",
     "ProductKey",
+    "ProductType",
+    "Queue",
+    "Queues",
+    "Ref",
+    "Run",
     "RunKey",
+    "SubRun",
     "SubRunKey",
+    "Table",
+    "TypeMismatchError",
+    "WriteBatch",
+    "create_events",
+    "create_items",
+    "cxx_type",
+    "load_products",
+    "load_table",
+    "open",
+    "open_at",
+    "open_databases",
+    "product_type",
+    "register_type",
+    "store_products",
+    "store_table",
+    "type_named",
+    "type_of_value",
+    "vector",
 ]
+
+_MODULES: Final = {
+    "batch": ("AsyncEngine", "BatchStatistics", "WriteBatch"),
+    "bulk": (
+        *("Created", "Table", "create_events", "create_items", "load_products", "load_table", "store_products"),
+        "store_table",
+    ),
+    "columns": ("EVENT_COLUMNS",),
+    "cxx": ("CxxStore", "Migrated"),
+    "databases": ("Address", "Databases"),
+    "datasets": ("DataSet", "DataSets"),
+    "errors": (
+        *("BatchError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
+        *("ProcessingError", "TypeMismatchError"),
+    ),
+    "event_set": ("EventSet",),
+    "keys": ("Kind",),
+    "numbered": ("Event", "Numbers", "Run", "SubRun"),
+    "parallel": ("EventBatch", "ParallelProcessor", "Processed"),
+    "prefetch": ("PrefetchStatistics", "Prefetcher", "PreloadedProducts"),
+    "products": ("Container", "ProductID"),
+    "queues": ("HEPnOSQueues", "Queue", "Queues"),
+    "references": ("Ref",),
+    "store": ("DataStore", "open", "open_at", "open_databases"),
+    "types": (
+        *("CXX_STRING", "CXX_STRING_VECTOR", "ProductType", "cxx_type", "product_type", "register_type"),
+        *("type_named", "type_of_value", "vector"),
+    ),
+}
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+
+    def __getattr__(name: str) -> object:
+        """Import a public name from its module, and keep it."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), "open_hepnos" if name == "open" else name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted({*globals(), *__all__})

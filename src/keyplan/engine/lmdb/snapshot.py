@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Final
 
 import lmdb
@@ -87,7 +87,7 @@ class LmdbSnapshot(Snapshot):
             found = islice(cursor.iternext(keys=True, values=False), limit)
         except lmdb.Error as error:
             raise unusable(error) from error
-        return _below(found, key_range.end)
+        return chain.from_iterable(_below(found, key_range.end))
 
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()
@@ -104,19 +104,19 @@ class LmdbSnapshot(Snapshot):
         return _from(cursor.iterprev(), key_range.start) if has_key else iter(())
 
 
-def _below(keys: Iterator[bytes], end: bytes | None) -> Iterator[bytes]:
-    """Yield ascending keys up to the first that is not below `end`.
+def _below(keys: Iterator[bytes], end: bytes | None) -> Iterator[list[bytes]]:
+    """Yield ascending keys in pieces, up to the first that is not below `end`.
 
-    Why in pieces: comparing each key with the end costs as much as reading it. Pieces grow, so that a short range reads
-    little beyond its end.
+    Why in pieces: comparing each key with the end, or passing it through a frame, costs as much as reading it. Pieces grow, so
+    that a short range reads little beyond its end.
     """
     size = _PIECE_KEYS_FIRST
     try:
         while piece := list(islice(keys, size)):
             if end is not None and piece[-1] >= end:
-                yield from piece[: bisect_left(piece, end)]
+                yield piece[: bisect_left(piece, end)]
                 return
-            yield from piece
+            yield piece
             size = min(size * 4, _PIECE_KEYS_MAX)
     except lmdb.Error as error:
         raise unusable(error) from error

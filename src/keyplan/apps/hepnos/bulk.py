@@ -1,0 +1,349 @@
+"""Many at once: runs, subruns and events from columns of numbers, and tables whose rows become a product of each event.
+
+The rows may come in any order and more than once; every write is idempotent, so that a loader that was killed begins again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from keyplan.apps.hepnos.columns import EVENT_COLUMNS, Columns, checked_column, key_matrix, places, raw_keys
+from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
+from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
+from keyplan.engine import KeyRange
+from keyplan.errors import CorruptionError, InvalidInputError
+
+if TYPE_CHECKING:  # Why: a store does this, and is given to it.
+    from keyplan.apps.hepnos.datasets import DataSet
+    from keyplan.apps.hepnos.store import DataStore
+
+__all__ = [
+    "OPERATION_KEYS",
+    "Created",
+    "Table",
+    "create_events",
+    "create_items",
+    "load_products",
+    "load_table",
+    "store_products",
+    "store_table",
+]
+
+OPERATION_KEYS: Final = 10_000
+"""Keys of one commit. Why: the flush of a commit costs as much as writing some hundred keys; beyond this nothing is won."""
+
+_OPERATION_BYTES: Final = 4 << 20
+"""Why: products of a commit are held in memory, and so are LMDB's changed pages."""
+
+_KINDS: Final = (Kind.RUN, Kind.SUBRUN, Kind.EVENT)
+
+
+class Created(NamedTuple):
+    """How many of what was to be created are new."""
+
+    runs: int
+    subruns: int
+    events: int
+
+
+class Table(NamedTuple):
+    """A table that was loaded: the rows of all events, one after the other; event i has rows offsets[i] to offsets[i + 1]."""
+
+    events: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]
+    rows: npt.NDArray[Any]
+
+
+def create_items(
+    dataset: "DataSet",
+    run: Any,
+    subrun: Any = None,
+    event: Any = None,
+    *,
+    operation_keys: int = OPERATION_KEYS,
+    parents: bool = True,
+) -> Created:
+    """Create runs, subruns or events from columns of equal length, in any order, repeated or not; return how many are new.
+
+    With `parents` the runs and subruns that events are in are created too, before them. A commit has at most `operation_keys`
+    keys, and is durable. Raises InvalidNumberError, InvalidInputError before anything is written.
+    """
+    given = [("run", run), ("subrun", subrun), ("event", event)]
+    columns = [checked_column(name, numbers) for name, numbers in given if numbers is not None]
+    if (subrun is None and event is not None) or len({len(column) for column in columns}) != 1:
+        raise InvalidInputError(source="columns", problem="columns of one length are needed, a subrun with each event")
+    if operation_keys < 1:
+        raise InvalidInputError(source="operation_keys", problem="a commit has at least one key")
+    store, made = dataset.datastore, [0, 0, 0]
+    for depth in range(1 if parents else len(columns), len(columns) + 1):
+        matrix = _distinct(columns[:depth])
+        made[depth - 1] = _create(store, _KINDS[depth - 1], key_matrix(dataset.uuid, matrix), operation_keys)
+    return Created(*made)
+
+
+def create_events(
+    dataset: "DataSet", run: int, subrun: int, events: Any, *, operation_keys: int = OPERATION_KEYS
+) -> int:
+    """Create events of one subrun, whose numbers may come in any order; return how many are new."""
+    column = checked_column("event", events)
+    parents = [checked_column(name, [number]) for name, number in (("run", run), ("subrun", subrun))]
+    columns = [*(np.broadcast_to(parent, column.shape) for parent in parents), column]
+    return _create(dataset.datastore, Kind.EVENT, key_matrix(dataset.uuid, _distinct(columns)), operation_keys)
+
+
+def _distinct(columns: Columns) -> Columns:
+    """Return the rows sorted, each once. Why a look first: a file's rows are in order as a rule, and sorting costs the most."""
+    if len(columns[0]) < 2 or _is_ascending(columns):
+        return columns
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    is_first = np.zeros(len(order), bool)
+    is_first[0] = True
+    for column in ordered:
+        is_first[1:] |= column[1:] != column[:-1]
+    return [column[is_first] for column in ordered]
+
+
+def _is_ascending(columns: Columns) -> bool:
+    """True when each row is greater than the one before it."""
+    is_tied = np.ones(len(columns[0]) - 1, bool)
+    for column in columns:
+        before, after = column[:-1], column[1:]
+        if np.any(is_tied & (after < before)):
+            return False
+        is_tied &= after == before
+    return not bool(is_tied.any())
+
+
+def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], operation_keys: int) -> int:
+    """Write sorted keys, in each database what belongs there, in commits of so many keys."""
+    made = 0
+    for database, rows in _shares(store, kind, matrix):
+        for begin in range(0, len(rows), operation_keys):
+            keys = raw_keys(rows[begin : begin + operation_keys])
+            made += store.databases.put(kind, database, keys, None, mode="new")
+    return made
+
+
+def _shares(
+    store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64]
+) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+    """Yield the rows of each database, in their order."""
+    databases = len(store.databases.rings[kind].databases)
+    if databases == 1 or not len(matrix):
+        yield 0, matrix
+        return
+    homes = _homes(matrix[:, :-1] if kind is not Kind.PRODUCT else matrix[:, :4], databases)
+    for database in np.unique(homes):
+        yield int(database), matrix[homes == database]
+
+
+def _homes(placed: npt.NDArray[np.uint64], databases: int) -> npt.NDArray[np.intp]:
+    """Return the database of each row; rows that are placed alike stand together, and are placed once."""
+    is_first = np.ones(len(placed), bool)
+    is_first[1:] = (placed[1:] != placed[:-1]).any(axis=1)
+    homes = places(placed[is_first], databases)
+    found: npt.NDArray[np.intp] = homes[np.cumsum(is_first) - 1]
+    return found
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------
+
+
+def store_table(
+    dataset: "DataSet",
+    label: str,
+    table: Any,
+    *,
+    run: Any,
+    subrun: Any,
+    event: Any,
+    type: Any = None,  # noqa: A002  # Why: the word of the document.
+    create: bool = False,
+    operation_keys: int = OPERATION_KEYS,
+) -> int:
+    """Store a table with a row's event in three columns: all rows of an event become one vector product; return how many.
+
+    The rows of an event keep their order and need not stand together. `table` is a structured array, one column, or a dict of
+    columns of one length (each entry a field). With `create` the events and their parents are created, too. A product of the
+    event that has the label and type is replaced: give all rows of an event at once.
+    """
+    rows = _rows(table)
+    kind = vector(rows.dtype) if type is None else product_type(type)
+    columns = [checked_column(name, given) for name, given in (("run", run), ("subrun", subrun), ("event", event))]
+    if {len(column) for column in columns} != {len(rows)}:
+        raise InvalidInputError(source="columns", problem="a run, subrun and event are needed for each row")
+    if not isinstance(kind, VectorType):
+        raise InvalidInputError(source="type", problem=f"rows are stored as a vector of numbers, not as {kind.name}")
+    if create:
+        create_items(dataset, *columns, operation_keys=operation_keys)
+    # Why lexsort: it is stable, so that the rows of an event stay in the order given.
+    order = None if _is_ascending_or_equal(columns) else np.lexsort(columns[::-1])
+    ordered = [column if order is None else column[order] for column in columns]
+    packed = (rows if order is None else rows[order]).astype(kind.dtype, copy=False)
+    starts = _group_starts(ordered)
+    first = [column[starts] for column in ordered]
+    stops = np.append(starts[1:], len(packed))
+    body = np.ascontiguousarray(packed).tobytes()
+    size = kind.dtype.itemsize
+    values = _counted(body, size, starts, stops)
+    return store_products(dataset, label, kind, first, values, operation_keys=operation_keys)
+
+
+def _counted(body: bytes, size: int, starts: npt.NDArray[Any], stops: npt.NDArray[Any]) -> list[bytes]:
+    """Return the bytes of each group of rows as a vector's: its count, then its elements."""
+    counts = (stops - starts).astype("<u8").tobytes()
+    bounds = zip((starts * size).tolist(), (stops * size).tolist(), strict=True)
+    return [counts[8 * at : 8 * at + 8] + body[begin:end] for at, (begin, end) in enumerate(bounds)]
+
+
+def store_products(
+    dataset: "DataSet",
+    label: str,
+    type: Any,  # noqa: A002  # Why: as above.
+    columns: Sequence[Any],
+    values: Sequence[bytes],
+    *,
+    mode: str = "overwrite",
+    operation_keys: int = OPERATION_KEYS,
+) -> int:
+    """Store one product of each event, given by columns of run, subrun and event and by the stored bytes; return how many.
+
+    For bytes that another program has serialized, and for `ProductType.encode`. Raises InvalidInputError, EngineLimitError.
+    """
+    checked = [checked_column(name, column) for name, column in zip(("run", "subrun", "event"), columns, strict=True)]
+    if {len(column) for column in checked} != {len(values)}:
+        raise InvalidInputError(source="values", problem="a product is needed for each event")
+    suffix = product_suffix(label, product_type(type).name)
+    store = dataset.datastore
+    store.check_key(Kind.PRODUCT, bytes(ITEM_BYTES) + suffix)
+    if len(values) > 1 and not _is_ascending(checked):
+        order = np.lexsort(checked[::-1])
+        checked = [column[order] for column in checked]
+        values = [values[at] for at in order.tolist()]
+        if not _is_ascending(checked):
+            raise InvalidInputError(source="columns", problem="an event stands twice")
+    matrix = key_matrix(dataset.uuid, checked)
+    databases = len(store.databases.rings[Kind.PRODUCT].databases)
+    homes = _homes(matrix[:, :4], databases) if databases > 1 and len(matrix) else np.zeros(len(matrix), np.intp)
+    for database in np.unique(homes):
+        chosen = np.flatnonzero(homes == database)
+        keys = [item + suffix for item in raw_keys(matrix[chosen])]
+        own = values if len(chosen) == len(values) else [values[at] for at in chosen.tolist()]
+        for begin, end in _operations(own, operation_keys):
+            store.databases.put(Kind.PRODUCT, int(database), keys[begin:end], own[begin:end], mode=mode)
+    return len(values)
+
+
+def _operations(values: Sequence[bytes], operation_keys: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts that one commit takes, by number and by bytes."""
+    begin = size = 0
+    for at, value in enumerate(values):
+        if at > begin and (at - begin >= operation_keys or size + len(value) > _OPERATION_BYTES):
+            yield begin, at
+            begin, size = at, 0
+        size += len(value)
+    if begin < len(values):
+        yield begin, len(values)
+
+
+def load_products(
+    dataset: "DataSet",
+    label: str,
+    type: Any,  # noqa: A002  # Why: as above.
+    *,
+    target: int | None = None,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the item and the stored bytes of every product of a label and type in a data set, its events' and all others.
+
+    Of one product database, or one after the other.
+    """
+    suffix = product_suffix(label, product_type(type).name)
+    databases = dataset.datastore.databases
+    count = len(databases.rings[Kind.PRODUCT].databases)
+    size = ITEM_BYTES + len(suffix)
+    for database in range(count) if target is None else (target,):
+        with databases.snapshot(Kind.PRODUCT, database) as snapshot:
+            for key, value in snapshot.pairs(KeyRange.of_prefix(dataset.uuid.bytes)):
+                if len(key) == size and key.endswith(suffix):
+                    yield key[:ITEM_BYTES], value
+
+
+def load_table(dataset: "DataSet", label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: as above.
+    """Load the vector products of a label and type of all events, or of those in an array of EVENT_COLUMNS, as one table.
+
+    Events that have none are left out. Raises CorruptionError when stored bytes are no vectors of the type.
+    """
+    kind = product_type(type)
+    if not isinstance(kind, VectorType):
+        raise InvalidInputError(source="type", problem=f"a table is of vectors of numbers, not of {kind.name}")
+    pairs = load_products(dataset, label, kind) if events is None else _of_events(dataset, label, kind, events)
+    items: list[bytes] = []
+    values: list[bytes] = []
+    for item, value in pairs:
+        items.append(item)
+        values.append(value)
+    words = np.frombuffer(b"".join(items), ">u8").reshape(-1, 5)
+    found = np.empty(len(words), EVENT_COLUMNS)
+    for at, name in enumerate(EVENT_COLUMNS.names or ()):
+        found[name] = words[:, 2 + at]
+    return Table(found, *_joined(kind, values))
+
+
+def _joined(kind: VectorType, values: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    size = kind.dtype.itemsize
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    counts = np.frombuffer(b"".join(value[:8] for value in values), "<u8").astype(np.int64) if values else lengths
+    if len(counts) != len(lengths) or np.any(counts * size + 8 != lengths):
+        raise CorruptionError(type=kind.name, problem="the count of elements does not agree with the length")
+    offsets = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets, np.frombuffer(b"".join(value[8:] for value in values), kind.dtype)
+
+
+def _of_events(dataset: "DataSet", label: str, kind: ProductType, events: Any) -> Iterator[tuple[bytes, bytes]]:
+    suffix = product_suffix(label, kind.name)
+    databases = dataset.datastore.databases
+    columns = [checked_column(name, events[name]) for name in EVENT_COLUMNS.names or ()]
+    for database, rows in _shares(dataset.datastore, Kind.PRODUCT, key_matrix(dataset.uuid, _distinct(columns))):
+        with databases.snapshot(Kind.PRODUCT, database) as snapshot:
+            for item in raw_keys(rows):
+                value = snapshot.value(item + suffix)
+                if value is not None:
+                    yield item, value
+
+
+def _rows(table: Any) -> npt.NDArray[Any]:
+    """Return a table as one array with a row each."""
+    if isinstance(table, Mapping):
+        columns = {name: np.asarray(column) for name, column in table.items()}
+        if not columns or len({column.shape for column in columns.values()}) != 1:
+            raise InvalidInputError(source="table", problem="columns of one length are needed")
+        rows = np.empty(len(next(iter(columns.values()))), [(name, each.dtype) for name, each in columns.items()])
+        for name, column in columns.items():
+            rows[name] = column
+        return rows
+    rows = np.asarray(table)
+    if rows.ndim != 1:
+        raise InvalidInputError(source="table", problem=f"a table has one dimension, not {rows.ndim}")
+    return rows
+
+
+def _is_ascending_or_equal(columns: Columns) -> bool:
+    is_tied = np.ones(max(len(columns[0]) - 1, 0), bool)
+    for column in columns:
+        if np.any(is_tied & (column[1:] < column[:-1])):
+            return False
+        is_tied &= column[1:] == column[:-1]
+    return True
+
+
+def _group_starts(columns: Columns) -> npt.NDArray[np.intp]:
+    is_first = np.ones(len(columns[0]), bool)
+    if len(is_first) > 1:
+        is_first[1:] = False
+        for column in columns:
+            is_first[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(is_first)

@@ -1,0 +1,161 @@
+"""The databases of a HEPnOS store: five rings, one of each kind of object. Which there are stands in the data itself."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from keyplan.apps.hepnos.keys import Kind
+from keyplan.engine import Capability, Engine, EngineUrl, Snapshot, open_engine
+from keyplan.errors import InvalidInputError, StoreMissingError
+from keyplan.ring import RingEngine, database_engine, join_ring, remembered, ring_of
+
+__all__ = ["Address", "Databases", "database_counts"]
+
+_KINDS: Final = {kind.value: kind for kind in Kind}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a store is: one URL below which its databases lie, or the URLs of each kind's databases in their order.
+
+    Another process opens the same store by it.
+    """
+
+    url: str = ""
+    urls: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_readonly: bool = False
+
+    def engine(self, kind: Kind, index: int, *, create: bool) -> Engine:
+        """Open one database."""
+        for name, urls in self.urls:
+            if name == kind.value:
+                return open_engine(urls[index], create=create, readonly=self.is_readonly)
+        name = f"{kind.value}.{index}"
+        return database_engine(_without_history(self.url), name, create=create, readonly=self.is_readonly)
+
+    def queues(self) -> Engine:
+        """Open the database of queues, with a history, so that it can be watched. Raises InvalidInputError: it has no URL."""
+        if not self.url:
+            raise InvalidInputError(source="queues", problem="a store given by the URLs of its databases has no queues")
+        return database_engine(self.url, "queues.0", create=not self.is_readonly, readonly=self.is_readonly)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many databases of each kind the URLs name; empty for a store of one URL."""
+        return {name: len(urls) for name, urls in self.urls}
+
+
+def _without_history(url: str) -> str:
+    """Why: a key of HEPnOS is its own record; a header and a log would make it four times as large."""
+    parsed = EngineUrl.parse(url)
+    if parsed.scheme != "lmdb" or "history" in parsed.options:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}history=off"
+
+
+def database_counts(given: Mapping[str, int] | None) -> dict[Kind, int]:
+    """Return how many databases of each kind are asked for. Raises InvalidInputError for an unknown kind or no number."""
+    counts: dict[Kind, int] = {}
+    for name, count in () if given is None else given.items():
+        if name not in _KINDS:
+            raise InvalidInputError(source="databases", problem=f"there is no kind {name!r}", known=sorted(_KINDS))
+        if type(count) is not int or count < 1:
+            raise InvalidInputError(source="databases", problem=f"a kind has at least one database, not {count!r}")
+        counts[_KINDS[name]] = count
+    return counts
+
+
+class Databases:
+    """Five open rings. Every write goes through here: one key, or many in order, into a database that is known."""
+
+    def __init__(self, rings: Mapping[Kind, RingEngine], address: Address) -> None:
+        self.rings = dict(rings)
+        self.address = address
+
+    @classmethod
+    def open(cls, address: Address, counts: Mapping[Kind, int], *, create: bool) -> "Databases":
+        """Open the rings; those not in `counts` as they are, or new with one database.
+
+        Raises RingMismatchError when the data was written with other numbers, StoreMissingError when there is no store and none
+        is to be made.
+        """
+        given = database_counts(address.counts())
+        with ExitStack() as stack:
+            rings = {
+                kind: _open_ring(stack, address, kind, given.get(kind, counts.get(kind, 0)), create=create)
+                for kind in Kind
+            }
+            stack.pop_all()
+        return cls(rings, address)
+
+    @property
+    def is_shared(self) -> bool:
+        """True when other processes can open the store as well."""
+        return all(ring.profile.claims(Capability.SHARED) for ring in self.rings.values())
+
+    def place(self, kind: Kind, raw_key: bytes) -> int:
+        """Return the database of a key among those of its kind."""
+        placement = self.rings[kind].placement
+        width = placement.width
+        return placement.of_key(raw_key) if width is None else placement.of_bytes(raw_key[:width])
+
+    def snapshot(self, kind: Kind, database: int) -> Snapshot:
+        """Return a snapshot of one database; the caller closes it."""
+        return self.rings[kind].open_snapshot(database)
+
+    def value(self, kind: Kind, raw_key: bytes) -> bytes | None:
+        """Return the value at a key, or None."""
+        snapshot = self.rings[kind].open_snapshot(self.place(kind, raw_key))
+        try:
+            return snapshot.value(raw_key)
+        finally:
+            snapshot.close()
+
+    def put(
+        self,
+        kind: Kind,
+        database: int,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None,
+        *,
+        mode: str = "overwrite",
+    ) -> int:
+        """Write sorted keys into one database; return how many are new.
+
+        Modes: "overwrite"; "new": what exists is left; "exist": only what exists is written.
+        """
+        ring = self.rings[kind]
+        if mode != "exist":
+            return ring.put_sorted_in(database, keys, values, overwrite=mode == "overwrite")
+        with ring.open_snapshot(database) as snapshot:
+            present = [number for number, key in enumerate(keys) if snapshot.value(key) is not None]
+        if present:
+            own_values = None if values is None else [values[number] for number in present]
+            ring.put_sorted_in(database, [keys[number] for number in present], own_values)
+        return 0
+
+    def close(self) -> None:
+        """Close all databases. Closing twice is harmless."""
+        for ring in self.rings.values():
+            ring.close()
+
+    def __iter__(self) -> Iterator[tuple[Kind, int]]:
+        """Yield each database as its kind and number."""
+        for kind, ring in self.rings.items():
+            for number in range(len(ring.databases)):
+                yield kind, number
+
+
+def _open_ring(stack: ExitStack, address: Address, kind: Kind, count: int, *, create: bool) -> RingEngine:
+    try:
+        first = stack.enter_context(address.engine(kind, 0, create=create and not address.is_readonly))
+    except StoreMissingError as error:
+        raise StoreMissingError(url=address.url, problem=f"there is no HEPnOS store here: no {kind.value}") from error
+    known = remembered(first)
+    size = count or (1 if known is None else known.databases)
+    others = [
+        stack.enter_context(address.engine(kind, index, create=create and not address.is_readonly))
+        for index in range(1, size)
+    ]
+    engines = [first, *others]
+    return join_ring(engines) if address.is_readonly else ring_of(engines, kind.layout, create=create)

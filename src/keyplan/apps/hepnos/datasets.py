@@ -1,0 +1,259 @@
+"""Data sets: named, nested, and each with a UUID of its own that the keys of its runs begin with."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from keyplan.apps.hepnos.bulk import Created, Table, create_items, load_table, store_table
+from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
+from keyplan.apps.hepnos.event_set import EventSet
+from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range, product_item
+from keyplan.apps.hepnos.numbered import Numbers, Run
+from keyplan.apps.hepnos.products import Container, Writer
+from keyplan.engine import KeyRange
+from keyplan.errors import CorruptionError
+
+if TYPE_CHECKING:  # Why: a data set belongs to a store, and a store has a root.
+    from keyplan.apps.hepnos.store import DataStore
+
+__all__ = ["DataSet", "DataSets", "new_uuid", "uuid_of"]
+
+
+class DataSet(Container):
+    """A data set: its full name and its UUID. The root has the name "", and neither runs nor products.
+
+    Two handles are equal when they name the same data set of the same store, whatever its UUID.
+    """
+
+    __slots__ = ("_uuid", "name_path")
+
+    def __init__(self, datastore: "DataStore", path: str, uuid: UUID | None) -> None:
+        self.datastore = datastore
+        self.name_path = path
+        self._uuid = uuid
+
+    @property
+    def path(self) -> str:
+        return self.name_path
+
+    @property
+    def name(self) -> str:
+        """The last part of its name."""
+        return self.name_path.rpartition("/")[2]
+
+    @property
+    def container(self) -> str:
+        """The full name of the data set that it lies in; "" at the top."""
+        return self.name_path.rpartition("/")[0]
+
+    @property
+    def level(self) -> int:
+        """How many data sets it lies in: 0 at the top."""
+        return self.name_path.count("/")
+
+    @property
+    def uuid(self) -> UUID:
+        """The UUID that was made with it. Raises InvalidNameError for the root, which has none."""
+        if self._uuid is None:
+            raise InvalidNameError(problem="the root is no data set: it has no UUID, no runs and no products")
+        return self._uuid
+
+    @property
+    def is_root(self) -> bool:
+        """True for the root of a store."""
+        return self._uuid is None
+
+    @property
+    def item(self) -> bytes:
+        return product_item(self.uuid, ())
+
+    # ---- data sets in it -----------------------------------------------------------------------------------------------
+
+    @property
+    def datasets(self) -> "DataSets":
+        """The data sets in it."""
+        return DataSets(self)
+
+    def create_dataset(self, name: str) -> "DataSet":
+        """Create a data set in it, unless it exists, and return it. The winner of a race gives it its UUID.
+
+        Raises InvalidNameError: the name is empty, or holds a slash or a NUL, or would be on the 257th level.
+        """
+        if "/" in name:
+            raise InvalidNameError(problem="a name holds no slash; `ensure` creates a whole path", value=name)
+        return self.datastore.make_dataset(f"{self.name_path}/{name}" if self.name_path else name)
+
+    def ensure(self, path: str) -> "DataSet":
+        """Create the data sets on a path below this one, as far as they do not exist, and return the last."""
+        dataset = self
+        for name in _stripped(path).split("/"):
+            dataset = dataset.create_dataset(name)
+        return dataset
+
+    def get(self, path: str) -> "DataSet | None":
+        """Return the data set of a path below this one, or None."""
+        below = _stripped(path)
+        whole = f"{self.name_path}/{below}" if self.name_path else below
+        raw = self.datastore.raw_value(Kind.DATASET, dataset_key(whole))
+        return None if raw is None else DataSet(self.datastore, whole, uuid_of(raw))
+
+    def __getitem__(self, child: "str | int") -> "DataSet | Run":
+        """Return the data set of a path below this one, or the run of a number. Raises MissingError, which is a KeyError."""
+        if not isinstance(child, str):
+            return self.runs[child]
+        found = self.get(child)
+        if found is None:
+            raise MissingError(table="datasets", key=f"{self.name_path}/{_stripped(child)}".lstrip("/"))
+        return found
+
+    def __contains__(self, child: "str | int") -> bool:
+        return self.get(child) is not None if isinstance(child, str) else child in self.runs
+
+    def __iter__(self) -> "Iterator[DataSet]":
+        return iter(self.datasets)
+
+    def next(self) -> "DataSet | None":
+        """Return the next data set in the same one, or None."""
+        return self._siblings.upper_bound(self.name)
+
+    def previous(self) -> "DataSet | None":
+        """Return the data set before it in the same one, or None."""
+        return self._siblings.before(self.name)
+
+    @property
+    def _siblings(self) -> "DataSets":
+        return DataSets(DataSet(self.datastore, self.container, None))
+
+    # ---- runs and events -----------------------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> Numbers[Run]:
+        """Its runs."""
+        return Numbers(self, (), Run)
+
+    def create_run(self, number: int, *, into: Writer | None = None) -> Run:
+        """Create a run, unless it exists, and return it; see `Numbers.create`."""
+        return self.runs.create(number, into=into)
+
+    def events(self, target: int | None = None) -> EventSet:
+        """Return all its events: of one event database, or of all, one database after the other.
+
+        Raises InvalidInputError for a database that there is not.
+        """
+        return EventSet(self, target)
+
+    def create_items(self, run: Any, subrun: Any = None, event: Any = None, **options: Any) -> Created:
+        """Create many runs, subruns or events at once; see `bulk.create_items`."""
+        return create_items(self, run, subrun, event, **options)
+
+    def store_table(self, label: str, table: Any, *, run: Any, subrun: Any, event: Any, **options: Any) -> int:
+        """Store a table as a vector product of each event; see `bulk.store_table`."""
+        return store_table(self, label, table, run=run, subrun=subrun, event=event, **options)
+
+    def load_table(self, label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: the document's word.
+        """Load the vector products of a label and type as one table; see `bulk.load_table`."""
+        return load_table(self, label, type, events=events)
+
+    def exists(self) -> bool:
+        """Tell whether it is there, with this UUID: one that was deleted and made again is another."""
+        raw = self.datastore.raw_value(Kind.DATASET, dataset_key(self.name_path)) if self.name_path else None
+        return raw is not None and uuid_of(raw) == self._uuid
+
+    def delete(self) -> None:
+        """Remove it with all that it holds: products, events, subruns, runs, the data sets in it."""
+        self.datastore.remove_dataset(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DataSet) and other.name_path == self.name_path and other.datastore is self.datastore
+
+    def __hash__(self) -> int:
+        return hash(self.name_path)
+
+    def __repr__(self) -> str:
+        return f"<DataSet {self.name_path or 'root'}>"
+
+
+class DataSets:
+    """The data sets in one, by name, in the order of their bytes. They lie in all databases, and are merged."""
+
+    __slots__ = ("parent",)
+
+    def __init__(self, parent: DataSet) -> None:
+        self.parent = parent
+
+    def __iter__(self) -> Iterator[DataSet]:
+        return self.range()
+
+    def __contains__(self, name: str) -> bool:
+        return self.parent.get(name) is not None
+
+    def __getitem__(self, name: str) -> DataSet:
+        found = self.get(name)
+        if found is None:
+            raise MissingError(table="datasets", key=f"{self.parent.path}/{name}".lstrip("/"))
+        return found
+
+    def get(self, name: str) -> DataSet | None:
+        """Return the data set of that name, or None."""
+        return self.parent.get(name)
+
+    def range(
+        self, at_least: str = "", *, starts_with: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[DataSet]:
+        """Yield the data sets from a name on, or those whose names begin with something, in byte order or reversed."""
+        store = self.parent.datastore
+        key_range = dataset_range(self.parent.path, at_least=at_least, starts_with=starts_with)
+        yield from self._found(store, key_range, reverse=reverse, limit=limit)
+
+    def first(self) -> DataSet | None:
+        """Return the first, or None."""
+        return next(self.range(limit=1), None)
+
+    def last(self) -> DataSet | None:
+        """Return the last, or None."""
+        return next(self.range(reverse=True, limit=1), None)
+
+    def lower_bound(self, name: str) -> DataSet | None:
+        """Return the first whose name is not less, or None. "" is before all names."""
+        return next(self.range(name, limit=1), None)
+
+    def upper_bound(self, name: str) -> DataSet | None:
+        """Return the first whose name is greater, or None."""
+        return next((each for each in self.range(name, limit=2) if each.name != name), None)
+
+    def before(self, name: str) -> DataSet | None:
+        """Return the last whose name is less, or None."""
+        key_range = KeyRange(
+            dataset_range(self.parent.path).start, dataset_range(self.parent.path, at_least=name).start
+        )
+        return next(self._found(self.parent.datastore, key_range, reverse=True, limit=1), None)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return sum(1 for _ in self)
+
+    def _found(self, store: "DataStore", key_range: KeyRange, *, reverse: bool, limit: int | None) -> Iterator[DataSet]:
+        parent = self.parent.path
+        size = len(dataset_range(parent).start)
+        with store.databases.rings[Kind.DATASET].snapshot() as snapshot:
+            for key, value in islice(snapshot.pairs(key_range, reverse=reverse), limit):
+                name = key[size:].decode()
+                yield DataSet(store, f"{parent}/{name}" if parent else name, uuid_of(value))
+
+
+def uuid_of(raw: bytes) -> UUID:
+    """Return the UUID that a data set's value is. Raises CorruptionError."""
+    if len(raw) != 16:
+        raise CorruptionError(table="datasets", problem=f"a data set's UUID has 16 bytes, not {len(raw)}")
+    return UUID(bytes=raw)
+
+
+def _stripped(path: str) -> str:
+    """Return a path without one slash at each end, as the C++ program writes names."""
+    return path.removeprefix("/").removesuffix("/")
+
+
+def new_uuid() -> UUID:
+    """Return the UUID of a data set that is made now."""
+    return uuid4()

@@ -1,0 +1,44 @@
+"""What HEPnOS's containers refuse. A missing child is a KeyError as well, a bad number a ValueError, a wrong type a TypeError.
+
+Codes and paragraphs are those of keyplan's errors that they extend; a missing product is no error but None.
+"""
+
+from keyplan.errors import EngineError, InvalidKeyError, InvalidRecordError, KeyplanError, NotFoundError
+
+__all__ = [
+    "BatchError",
+    "InvalidLabelError",
+    "InvalidNameError",
+    "InvalidNumberError",
+    "MissingError",
+    "ProcessingError",
+    "TypeMismatchError",
+]
+
+
+class MissingError(NotFoundError, KeyError):
+    """There is no such data set, run, subrun, event or product. Facts: `table`, `key`: its path, "nova/2019 12096 1 7"."""
+
+
+class InvalidNumberError(InvalidKeyError, ValueError):
+    """Not the number of a run, subrun or event: these are whole numbers from 0 to 2**64 - 2."""
+
+
+class InvalidNameError(InvalidKeyError, ValueError):
+    """Not the name of a data set: it is empty, holds a slash or a NUL, or lies deeper than 256 levels."""
+
+
+class InvalidLabelError(InvalidKeyError, ValueError):
+    """Not the label of a product: it holds a "#" or is too long."""
+
+
+class TypeMismatchError(InvalidRecordError, TypeError):
+    """A value is not of the type that it is to be stored or loaded as. Facts: `type`, `problem`."""
+
+
+class BatchError(EngineError):
+    """Some writes of a batch failed. Facts: `failed`, the raw keys in hex; `problem`. What was flushed before is written."""
+
+
+class ProcessingError(KeyplanError):
+    """The function failed for an event. Facts: `dataset`, `run`, `subrun`, `event`, `error`: the kind of the error."""

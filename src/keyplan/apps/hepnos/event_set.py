@@ -1,0 +1,92 @@
+"""All events of a data set, over all event databases or one of them: handles one by one, or columns of numbers."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from keyplan.apps.hepnos.columns import EVENT_COLUMNS, key_numbers
+from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind
+from keyplan.apps.hepnos.numbered import Event
+from keyplan.engine import KeyRange
+from keyplan.errors import InvalidInputError
+
+if TYPE_CHECKING:  # Why: a data set has events, and events are of a data set.
+    from keyplan.apps.hepnos.datasets import DataSet
+
+__all__ = ["EventSet"]
+
+_NUMBERS: Final = Struct(">16x3Q")
+_BATCH_EVENTS: Final = 65_536
+
+
+class EventSet:
+    """The events of a data set: within a database by run, subrun and event; one database after the other.
+
+    All events of a subrun come one after the other, because they are in one database. There is no order between databases.
+    """
+
+    __slots__ = ("dataset", "target")
+
+    def __init__(self, dataset: "DataSet", target: int | None = None) -> None:
+        count = len(dataset.datastore.databases.rings[Kind.EVENT].databases)
+        if target is not None and not 0 <= target < count:
+            raise InvalidInputError(source="target", problem=f"there are {count} event databases, and no {target}")
+        self.dataset = dataset
+        self.target = target
+
+    def __iter__(self) -> Iterator[Event]:
+        dataset, unpack = self.dataset, _NUMBERS.unpack
+        for keys in self._keys():
+            for key in keys:
+                yield Event(dataset, unpack(key))
+
+    def targets(self) -> "list[EventSet]":
+        """Return the same events by database: disjoint sets that together are this one."""
+        return [EventSet(self.dataset, target) for target in self._targets]
+
+    def count(self) -> int:
+        """Return how many events there are."""
+        databases = self.dataset.datastore.databases
+        total = 0
+        for target in self._targets:
+            with databases.snapshot(Kind.EVENT, target) as snapshot:
+                total += snapshot.count(self.key_range)
+        return total
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """Return all events as one array of EVENT_COLUMNS, in the order of iteration."""
+        parts = [key_numbers(b"".join(keys), EVENT_COLUMNS) for keys in self._keys()]
+        return np.concatenate(parts) if parts else np.empty(0, EVENT_COLUMNS)
+
+    def batches(self, size: int = _BATCH_EVENTS) -> Iterator[npt.NDArray[Any]]:
+        """Yield the events as arrays of at most `size` rows, each of one database; memory does not grow with the data set."""
+        if size < 1:
+            raise InvalidInputError(source="size", problem=f"a batch has at least one event, not {size}")
+        for target in self._targets:
+            databases = self.dataset.datastore.databases
+            with databases.snapshot(Kind.EVENT, target) as snapshot:
+                found = snapshot.keys(self.key_range)
+                while raw := b"".join(key for key, _ in zip(found, range(size), strict=False)):
+                    yield key_numbers(raw, EVENT_COLUMNS)
+
+    @property
+    def key_range(self) -> KeyRange:
+        """The raw keys of the events, in each database."""
+        return KeyRange.of_prefix(self.dataset.uuid.bytes)
+
+    @property
+    def _targets(self) -> range:
+        if self.target is not None:
+            return range(self.target, self.target + 1)
+        return range(len(self.dataset.datastore.databases.rings[Kind.EVENT].databases))
+
+    def _keys(self) -> Iterator[Iterator[bytes]]:
+        for target in self._targets:
+            with self.dataset.datastore.databases.snapshot(Kind.EVENT, target) as snapshot:
+                yield snapshot.keys(self.key_range)
+
+
+assert _NUMBERS.size == ITEM_BYTES

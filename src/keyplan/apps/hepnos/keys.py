@@ -1,0 +1,160 @@
+"""From containers to raw keys and back, through the layouts: the only place where the API touches bytes of keys."""
+
+from collections.abc import Callable
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from keyplan.apps.hepnos.errors import InvalidLabelError, InvalidNameError, InvalidNumberError
+from keyplan.apps.hepnos.layout import (
+    INVALID_NUMBER,
+    DataSetKey,
+    EventKey,
+    HEPnOSDataSets,
+    HEPnOSEvents,
+    HEPnOSProducts,
+    HEPnOSRuns,
+    HEPnOSSubRuns,
+    ProductKey,
+    RunKey,
+    SubRunKey,
+)
+from keyplan.engine import KeyRange
+from keyplan.errors import InvalidKeyError
+from keyplan.layout import CompiledKeys, Layout
+
+__all__ = [
+    "ITEM_BYTES",
+    "Kind",
+    "dataset_key",
+    "dataset_range",
+    "number_key",
+    "number_range",
+    "numbers_of",
+    "product_item",
+    "product_range",
+    "product_suffix",
+    "split_product",
+]
+
+
+class Kind(Enum):
+    """What a database holds; the value is the name that its databases begin with."""
+
+    DATASET = "datasets"
+    RUN = "runs"
+    SUBRUN = "subruns"
+    EVENT = "events"
+    PRODUCT = "products"
+
+    # Why: members are one object each, and Enum's own hash is a Python call in every read and write.
+    __hash__ = object.__hash__
+
+    @property
+    def layout(self) -> type[Layout]:
+        """The layout of the kind's databases."""
+        return _LAYOUTS[self]
+
+
+_LAYOUTS: Final[dict[Kind, type[Layout]]] = {
+    Kind.DATASET: HEPnOSDataSets,
+    Kind.RUN: HEPnOSRuns,
+    Kind.SUBRUN: HEPnOSSubRuns,
+    Kind.EVENT: HEPnOSEvents,
+    Kind.PRODUCT: HEPnOSProducts,
+}
+
+_KEYS: Final[dict[Kind, CompiledKeys]] = {
+    kind: layout.bound().tables[kind.value].keys for kind, layout in _LAYOUTS.items()
+}
+
+_NUMBERED: Final[dict[int, tuple[Kind, Callable[..., object]]]] = {
+    1: (Kind.RUN, RunKey),
+    2: (Kind.SUBRUN, SubRunKey),
+    3: (Kind.EVENT, EventKey),
+}
+_DATASETS, _PRODUCTS = _KEYS[Kind.DATASET], _KEYS[Kind.PRODUCT]
+
+ITEM_BYTES: Final = 40
+"""Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
+
+_NOBODY: Final = UUID(int=0)
+
+
+def dataset_key(path: str) -> bytes:
+    """Return the raw key of a data set by its full name. Raises InvalidNameError."""
+    try:
+        return _DATASETS.encode(DataSetKey.of_path(path))
+    except InvalidKeyError as error:
+        raise InvalidNameError(**error.facts) from error
+
+
+def dataset_range(parent: str, *, at_least: str | None = None, starts_with: str | None = None) -> KeyRange:
+    """Return the range of the children of a data set ("" for those at the top), from a name on. Raises InvalidNameError."""
+    try:
+        # Why at least a character: "" is no name, and every name comes after it.
+        return KeyRange(*_DATASETS.range((parent,), at_least=at_least or None, starts_with=starts_with))
+    except InvalidKeyError as error:
+        raise InvalidNameError(**error.facts) from error
+
+
+def number_key(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
+    """Return the raw key of a run, subrun or event by one, two or three numbers. Raises InvalidNumberError."""
+    kind, make = _NUMBERED[len(numbers)]
+    try:
+        return _KEYS[kind].encode(make(dataset, *numbers))
+    except InvalidKeyError as error:
+        raise InvalidNumberError(**error.facts) from error
+
+
+def number_range(dataset: UUID, parents: tuple[int, ...], *, at_least: int = 0, below: int | None = None) -> KeyRange:
+    """Return the range of the children of a data set, run or subrun with numbers in these bounds. Raises InvalidNumberError."""
+    keys = _KEYS[_NUMBERED[len(parents) + 1][0]]
+    try:
+        return KeyRange(*keys.range((dataset, *parents), at_least=at_least or None, below=below))
+    except InvalidKeyError as error:
+        raise InvalidNumberError(**error.facts) from error
+
+
+def numbers_of(kind: Kind, raw_key: bytes) -> tuple[int, ...]:
+    """Return the numbers in the raw key of a run, subrun or event."""
+    key = _KEYS[kind].decode(raw_key)
+    assert isinstance(key, tuple)
+    return key[1:]
+
+
+# ---- products -----------------------------------------------------------------------------------------------------------
+
+
+def product_item(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
+    """Return the first 40 bytes of the keys of a container's products: missing numbers are the invalid one."""
+    run, subrun, event = (*numbers, *(INVALID_NUMBER,) * (3 - len(numbers)))
+    return _PRODUCTS.encode(ProductKey(dataset, run, subrun, event, label="", type=""))[:ITEM_BYTES]
+
+
+@lru_cache(4_096)
+def product_suffix(label: str, type_name: str) -> bytes:
+    """Return what follows the first 40 bytes of a product's key. Raises InvalidLabelError.
+
+    Why apart: a job asks for few labels and types, of millions of items.
+    """
+    try:
+        return _PRODUCTS.encode(ProductKey(_NOBODY, 0, 0, 0, label, type_name))[ITEM_BYTES:]
+    except InvalidKeyError as error:
+        raise InvalidLabelError(**error.facts) from error
+
+
+def product_range(item: bytes, label: str | None = None, *, is_prefix: bool = False) -> KeyRange:
+    """Return the range of a container's products: all, those of one label, or of the labels that begin with it."""
+    if label is None:
+        return KeyRange.of_prefix(item)
+    suffix = product_suffix(label, "")
+    return KeyRange.of_prefix(item + (suffix[:-1] if is_prefix else suffix))
+
+
+def split_product(raw_key: bytes) -> ProductKey | None:
+    """Return what a product's raw key says; None when it is none."""
+    key = _PRODUCTS.decode(raw_key)
+    assert key is None or isinstance(key, ProductKey)
+    return key

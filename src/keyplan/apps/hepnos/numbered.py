@@ -1,0 +1,304 @@
+"""Runs, subruns and events: handles, and the views over the children of a container. Handles cost nothing and check nothing."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from uuid import UUID
+
+from keyplan.apps.hepnos.bulk import create_events
+from keyplan.apps.hepnos.errors import MissingError
+from keyplan.apps.hepnos.keys import Kind, number_key, number_range, numbers_of, product_item
+from keyplan.apps.hepnos.products import Container, Writer
+from keyplan.engine import KeyRange
+
+if TYPE_CHECKING:  # Why: a run belongs to a data set, and a data set has runs.
+    from keyplan.apps.hepnos.datasets import DataSet
+    from keyplan.apps.hepnos.store import DataStore
+
+__all__ = ["Event", "Numbered", "Numbers", "Run", "SubRun", "container_of"]
+
+N = TypeVar("N", bound="Numbered")
+
+
+class Numbered(Container):
+    """A run, subrun or event: its data set and numbers. Two handles are equal when they name the same container."""
+
+    __slots__ = ("dataset", "numbers")
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, dataset: "DataSet", numbers: tuple[int, ...]) -> None:
+        self.datastore = dataset.datastore
+        self.dataset = dataset
+        self.numbers = numbers
+
+    @property
+    def number(self) -> int:
+        """Its number within its parent."""
+        return self.numbers[-1]
+
+    @property
+    def raw_key(self) -> bytes:
+        """The key that says that it exists; other processes find it by this. Raises InvalidNumberError."""
+        return number_key(self.dataset.uuid, self.numbers)
+
+    @property
+    def item(self) -> bytes:
+        return product_item(self.dataset.uuid, self.numbers)
+
+    @property
+    def path(self) -> str:
+        return f"{self.dataset.path} {' '.join(map(str, self.numbers))}"
+
+    @property
+    @abstractmethod
+    def siblings(self) -> "Numbers[Any]":
+        """The view of its parent's children."""
+
+    def exists(self) -> bool:
+        """Tell whether it was created."""
+        return self.datastore.raw_value(self.kind, self.raw_key) is not None
+
+    def next(self) -> Self | None:
+        """Return the next of its siblings, or None: never a child of another parent."""
+        found: Self | None = self.siblings.upper_bound(self.number)
+        return found
+
+    def previous(self) -> Self | None:
+        """Return the one before it among its siblings, or None."""
+        found: Self | None = self.siblings.before(self.number)
+        return found
+
+    def delete(self) -> None:
+        """Remove it with all that it holds, products first. One that is not there is no error."""
+        self.datastore.remove_container(self)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Numbered)
+            and other.numbers == self.numbers
+            and other.dataset.uuid == self.dataset.uuid
+            and other.datastore is self.datastore
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dataset.uuid, self.numbers))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"
+
+
+class Event(Numbered):
+    """An event."""
+
+    __slots__ = ()
+
+    kind = Kind.EVENT
+
+    @property
+    def item(self) -> bytes:
+        return number_key(self.dataset.uuid, self.numbers)
+
+    @property
+    def subrun(self) -> "SubRun":
+        """The subrun that it is of."""
+        return SubRun(self.dataset, self.numbers[:2])
+
+    @property
+    def siblings(self) -> "Numbers[Event]":
+        return self.subrun.events
+
+
+class SubRun(Numbered):
+    """A subrun, and the events in it."""
+
+    __slots__ = ()
+
+    kind = Kind.SUBRUN
+
+    @property
+    def run(self) -> "Run":
+        """The run that it is of."""
+        return Run(self.dataset, self.numbers[:1])
+
+    @property
+    def siblings(self) -> "Numbers[SubRun]":
+        return self.run.subruns
+
+    @property
+    def events(self) -> "Numbers[Event]":
+        """Its events."""
+        return Numbers(self.dataset, self.numbers, Event)
+
+    def create_event(self, number: int, *, into: Writer | None = None) -> Event:
+        """Create an event, unless it exists, and return it; see `Numbers.create`."""
+        return self.events.create(number, into=into)
+
+    def create_events(self, numbers: Any, **options: Any) -> int:
+        """Create many events at once, from their numbers in any order; return how many are new. See `bulk.create_events`."""
+        run, subrun = self.numbers
+        return create_events(self.dataset, run, subrun, numbers, **options)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __getitem__(self, number: int) -> Event:
+        return self.events[number]
+
+
+class Run(Numbered):
+    """A run, and the subruns in it."""
+
+    __slots__ = ()
+
+    kind = Kind.RUN
+
+    @property
+    def siblings(self) -> "Numbers[Run]":
+        return self.dataset.runs
+
+    @property
+    def subruns(self) -> "Numbers[SubRun]":
+        """Its subruns."""
+        return Numbers(self.dataset, self.numbers, SubRun)
+
+    def create_subrun(self, number: int, *, into: Writer | None = None) -> SubRun:
+        """Create a subrun, unless it exists, and return it; see `Numbers.create`."""
+        return self.subruns.create(number, into=into)
+
+    def __iter__(self) -> Iterator[SubRun]:
+        return iter(self.subruns)
+
+    def __getitem__(self, number: int) -> SubRun:
+        return self.subruns[number]
+
+
+class Numbers(Generic[N]):
+    """The runs of a data set, the subruns of a run, or the events of a subrun, by their numbers, in numeric order.
+
+    Each read sees the latest state; an iteration sees one state, that of its beginning.
+    """
+
+    __slots__ = ("_kind", "_make", "_parents", "dataset", "datastore")
+
+    def __init__(
+        self, dataset: "DataSet", parents: tuple[int, ...], make: "Callable[[DataSet, tuple[int, ...]], N]"
+    ) -> None:
+        self.dataset = dataset
+        self.datastore: DataStore = dataset.datastore
+        self._parents = parents
+        self._make = make
+        self._kind = (Kind.RUN, Kind.SUBRUN, Kind.EVENT)[len(parents)]
+
+    # ---- one of them ---------------------------------------------------------------------------------------------------
+
+    def create(self, number: int, *, into: Writer | None = None) -> N:
+        """Create a child unless it exists, and return it. `into` a batch or an asynchronous engine it is written later.
+
+        Its parent need not exist: there are no checks between databases. Raises InvalidNumberError before anything is written.
+        """
+        made = self._make(self.dataset, (*self._parents, number))
+        (into or self.datastore).write(self._kind, number_key(self._uuid, (*self._parents, number)), b"", "new")
+        return made
+
+    def get(self, number: int) -> N | None:
+        """Return the child of that number, or None."""
+        return self._make(self.dataset, (*self._parents, number)) if number in self else None
+
+    def __getitem__(self, number: int) -> N:
+        """Return the child of that number. Raises MissingError, which is a KeyError."""
+        found = self.get(number)
+        if found is None:
+            path = " ".join(map(str, (self.dataset.path, *self._parents, number)))
+            raise MissingError(table=self._kind.value, key=path)
+        return found
+
+    def __contains__(self, number: int) -> bool:
+        return self.datastore.raw_value(self._kind, number_key(self._uuid, (*self._parents, number))) is not None
+
+    def handle(self, number: int) -> N:
+        """Return a handle of a child that may not exist, without asking the store."""
+        return self._make(self.dataset, (*self._parents, number))
+
+    # ---- in order ------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[N]:
+        return self.range()
+
+    def range(
+        self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[N]:
+        """Yield the children with numbers from `at_least` to before `below`, in numeric order or reversed."""
+        make, dataset, parents = self._make, self.dataset, self._parents
+        for number in self.numbers(at_least, below, reverse=reverse, limit=limit):
+            yield make(dataset, (*parents, number))
+
+    def numbers(
+        self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[int]:
+        """Yield the numbers alone of what `range` would yield."""
+        key_range = self.key_range(at_least, below)
+        with self.datastore.databases.snapshot(self._kind, self.database) as snapshot:
+            from_bytes = int.from_bytes
+            for key in snapshot.keys(key_range, reverse=reverse, limit=limit):
+                yield from_bytes(key[-8:], "big")
+
+    def first(self) -> N | None:
+        """Return the first child, or None."""
+        return next(self.range(limit=1), None)
+
+    def last(self) -> N | None:
+        """Return the last child, or None."""
+        return next(self.range(reverse=True, limit=1), None)
+
+    def lower_bound(self, number: int) -> N | None:
+        """Return the first child whose number is not less, or None."""
+        return next(self.range(number, limit=1), None)
+
+    def upper_bound(self, number: int) -> N | None:
+        """Return the first child whose number is greater, or None."""
+        found = islice((each for each in self.range(number, limit=2) if each.number > number), 1)
+        return next(found, None)
+
+    def before(self, number: int) -> N | None:
+        """Return the last child whose number is less, or None."""
+        return next(self.range(below=number, reverse=True, limit=1), None)
+
+    def count(self) -> int:
+        """Return how many children there are."""
+        with self.datastore.databases.snapshot(self._kind, self.database) as snapshot:
+            return snapshot.count(self.key_range())
+
+    # ---- where they are ------------------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> Kind:
+        """What the children are."""
+        return self._kind
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """The numbers that all children share."""
+        return self._parents
+
+    @property
+    def database(self) -> int:
+        """The database that has all of them."""
+        return self.datastore.databases.place(self._kind, number_key(self._uuid, (*self._parents, 0)))
+
+    def key_range(self, at_least: int = 0, below: int | None = None) -> KeyRange:
+        """Return the raw keys of the children with numbers in these bounds."""
+        return number_range(self._uuid, self._parents, at_least=at_least, below=below)
+
+    @property
+    def _uuid(self) -> UUID:
+        return self.dataset.uuid
+
+
+_CLASSES: dict[Kind, type[Numbered]] = {Kind.RUN: Run, Kind.SUBRUN: SubRun, Kind.EVENT: Event}
+
+
+def container_of(dataset: "DataSet", kind: Kind, raw_key: bytes) -> Numbered:
+    """Return the handle of the run, subrun or event that a raw key says exists."""
+    return _CLASSES[kind](dataset, numbers_of(kind, raw_key))

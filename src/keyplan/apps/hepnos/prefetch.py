@@ -1,0 +1,131 @@
+"""Reading ahead: containers of a view a batch at a time, with the products that were asked for."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from keyplan.apps.hepnos.keys import Kind, product_suffix
+from keyplan.apps.hepnos.products import Container
+from keyplan.apps.hepnos.types import product_type
+from keyplan.errors import InvalidInputError
+
+if TYPE_CHECKING:  # Why: a store makes prefetchers, and they read it.
+    from keyplan.apps.hepnos.store import DataStore
+
+__all__ = ["PrefetchStatistics", "Prefetcher", "PreloadedProducts"]
+
+C = TypeVar("C", bound=Container)
+
+
+class PrefetchStatistics(NamedTuple):
+    """`hits` were loaded from what was read ahead, `misses` from the store; `evicted` were read and not asked for."""
+
+    batches: int
+    products: int
+    hits: int
+    misses: int
+    evicted: int
+
+
+class PreloadedProducts:
+    """The products of a batch of containers, by raw key, with those that are known not to exist."""
+
+    def __init__(self, datastore: "DataStore", products: Sequence[tuple[str, Any]]) -> None:
+        self._datastore = datastore
+        self._suffixes = [product_suffix(label, product_type(kind).name) for label, kind in products]
+        self._found: OrderedDict[bytes, bytes | None] = OrderedDict()
+        self.hits = self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def preload(self, items: Iterable[bytes]) -> int:
+        """Read the products of these items; return how many there are."""
+        by_database: dict[int, list[bytes]] = {}
+        databases = self._datastore.databases
+        for item in items:
+            by_database.setdefault(databases.place(Kind.PRODUCT, item), []).append(item)
+        count = 0
+        for database, own in by_database.items():
+            with databases.snapshot(Kind.PRODUCT, database) as snapshot:
+                for item in own:
+                    for suffix in self._suffixes:
+                        value = self._found[item + suffix] = snapshot.value(item + suffix)
+                        count += value is not None
+        return count
+
+    def raw_product(self, raw_key: bytes) -> bytes | None:
+        """Return a product's bytes: what was read ahead, once, else what the store has. It is let go of by this."""
+        if raw_key in self._found:
+            self.hits += 1
+            return self._found.pop(raw_key)
+        self.misses += 1
+        return self._datastore.raw_product(raw_key)
+
+    def evict(self, count_max: int) -> int:
+        """Let go of the oldest beyond so many; return how many these were."""
+        evicted = max(len(self._found) - count_max, 0)
+        for _ in range(evicted):
+            self._found.popitem(last=False)
+        return evicted
+
+
+class Prefetcher:
+    """Iterates over any view, reading `batch` containers at a time, and the products of each that are named.
+
+    `load` an event's product through it (or `source=prefetcher`): what was read ahead costs no read. The products of
+    at most `cache` containers are kept; the oldest go first. What was not named is loaded from the store.
+    """
+
+    def __init__(
+        self,
+        datastore: "DataStore",
+        *,
+        cache: int = 1_024,
+        batch: int = 1_024,
+        products: Sequence[tuple[str, Any]] = (),
+    ) -> None:
+        if cache < 1 or batch < 1:
+            raise InvalidInputError(source="prefetch", problem="a cache and a batch have room for at least one")
+        self._cache = cache
+        self._batch = batch
+        self._per_container = max(len(products), 1)
+        self._has_products = bool(products)
+        self._preloaded = PreloadedProducts(datastore, products)
+        self._batches = self._products = self._evicted = 0
+
+    @property
+    def statistics(self) -> PrefetchStatistics:
+        """What was read so far."""
+        preloaded = self._preloaded
+        return PrefetchStatistics(self._batches, self._products, preloaded.hits, preloaded.misses, self._evicted)
+
+    @property
+    def resident(self) -> int:
+        """How many products are kept now."""
+        return len(self._preloaded)
+
+    def __call__(self, view: Iterable[C]) -> Iterator[C]:
+        """Yield the containers of a view, in its order."""
+        found = iter(view)
+        while batch := list(islice(found, min(self._batch, self._cache))):
+            self._batches += 1
+            if self._has_products:
+                self._products += self._preloaded.preload([container.item for container in batch])
+                self._evicted += self._preloaded.evict(self._cache * self._per_container)
+            yield from batch
+
+    def load(self, container: Container, label: str, type: Any, default: Any = None) -> Any:  # noqa: A002  # Why: the document's word.
+        """Return a product of a container; see `Container.load`."""
+        return container.load(label, type, default, source=self)
+
+    def raw_product(self, raw_key: bytes) -> bytes | None:
+        """Return a product's bytes; see `ProductSource`."""
+        return self._preloaded.raw_product(raw_key)
+
+    def __enter__(self) -> "Prefetcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._preloaded.evict(0)

@@ -1,0 +1,185 @@
+"""Typed queues on the store, first in first out: durable, shared by processes, each item taken once."""
+
+from types import TracebackType
+from typing import Annotated, Any, Final, NamedTuple, Self
+
+import msgspec
+
+from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
+from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
+from keyplan.codec import Percent
+from keyplan.engine import SYSTEM_CLOCK, Clock, KeyRange
+from keyplan.errors import InvalidInputError
+from keyplan.layout import Layout, Table
+from keyplan.store import Store
+
+__all__ = ["HEPnOSQueues", "Queue", "Queues"]
+
+_POLL_SECONDS_MAX: Final = 1.0
+"""Why: a consumer that waits looks at the queue at least this often, whatever it hears."""
+
+
+class QueueKey(NamedTuple):
+    """A queue: its name, and the name of its items' type."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+
+
+class ItemKey(NamedTuple):
+    """An item of a queue, by the order in which it came."""
+
+    name: Annotated[str, Percent()]
+    type: Annotated[str, Percent()]
+    number: int
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """The next item's number, and how many producers have the queue open, ever had it open."""
+
+    next_number: int = 0
+    producers: int = 0
+    has_had_producer: bool = False
+
+
+class HEPnOSQueues(Layout, root="queues/"):
+    """The database of queues, which the document does not have: the C++ program keeps them in memory."""
+
+    states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
+    items = Table("items/{name}/{type}/{number:decimal(width=20)}", key=ItemKey, value=bytes)
+
+
+class Queues:
+    """The queues of a store, by name and type."""
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store = store
+        self._layout = HEPnOSQueues(store)
+        self._clock = clock
+
+    def create(self, name: str, type: Any) -> None:  # noqa: A002  # Why: the word of the document.
+        """Create a queue. Raises AlreadyExistsError; another type under the name is another queue."""
+        self._layout.states.insert(QueueKey(name, product_type(type).name), QueueState())
+
+    def open(self, name: str, type: Any, *, mode: str = "consumer") -> "Queue":  # noqa: A002  # Why: as above.
+        """Open a queue as a "producer" or a "consumer". Raises MissingError when there is none of this name and type."""
+        if mode not in {"producer", "consumer"}:
+            raise InvalidInputError(
+                source="mode", problem=f"a queue is opened as producer or consumer, not as {mode!r}"
+            )
+        kind = product_type(type)
+        key = QueueKey(name, kind.name)
+        if not self._layout.states.exists(key):
+            raise MissingError(table="queues", key=f"{name}#{kind.name}")
+        if mode == "producer":
+            self._layout.states.modify(key, _with_producer)
+        return Queue(self._store, key, kind, self._clock, is_producer=mode == "producer")
+
+    def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
+        """Remove a queue and its items. Raises MissingError."""
+        key = QueueKey(name, product_type(type).name)
+        if not self._layout.states.exists(key):
+            raise MissingError(table="queues", key=f"{name}#{key.type}")
+        self._layout.states.delete(key)
+        for item in list(self._layout.items.keys(*key)):
+            self._layout.items.delete(item)
+
+    def names(self) -> list[tuple[str, str]]:
+        """Return the name and type of every queue, sorted."""
+        return [(key.name, key.type) for key in self._layout.states.keys()]  # noqa: SIM118  # Why: a table's keys.
+
+
+def _with_producer(state: QueueState) -> QueueState:
+    return msgspec.structs.replace(state, producers=state.producers + 1, has_had_producer=True)
+
+
+def _without_producer(state: QueueState) -> QueueState:
+    return msgspec.structs.replace(state, producers=max(state.producers - 1, 0))
+
+
+class Queue:
+    """An open queue. Producers put, consumers get; a producer that closes wakes the consumers that wait."""
+
+    def __init__(self, store: Store, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool) -> None:
+        self._store = store
+        self._layout = HEPnOSQueues(store)
+        self._key = key
+        self._kind = kind
+        self._clock = clock
+        self._is_producer = is_producer
+        self._is_closed = False
+
+    def put(self, value: Any) -> None:
+        """Add an item at the end, durably. Raises TypeMismatchError, InvalidInputError for a consumer."""
+        if not self._is_producer or self._is_closed:
+            raise InvalidInputError(source="queue", problem="only a producer that has it open puts items into a queue")
+        if type_of_value(value).name != self._kind.name and not self._is_fit(value):
+            raise TypeMismatchError(type=self._kind.name, problem="the item is of another type")
+        raw = self._kind.encode(value)
+
+        def add(layout: HEPnOSQueues) -> None:
+            state = layout.states.require(self._key)
+            layout.items.insert(ItemKey(*self._key, state.next_number), raw)
+            layout.states.update(self._key, msgspec.structs.replace(state, next_number=state.next_number + 1))
+
+        self._layout.run(add)
+
+    def _is_fit(self, value: Any) -> bool:
+        """True when the type takes the value although it would be stored as another: 5 as an int32."""
+        try:
+            self._kind.encode(value)
+        except TypeMismatchError:
+            return False
+        return True
+
+    def get(self, timeout_seconds: float | None = None) -> Any:
+        """Take the first item; wait for one while there are producers, or until there has been one. None: there is none.
+
+        `timeout_seconds` bounds the wait; None waits for as long as there are producers, and not at all when there are none.
+        """
+        give_up_at = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
+        engine = self._store.engine
+        while True:
+            with engine.snapshot() as snapshot:
+                revision = snapshot.revision
+            found, has_producers = self._layout.run(self._take)
+            if found is not None:
+                return self._kind.decode(found)
+            remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self._clock.monotonic()
+            if remaining <= 0 or (not has_producers and (give_up_at is None or self._has_ended())):
+                return None
+            watch = engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=revision)
+            try:
+                watch.poll(min(remaining, _POLL_SECONDS_MAX))
+            finally:
+                watch.close()
+
+    def _take(self, layout: HEPnOSQueues) -> tuple[bytes | None, bool]:
+        for key, raw in layout.items.list(*self._key, limit=1):
+            layout.items.delete(key)
+            return raw, True
+        state = layout.states.get(self._key)
+        return None, state is not None and state.producers > 0
+
+    def _has_ended(self) -> bool:
+        """True when all producers that the queue had have closed it."""
+        state = self._layout.states.get(self._key)
+        return state is None or state.has_had_producer
+
+    def is_empty(self) -> bool:
+        """Tell whether there is no item now."""
+        return next(iter(self._layout.items.keys(*self._key, limit=1)), None) is None
+
+    def close(self) -> None:
+        """Close it. Of a producer, consumers that wait are told. Closing twice is harmless."""
+        if self._is_producer and not self._is_closed and self._layout.states.exists(self._key):
+            self._layout.states.modify(self._key, _without_producer)
+        self._is_closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,403 @@
+"""The types of products: a stable name, which is part of the product's key, and the bytes of its values.
+
+    float32, int64, bool, ...             a numpy scalar: little-endian, as many bytes as it has
+    struct{x:float32,id:uint64}           a structured scalar: its fields packed one after the other
+    vector<T>                             u64 count, then the elements; T one of the above
+    str, vector<str>                      u64 length and UTF-8 bytes; u64 count and such strings
+    bytes, json                           as they are; JSON
+    module:Name, vector<module:Name>      a dataclass or msgspec Struct, or its registered name: msgpack
+    ref, vector<ref>                      a reference to a product
+
+Numbers are little-endian. These are the bytes of the C++ program for plain data, vectors of it, strings and vectors of strings;
+`cxx_type` gives them the names that the C++ program gives them.
+"""
+
+import dataclasses
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from keyplan.apps.hepnos.errors import TypeMismatchError
+from keyplan.errors import CorruptionError
+
+__all__ = [
+    "CXX_STRING",
+    "CXX_STRING_VECTOR",
+    "ProductType",
+    "cxx_type",
+    "product_type",
+    "register_type",
+    "type_named",
+    "type_of_value",
+    "vector",
+]
+
+_COUNT: Final = struct.Struct("<Q")
+
+
+class ProductType(ABC):
+    """A type of product. Compared by name: two types of one name store the same bytes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def encode(self, value: Any) -> bytes:
+        """Return the stored bytes of a value. Raises TypeMismatchError."""
+
+    @abstractmethod
+    def decode(self, raw: bytes) -> Any:
+        """Return the value. Raises CorruptionError when these are no bytes of the type: never a value that was not stored."""
+
+    @property
+    def is_vector(self) -> bool:
+        """True when values have elements, of which a part can be stored."""
+        return False
+
+    def renamed(self, name: str) -> "ProductType":
+        """Return a type of the same bytes under another name."""
+        return _Renamed(name, self)
+
+    def refuse(self, problem: str) -> TypeMismatchError:
+        """Return the error for a value that is none of the type."""
+        return TypeMismatchError(type=self.name, problem=problem)
+
+    def damaged(self, problem: str) -> CorruptionError:
+        """Return the error for bytes that are none of the type."""
+        return CorruptionError(type=self.name, problem=problem)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProductType) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"<product type {self.name}>"
+
+
+class _Renamed(ProductType):
+    def __init__(self, name: str, inner: ProductType) -> None:
+        super().__init__(name)
+        self.inner = inner
+
+    def encode(self, value: Any) -> bytes:
+        return self.inner.encode(value)
+
+    def decode(self, raw: bytes) -> Any:
+        return self.inner.decode(raw)
+
+    @property
+    def is_vector(self) -> bool:
+        return self.inner.is_vector
+
+
+class ScalarType(ProductType):
+    """One value of a numpy type."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
+        super().__init__(name)
+        self.dtype = dtype
+
+    def encode(self, value: Any) -> bytes:
+        array = _array(self, value, self.dtype)
+        if array.ndim:
+            raise self.refuse("an array is not one value")
+        return array.tobytes()
+
+    def decode(self, raw: bytes) -> Any:
+        if len(raw) != self.dtype.itemsize:
+            raise self.damaged(f"a value has {self.dtype.itemsize} bytes, not {len(raw)}")
+        return np.frombuffer(raw, self.dtype)[0]
+
+
+class VectorType(ProductType):
+    """Any number of values of a numpy type, as an array of one dimension."""
+
+    def __init__(self, name: str, dtype: np.dtype[Any]) -> None:
+        super().__init__(name)
+        self.dtype = dtype
+
+    @property
+    def is_vector(self) -> bool:
+        return True
+
+    def encode(self, value: Any) -> bytes:
+        array = _array(self, value, self.dtype)
+        if array.ndim != 1:
+            raise self.refuse(f"a vector has one dimension, not {array.ndim}")
+        return _COUNT.pack(len(array)) + array.tobytes()
+
+    def decode(self, raw: bytes) -> Any:
+        size = self.dtype.itemsize
+        if len(raw) < _COUNT.size or _COUNT.unpack_from(raw)[0] * size != len(raw) - _COUNT.size:
+            raise self.damaged("the count of elements does not agree with the length")
+        return np.frombuffer(raw, self.dtype, offset=_COUNT.size)
+
+
+def _array(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the value as an array of the type's own byte order. Trap: numpy would cut 300 to fit a byte, and 1.5 to 1."""
+    given = np.asarray(value)
+    if given.dtype.names != dtype.names:
+        raise kind.refuse(f"its elements are {given.dtype.name}")
+    is_python = not isinstance(value, np.ndarray | np.generic)
+    if not np.can_cast(given.dtype, dtype, "same_kind" if is_python else "equiv") and given.size:
+        raise kind.refuse(f"its elements are {given.dtype.name}")
+    if is_python and given.size and given.dtype.kind in "iu" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        if given.min() < limits.min or given.max() > limits.max:
+            raise kind.refuse("a number is out of range")
+    return np.ascontiguousarray(given, dtype) if given.ndim else given.astype(dtype)
+
+
+class _Strings(ProductType):
+    """Text, or any number of texts."""
+
+    def __init__(self, name: str, *, is_many: bool) -> None:
+        super().__init__(name)
+        self._is_many = is_many
+
+    @property
+    def is_vector(self) -> bool:
+        return self._is_many
+
+    def encode(self, value: Any) -> bytes:
+        texts = list(value) if self._is_many and isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        if not all(isinstance(text, str) for text in texts) or (self._is_many and isinstance(value, str)):
+            raise self.refuse("it is not text")
+        raws = [text.encode() for text in texts]
+        body = b"".join(_COUNT.pack(len(raw)) + raw for raw in raws)
+        return _COUNT.pack(len(raws)) + body if self._is_many else body
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            position = _COUNT.size if self._is_many else 0
+            count = _COUNT.unpack_from(raw)[0] if self._is_many else 1
+            texts: list[str] = []
+            while len(texts) < count:
+                end = position + _COUNT.size + _COUNT.unpack_from(raw, position)[0]
+                if end > len(raw):
+                    raise self.damaged("it ends within a string")
+                texts.append(raw[position + _COUNT.size : end].decode())
+                position = end
+        except (ValueError, OverflowError) as error:
+            raise self.damaged("it is not text") from error
+        except struct.error as error:
+            raise self.damaged("it ends within a length") from error
+        if position != len(raw):
+            raise self.damaged("bytes are left over")
+        return texts if self._is_many else texts[0]
+
+
+class _Bytes(ProductType):
+    def encode(self, value: Any) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise self.refuse("it is not bytes")
+        return bytes(value)
+
+    def decode(self, raw: bytes) -> bytes:
+        return raw
+
+
+class _Serialized(ProductType):
+    """Values that msgspec knows: as JSON when `kind` is None, else a class, or a list of it, as msgpack."""
+
+    def __init__(self, name: str, kind: Any, *, is_many: bool = False) -> None:
+        super().__init__(name)
+        self._kind = kind
+        self._is_many = is_many
+        target = Any if kind is None else list[kind] if is_many else kind
+        self._write: Callable[[Any], bytes] = (msgspec.json if kind is None else msgspec.msgpack).encode
+        self._read = msgspec.json.Decoder(target) if kind is None else msgspec.msgpack.Decoder(target)
+
+    @property
+    def is_vector(self) -> bool:
+        return self._is_many
+
+    def encode(self, value: Any) -> bytes:
+        items = value if self._is_many else (value,)
+        if self._kind is not None and not all(isinstance(item, self._kind) for item in items):
+            raise self.refuse("it is not of this class")
+        try:
+            return self._write(value)
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            raise self.refuse("it cannot be serialized") from error
+
+    def decode(self, raw: bytes) -> Any:
+        try:
+            return self._read.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self.damaged("it does not fit its class") from error
+
+
+# ---- names and types ------------------------------------------------------------------------------------------------------
+
+_STR: Final = _Strings("str", is_many=False)
+_STR_VECTOR: Final = _Strings("vector<str>", is_many=True)
+_BYTES: Final = _Bytes("bytes")
+_JSON: Final = _Serialized("json", None)
+_BUILTIN: Final[dict[str, ProductType]] = {kind.name: kind for kind in (_STR, _STR_VECTOR, _BYTES, _JSON)}
+_PYTHON: Final[dict[type, ProductType]] = {str: _STR, bytes: _BYTES, dict: _JSON}
+
+_CXX_STRING_NAME: Final = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
+CXX_STRING: Final = _STR.renamed(_CXX_STRING_NAME)
+"""What the C++ program stores a std::string as."""
+CXX_STRING_VECTOR: Final = _STR_VECTOR.renamed(f"std::vector<{_CXX_STRING_NAME}, std::allocator<{_CXX_STRING_NAME} > >")
+"""What the C++ program stores a std::vector<std::string> as."""
+
+
+class _Registry:
+    """The classes and structured types that programs have given names."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Any] = {}
+        self.name_of: dict[Any, str] = {}
+
+    def add(self, name: str, kind: Any) -> None:
+        if not name or any(character in name for character in "#<>{},") or self.by_name.get(name, kind) != kind:
+            raise TypeMismatchError(type=name, problem="the name is taken, or cannot be the name of a type")
+        self.by_name[name] = kind
+        self.name_of[kind] = name
+
+
+_registry: Final = _Registry()
+
+
+def register_type(name: str, kind: type | np.dtype[Any]) -> None:
+    """Give a class or a structured numpy type a name of its own, which stays when the module moves. The same in every process.
+
+    Raises TypeMismatchError when the name belongs to another type.
+    """
+    _registry.add(name, _little(kind) if isinstance(kind, np.dtype) else kind)
+
+
+def vector(element: Any) -> ProductType:
+    """Return the type of vectors of something: `vector("f4")`, `vector(Hit)`, `vector(str)`."""
+    if element is str:
+        return _STR_VECTOR
+    if _is_class(element):
+        return _Serialized(f"vector<{_class_name(element)}>", element, is_many=True)
+    dtype = _dtype(element)
+    return VectorType(f"vector<{_dtype_name(dtype)}>", dtype)
+
+
+def product_type(given: Any) -> ProductType:
+    """Return the type that is meant: a ProductType itself, a numpy type, str, bytes, dict for JSON, a class, or a type's name.
+
+    Raises TypeMismatchError.
+    """
+    if isinstance(given, ProductType):
+        return given
+    if isinstance(given, type) and given in _PYTHON:
+        return _PYTHON[given]
+    if _is_class(given):
+        return _Serialized(_class_name(given), given)
+    if isinstance(given, str) and (known := _named(given)) is not None:
+        return known
+    dtype = _dtype(given)
+    return ScalarType(_dtype_name(dtype), dtype)
+
+
+def type_named(name: str) -> ProductType:
+    """Return the type of a stored name. Raises TypeMismatchError for a class that was not registered here."""
+    known = _named(name)
+    if known is None:
+        raise TypeMismatchError(type=name, problem="no type of this name is known here: register it, or give the type")
+    return known
+
+
+def type_of_value(value: Any) -> ProductType:
+    """Return the type that a value is stored as when none is given."""
+    if isinstance(value, np.ndarray):
+        return vector(value.dtype) if value.ndim else product_type(value.dtype)
+    if isinstance(value, np.generic):
+        return product_type(value.dtype)
+    if isinstance(value, bool | int | float):
+        return product_type(np.dtype(type(value)))
+    if isinstance(value, list | tuple) and value:
+        if all(isinstance(item, str) for item in value):
+            return _STR_VECTOR
+        if _is_class(type(value[0])) and all(type(item) is type(value[0]) for item in value):
+            return vector(type(value[0]))
+        return _JSON
+    if isinstance(value, bytearray | memoryview):
+        return _BYTES
+    if type(value) in _PYTHON:
+        return _PYTHON[type(value)]
+    if _is_class(type(value)):
+        return product_type(type(value))
+    return _JSON
+
+
+def cxx_type(name: str, element: Any) -> ProductType:
+    """Return the type of plain data that the C++ program stores as `name`; a name of std::vector makes it a vector.
+
+    The numpy type must have the padding of the C++ struct: `np.dtype([...], align=True)`.
+    """
+    dtype = _little(np.dtype(element))
+    return VectorType(name, dtype) if name.startswith("std::vector<") else ScalarType(name, dtype)
+
+
+def _named(name: str) -> ProductType | None:
+    if name in _BUILTIN:
+        return _BUILTIN[name]
+    inner = name[len("vector<") : -1] if name.startswith("vector<") and name.endswith(">") else None
+    base = name if inner is None else inner
+    if base in _registry.by_name:
+        kind = _registry.by_name[base]
+        return product_type(kind) if inner is None else vector(kind)
+    dtype = _dtype_named(base)
+    if dtype is None:
+        return None
+    return ScalarType(name, dtype) if inner is None else VectorType(name, dtype)
+
+
+def _is_class(given: object) -> bool:
+    return isinstance(given, type) and (issubclass(given, msgspec.Struct) or dataclasses.is_dataclass(given))
+
+
+def _class_name(kind: type) -> str:
+    name = _registry.name_of.get(kind) or f"{kind.__module__}:{kind.__qualname__}"
+    if "<locals>" in name:
+        raise TypeMismatchError(type=name, problem="a class of a function has no stable name: register one")
+    return name
+
+
+def _dtype(given: Any) -> np.dtype[Any]:
+    try:
+        return _little(np.dtype(given))
+    except TypeError as error:
+        raise TypeMismatchError(type=repr(given), problem="it is no type of a product") from error
+
+
+def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind in "OUSmMcV" and dtype.names is None:
+        raise TypeMismatchError(type=dtype.name, problem="such elements have no fixed bytes that C++ shares")
+    return dtype.newbyteorder("<")
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    if dtype in _registry.name_of:
+        return _registry.name_of[dtype]
+    if dtype.names is None:
+        return dtype.name
+    fields: Any = dtype.fields
+    if sum(fields[name][0].itemsize for name in dtype.names) != dtype.itemsize:
+        raise TypeMismatchError(type=dtype.name, problem="it has padding: register a name for it, or pack it")
+    return "struct{" + ",".join(f"{name}:{_dtype_name(fields[name][0])}" for name in dtype.names) + "}"
+
+
+def _dtype_named(name: str) -> np.dtype[Any] | None:
+    try:
+        if name.startswith("struct{") and name.endswith("}") and "{" not in name[len("struct{") :]:
+            parts = [part.split(":") for part in name[len("struct{") : -1].split(",")]
+            return np.dtype([(field, np.dtype(kind).newbyteorder("<")) for field, kind in parts])
+        dtype = np.dtype(name)
+    except (TypeError, ValueError):
+        return None
+    return dtype.newbyteorder("<") if dtype.name == name and dtype.kind in "biuf" else None
