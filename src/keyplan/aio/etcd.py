@@ -3,7 +3,7 @@
 A call that is cancelled is cancelled at the server, too. A stream has a task that reads ahead, a little.
 """
 
-from asyncio import CancelledError, Event, Task, current_task, gather, get_running_loop, sleep, wait_for
+from asyncio import CancelledError, Event, Task, current_task, gather, get_running_loop, sleep, timeout
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -136,8 +136,10 @@ async def _rung(event: Event, timeout_seconds: float) -> None:
     if timeout_seconds <= 0:
         await sleep(0)
         return
+    # Trap: on Python 3.11, wait_for swallows a cancellation that comes together with the event.
     with suppress(TimeoutError):
-        await wait_for(event.wait(), timeout_seconds)
+        async with timeout(timeout_seconds):
+            await event.wait()
 
 
 class _AioStream:

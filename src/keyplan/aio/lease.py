@@ -1,6 +1,6 @@
 """Leases of an asynchronous store, and who keeps them alive: a task."""
 
-from asyncio import AbstractEventLoop, Event, Task, wait, wait_for
+from asyncio import AbstractEventLoop, Event, Task, timeout, wait
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -176,7 +176,8 @@ class TaskKeeper(Keeper):
             if wait_seconds > 0:
                 self._news.clear()
                 with suppress(TimeoutError):
-                    await wait_for(self._news.wait(), wait_seconds)
+                    async with timeout(wait_seconds):
+                        await self._news.wait()
                 continue
             next_seconds = await self._calls.whole(partial(self._schedule.look, lease))
             self._schedule.look_again(lease, next_seconds)

@@ -3,7 +3,7 @@
 For engines whose watches block. A watch that was woken reads by itself; nothing is handed over but the wake-up.
 """
 
-from asyncio import AbstractEventLoop, Event, TimerHandle, wait_for
+from asyncio import AbstractEventLoop, Event, TimerHandle, timeout
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Condition, Thread
@@ -43,8 +43,10 @@ class Bell:
 
     async def rung(self, timeout_seconds: float) -> None:
         """Wait until it was rung since it was silenced, at most so long."""
+        # Trap: on Python 3.11, wait_for swallows a cancellation that comes together with the ring.
         with suppress(TimeoutError):
-            await wait_for(self._event.wait(), timeout_seconds)
+            async with timeout(timeout_seconds):
+                await self._event.wait()
 
 
 class News:

@@ -1,0 +1,55 @@
+"""The layout of the twin's own tests, for both uses, and a way to run them."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from keyplan.aio import Counter, Index, Layout, Mode, Table, Unique
+
+__all__ = ["Hall", "Rack", "held", "run"]
+
+SECONDS_MAX = 30.0
+
+
+class Rack(msgspec.Struct, frozen=True):
+    room: str
+    tags: list[str] = []
+    height: int = 42
+
+
+class Hall(Layout[Mode], root="/hall/"):
+    """Racks with a unique and a fan-out index, and what else there is."""
+
+    racks = Table("racks/{rack}", key=str, value=Rack)
+    by_room = Unique("by-room/{room}", of=racks, key=str)
+    by_tag = Index("by-tag/{tag}/{rack}", of=racks, key=str, each={"tag": "tags"})
+    members = Table("members/{member}", key=str, value=Rack, lease=True)
+    ports = Counter("next-port", start=1)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a scenario on a loop of its own, bounded in time; fail when it leaves a task or a thread behind."""
+    before = {thread.ident for thread in threading.enumerate()}
+
+    async def bounded() -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            await scenario()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"tasks are left: {left}"
+
+    asyncio.run(bounded(), debug=True)
+    # Why the exception: grpc has one thread a process that polls for all loops, and ends with the process.
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread.ident not in before and not thread.name.endswith("(_poll_wrapper)")
+    ]
+    assert not left, f"threads are left: {left}"
+
+
+async def held(condition: Callable[[], bool]) -> None:
+    """Wait until the condition holds; `run` bounds it."""
+    while not condition():  # noqa: ASYNC110  # Why: what is waited for happens in threads, or nobody tells of it.
+        await asyncio.sleep(0.002)
