@@ -49,6 +49,7 @@ def broken_contracts(folder: Path) -> list[str]:
         ("engine/memory.py", "import keyplan.engine.lmdb", "engines do not know one another"),
         ("engine/interface.py", "import lmdb", "lmdb is imported by its engine alone"),
         ("store/store.py", "import greenlet", "greenlet is imported by keyplan.aio alone"),
+        ("keyspace/registry.py", "import httpx", "HTTP is spoken by server, client, regions and the applications"),
         ("engine/interface.py", "import rich", "what is for people stays in cli and in the applications"),
         ("engine/interface.py", "import keyplan.testing", "nothing but tests imports keyplan.testing"),
         ("engine/interface.py", "import hypothesis", "hypothesis and pytest are imported by keyplan.testing alone"),

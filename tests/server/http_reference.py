@@ -1,0 +1,107 @@
+"""Writes docs/reference/http.md from the OpenAPI description: `python -m tests.server.http_reference`. A test compares."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from keyplan.server.keyspaces.description import DESCRIPTION
+from keyplan.server.openapi import SHELL, merged
+
+__all__ = ["PAGE", "page"]
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+
+_INTRODUCTION: Final = """# The HTTP API
+
+What `keyplan serve` answers: its own routes and those of the key space registry. This page is made from the OpenAPI 3.1
+description, which a server gives at `/openapi.json`; other services add theirs there. How to run a server, who may ask, and what
+an error looks like: [Serving a store](../guide/serving.md).
+
+An error is `{"error": {"code", "message", "detail"}}` with the status of its row below; the codes are those of
+[errors](errors.md), with `_` for `-`. 401 is for a token that is not known, 413 and 431 are for what is too large, 415 is for a
+body that is not `application/json`.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    description = merged([("server", SHELL), ("keyspaces", DESCRIPTION)], version="")
+    parts = [_INTRODUCTION, "## Routes\n", *_routes(description)]
+    parts += ["## Objects\n", *_objects(description["components"]["schemas"])]
+    return "\n".join(parts)
+
+
+def _routes(description: dict[str, Any]) -> Iterator[str]:
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            if method != "parameters":
+                yield f"### `{method.upper()} {path}`\n"
+                yield f"{operation['summary']}\n"
+                yield from _inputs(operation)
+                yield from _answers(operation)
+
+
+def _inputs(operation: dict[str, Any]) -> Iterator[str]:
+    if operation.get("parameters"):
+        yield "| Query | Type | Meaning |\n|---|---|---|"
+        for parameter in operation["parameters"]:
+            yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {_clause(parameter['description'])} |"
+        yield ""
+    body = operation.get("requestBody")
+    if body is not None:
+        schema = body["content"]["application/json"]["schema"]
+        yield f"Body: {_type(schema) if '$ref' in schema else 'an object with some of the fields of the answer'}.\n"
+
+
+def _answers(operation: dict[str, Any]) -> Iterator[str]:
+    good = [(status, answer) for status, answer in operation["responses"].items() if status[0] == "2"]
+    bad = [status for status in operation["responses"] if status[0] in "45" and status != "401"]
+    for status, answer in good:
+        content = next(iter(answer.get("content", {}).values()), None)
+        words = f" {_type(content['schema'])}." if content is not None else ""
+        yield f"{status}:{words} {answer['description']}\n"
+    if bad:
+        yield f"Errors: {', '.join(sorted(bad))}.\n"
+
+
+def _objects(schemas: dict[str, Any]) -> Iterator[str]:
+    for name, schema in schemas.items():
+        yield f"### {name}\n"
+        if schema.get("description"):
+            yield f"{schema['description']}\n"
+        yield "| Field | Type | Meaning |\n|---|---|---|"
+        for field, inner in schema["properties"].items():
+            optional = "" if field in schema.get("required", ()) else ", may be left out"
+            yield f"| `{field}` | {_type(inner)}{optional} | {_clause(inner.get('description', ''))} |"
+        yield ""
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    kind = schema.get("type", "any")
+    words = " or ".join(kind) if isinstance(kind, list) else kind
+    if kind == "array":
+        words = f"array of {_type(schema['items'])}"
+    if kind == "object" and schema.get("properties"):
+        words = f"object of {', '.join(f'`{name}`' for name in schema['properties'])}"
+    if "pattern" in schema and "A-F" not in schema["pattern"] and "a-f" not in schema["pattern"]:
+        words += f" `{schema['pattern']}`"
+    elif "pattern" in schema:
+        words += " of hex digits"
+    if "minimum" in schema and "maximum" in schema and schema["maximum"] < 1 << 32:
+        words += f" from {schema['minimum']} to {schema['maximum']}"
+    return words + (f", {schema['default']} by default" if schema.get("default") not in {None, "", False} else "")
+
+
+def _clause(text: str) -> str:
+    return text.rstrip(".").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
