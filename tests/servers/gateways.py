@@ -34,6 +34,7 @@ class GatewayServer:
         # Trap: asyncio sends small answers at once only on a socket that says that it is TCP; others wait 40 ms for the client.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen(1_024)
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)
         self.port: int = self._socket.getsockname()[1]

@@ -70,7 +70,7 @@ def _as_user(*command: str) -> list[str]:
     """Return the command for whoever may run PostgreSQL: not root."""
     if os.geteuid() != 0:
         return list(command)
-    # Trap: setpriv finds its command with root's rights still, and that program's children are then without; so `env` is between.
+    # Trap: setpriv finds its command with root's rights still, which the command's children lack; so `env` is between.
     return ["setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--init-groups", "env", *command]
 
 
