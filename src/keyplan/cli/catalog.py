@@ -35,6 +35,9 @@ COMMANDS: Final = {
     "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
     "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
+    "backup": Command("keyplan.cli.backup", "Write a store, or a prefix of it, to a file with checksums."),
+    "restore": Command("keyplan.cli.restore", "Bring a backup into a store, verified."),
+    "copy": Command("keyplan.cli.copy", "Copy a store into another one, verified; --follow until it is switched."),
     "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
     "doctor": Command("keyplan.cli.doctor", "Examine the registry of key spaces, and find keys that are nobody's."),
     "region": Command(

@@ -4,7 +4,7 @@ from typing import Final
 
 import typer
 
-from keyplan.cli import keyspace_lives, keyspace_making, keyspace_reading
+from keyplan.cli import keyspace_backup, keyspace_lives, keyspace_making, keyspace_reading
 
 __all__ = ["app"]
 
@@ -29,5 +29,7 @@ for _name, _command in (
     ("delete", keyspace_lives.delete),
     ("undelete", keyspace_lives.undelete),
     ("sweep", keyspace_lives.sweep),
+    ("backup", keyspace_backup.backup),
+    ("restore", keyspace_backup.restore),
 ):
     app.command(_name)(_command)
