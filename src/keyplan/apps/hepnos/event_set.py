@@ -1,6 +1,7 @@
 """All events of a data set, over all event databases or one of them: handles one by one, or columns of numbers."""
 
 from collections.abc import Iterator
+from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,7 +70,7 @@ class EventSet:
             databases = self.dataset.datastore.databases
             with databases.snapshot(Kind.EVENT, target) as snapshot:
                 found = snapshot.keys(self.key_range)
-                while raw := b"".join(key for key, _ in zip(found, range(size), strict=False)):
+                while raw := b"".join(islice(found, size)):
                     yield key_numbers(raw, EVENT_COLUMNS)
 
     @property

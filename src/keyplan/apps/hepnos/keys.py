@@ -80,6 +80,7 @@ ITEM_BYTES: Final = 40
 """Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
 
 _NOBODY: Final = UUID(int=0)
+_ANY_TYPE: Final = "-"
 
 
 def dataset_key(path: str) -> bytes:
@@ -130,7 +131,7 @@ def numbers_of(kind: Kind, raw_key: bytes) -> tuple[int, ...]:
 def product_item(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
     """Return the first 40 bytes of the keys of a container's products: missing numbers are the invalid one."""
     run, subrun, event = (*numbers, *(INVALID_NUMBER,) * (3 - len(numbers)))
-    return _PRODUCTS.encode(ProductKey(dataset, run, subrun, event, label="", type=""))[:ITEM_BYTES]
+    return _PRODUCTS.encode(ProductKey(dataset, run, subrun, event, label="", type=_ANY_TYPE))[:ITEM_BYTES]
 
 
 @lru_cache(4_096)
@@ -149,8 +150,9 @@ def product_range(item: bytes, label: str | None = None, *, is_prefix: bool = Fa
     """Return the range of a container's products: all, those of one label, or of the labels that begin with it."""
     if label is None:
         return KeyRange.of_prefix(item)
-    suffix = product_suffix(label, "")
-    return KeyRange.of_prefix(item + (suffix[:-1] if is_prefix else suffix))
+    suffix = product_suffix(label, _ANY_TYPE)
+    # Why: behind the label come a "#" and the type; the labels that begin with this one go on before the "#".
+    return KeyRange.of_prefix(item + suffix[: -len(_ANY_TYPE) - is_prefix])
 
 
 def split_product(raw_key: bytes) -> ProductKey | None:
