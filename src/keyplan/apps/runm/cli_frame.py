@@ -1,0 +1,166 @@
+"""What the commands of `runm` share: options, how results are printed, and what a command is given."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from google.protobuf.json_format import MessageToDict
+
+from keyplan.apps.runm.client import Connection, RunmClient
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.cli import print_grid, print_json, print_text
+from keyplan.errors import InvalidInputError
+
+__all__ = [
+    "Context",
+    "EndedError",
+    "FileOption",
+    "FilterOption",
+    "LimitOption",
+    "MarkerOption",
+    "Output",
+    "SortOption",
+    "command_group",
+    "document_of",
+    "object_named",
+    "options_of",
+    "own_context",
+    "plain_of",
+    "text_of",
+]
+
+_SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
+
+
+def command_group() -> typer.Typer:
+    """Return a group without commands yet."""
+    return typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+        context_settings=_SETTINGS,
+    )
+
+
+_NOTHING: Final = "No records found matching search criteria."
+
+FileOption = Annotated[
+    Path | None, typer.Option("--file", "-f", help="The document, YAML or JSON; standard input without it.")
+]
+FilterOption = Annotated[
+    list[str] | None,
+    typer.Option("--filter", "-f", metavar="EXPRESSION", help="What to look for; repeated, any of them."),
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=0, help="At most so many; 0 is all.")]
+MarkerOption = Annotated[str, typer.Option("--marker", help="Go on after this UUID or code.")]
+SortOption = Annotated[
+    list[str] | None, typer.Option("--sort", metavar="FIELD[:desc]", help="Sort by a field; repeated, by several.")
+]
+
+
+class Output:
+    """How results are printed, as the global options say."""
+
+    def __init__(self, *, is_quiet: bool, is_verbose: bool, is_json: bool) -> None:
+        self.is_quiet = is_quiet
+        self.is_verbose = is_verbose
+        self.is_json = is_json
+
+    def one(self, message: Any, lines: Iterator[str], identity: str) -> None:
+        """Print one message whole, or with --quiet what identifies it."""
+        if self.is_json:
+            print_json(plain_of(message))
+        elif self.is_quiet:
+            print_text(identity)
+        else:
+            print_text("\n".join(lines))
+
+    def made(self, message: Any, lines: Iterator[str], identity: str) -> None:
+        """Print what was made: what identifies it, whole with --verbose."""
+        if self.is_json:
+            print_json(plain_of(message))
+        else:
+            print_text("\n".join(lines) if self.is_verbose else identity)
+
+    def done(self, verbose: str, plain: dict[str, Any]) -> None:
+        """Print that something was done."""
+        if self.is_json:
+            print_json(plain)
+        elif not self.is_quiet:
+            print_text(verbose if self.is_verbose else "ok")
+
+    def many(self, messages: Iterable[Any], head: Sequence[str], row: Callable[[Any], list[str]], place: int) -> None:
+        """Print a list; `place` is the column that identifies a row."""
+        if self.is_json:
+            for message in messages:
+                print_json(plain_of(message))
+            return
+        rows = [row(message) for message in messages]
+        if not rows:
+            print(_NOTHING, file=sys.stderr)
+        elif self.is_quiet:
+            print_text("\n".join(cells[place] for cells in rows))
+        else:
+            print_grid(head, rows)
+
+
+class Context:
+    """What every command gets: a client and how to print."""
+
+    def __init__(self, client: RunmClient, connection: Connection, output: Output) -> None:
+        self.client = client
+        self.connection = connection
+        self.output = output
+
+
+class EndedError(Exception):
+    """The end of a command with an exit code and a text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def own_context(context: typer.Context) -> Context:
+    """What the root made for the command."""
+    own = context.obj
+    assert isinstance(own, Context)
+    return own
+
+
+def object_named(own: Context, search: str, object_type: str) -> Any:
+    """The object of a UUID, or of a name where a type is given."""
+    if object_type and parsed_uuid(search) is None:
+        return own.client.metadata("object_get_by_name", object_type_code=object_type, name=search)
+    return own.client.metadata("object_get_by_uuid", uuid=search)
+
+
+def options_of(limit: int, marker: str, sort: list[str] | None) -> dict[str, Any]:
+    """SearchOptions of the options. Raises InvalidInputError."""
+    fields = [one.partition(":") for one in sort or ()]
+    if any(order not in {"", "asc", "desc"} for _, _, order in fields):
+        raise InvalidInputError(source="--sort", problem="a sort field is FIELD, FIELD:asc or FIELD:desc")
+    sort_fields = [{"field": field, "direction": int(order == "desc")} for field, _, order in fields]
+    return {"limit": limit, "marker": marker, "sort_fields": sort_fields}
+
+
+def document_of(file: Path | None) -> bytes:
+    """The bytes of a file, or of standard input."""
+    return sys.stdin.buffer.read() if file is None else file.read_bytes()
+
+
+def text_of(file: Path) -> str:
+    """The text of a file. Raises InvalidInputError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(source=str(file), problem=f"{file} is not UTF-8") from error
+
+
+def plain_of(message: Any) -> dict[str, Any]:
+    """A message as JSON data."""
+    return MessageToDict(message, preserving_proto_field_name=True)

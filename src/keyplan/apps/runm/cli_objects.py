@@ -1,0 +1,150 @@
+"""The commands `runm object`."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from keyplan.apps.runm.cli_frame import (
+    EndedError,
+    FileOption,
+    FilterOption,
+    LimitOption,
+    MarkerOption,
+    SortOption,
+    command_group,
+    document_of,
+    object_named,
+    options_of,
+    own_context,
+    plain_of,
+)
+from keyplan.apps.runm.documents import object_document, read_document
+from keyplan.apps.runm.expressions import object_expression
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.rendering import object_lines, object_row
+from keyplan.cli import print_json, print_text
+from keyplan.errors import InvalidInputError
+
+__all__ = ["objects"]
+
+objects = command_group()
+
+
+@objects.command("list")
+def object_list(
+    context: typer.Context,
+    filters: FilterOption = None,
+    limit: LimitOption = 0,
+    marker: MarkerOption = "",
+    sort: SortOption = None,
+) -> None:
+    """List objects. A filter is words that must all hold: partition=, type=, project=, uuid=, name=, tag=, or a property."""
+    own = own_context(context)
+    expressions = [object_expression(one) for one in filters or ()]
+    found = own.client.metadata(
+        "object_find", any=[one.fields for one in expressions], options=options_of(limit, marker, sort)
+    )
+    fitting = (one for one in found if not expressions or any(expression.fits(one) for expression in expressions))
+    own.output.many(fitting, ("Partition", "Object Type", "UUID", "Name", "Project"), object_row, 2)
+
+
+@objects.command("get")
+def object_get(
+    context: typer.Context,
+    search: Annotated[str, typer.Argument(help="A UUID; with --type, a name.")],
+    object_type: Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")] = "",
+) -> None:
+    """Show an object."""
+    own = own_context(context)
+    found = object_named(own, search, object_type)
+    own.output.one(found, object_lines(found), found.uuid)
+
+
+@objects.command("create")
+def object_create(context: typer.Context, file: FileOption = None) -> None:
+    """Make the object of a document; partition and project are the session's unless it says otherwise. Prints its UUID."""
+    own = own_context(context)
+    given = object_document(read_document(document_of(file)))
+    partition = given.partition or own.connection.partition
+    if parsed_uuid(partition) is None and partition:
+        partition = own.client.api("partition_get", filter={"primary_filter": {"search": partition}}).uuid
+    kinds = {one.code: one.scope for one in own.client.metadata("object_type_find")}
+    project = given.project or (own.connection.project if kinds.get(given.object_type) else "")
+    made = own.client.metadata(
+        "object_create",
+        object={
+            "partition": partition,
+            "object_type": given.object_type,
+            "project": project,
+            "uuid": given.uuid,
+            "name": given.name,
+            "properties": [{"key": one.key, "value": one.value} for one in given.properties],
+            "tags": list(given.tags),
+        },
+    ).object
+    own.output.made(made, object_lines(made), made.uuid)
+
+
+@objects.command("set")
+def object_set(
+    context: typer.Context,
+    search: Annotated[str, typer.Argument(help="A UUID; with --type, a name.")],
+    object_type: Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")] = "",
+    name: Annotated[str, typer.Option("--name", help="A new name.")] = "",
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Set a property; repeated.")
+    ] = None,
+    remove_properties: Annotated[
+        list[str] | None, typer.Option("--remove-property", metavar="KEY", help="Remove a property; repeated.")
+    ] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="Add a tag; repeated.")] = None,
+    remove_tags: Annotated[list[str] | None, typer.Option("--remove-tag", help="Remove a tag; repeated.")] = None,
+    generation: Annotated[int, typer.Option(min=0, help="Only if the object is at this generation; 0: at any.")] = 0,
+) -> None:
+    """Change parts of an object: its name, properties and tags."""
+    own = own_context(context)
+    pairs = [one.partition("=") for one in properties or ()]
+    if not all(key and equals for key, equals, _ in pairs):
+        raise InvalidInputError(source="--property", problem="a property is KEY=VALUE")
+    changed = own.client.metadata(
+        "object_modify",
+        uuid=object_named(own, search, object_type).uuid,
+        name=name,
+        set_properties=[{"key": key, "value": value} for key, _, value in pairs],
+        remove_property_keys=remove_properties or [],
+        add_tags=tags or [],
+        remove_tags=remove_tags or [],
+        generation=generation,
+    ).object
+    own.output.made(changed, object_lines(changed), "ok")
+
+
+@objects.command("delete")
+def object_delete(
+    context: typer.Context, uuids: Annotated[list[str], typer.Argument(metavar="UUID", help="The objects' UUIDs.")]
+) -> None:
+    """Delete objects that the session can see."""
+    own = own_context(context)
+    count = own.client.metadata("object_delete_by_uuids", uuids=uuids).num_deleted
+    if not count:
+        raise EndedError(5, "no matching records could be found.")
+    own.output.done(f"deleted {count} object{'' if count == 1 else 's'}", {"deleted": count})
+
+
+@objects.command("watch")
+def object_watch(
+    context: typer.Context,
+    object_type: Annotated[str, typer.Argument(metavar="TYPE", help="The objects' type.")],
+    after: Annotated[str, typer.Option("--after", help="The token of an event to go on after.")] = "",
+    existing: Annotated[bool, typer.Option("--existing", help="First the objects that there are.")] = False,
+) -> None:
+    """Print what becomes of the objects of a type, until Ctrl-C: a line each."""
+    own = own_context(context)
+    for event in own.client.watch(object_type_code=object_type, after=after, include_existing=existing):
+        if own.output.is_json:
+            print_json(plain_of(event))
+        else:
+            shown = event.object if event.HasField("object") else event.previous
+            print_text("\t".join([("inserted", "changed", "removed")[event.kind], shown.uuid, shown.name, event.token]))
+        sys.stdout.flush()

@@ -1,0 +1,103 @@
+"""What the command line prints of messages: lines for one, rows for many."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = [
+    "definition_lines",
+    "object_lines",
+    "object_row",
+    "partition_lines",
+    "permission_text",
+    "provider_lines",
+    "provider_row",
+    "type_lines",
+]
+
+_PERMISSIONS = {0: "NONE (Deny)", 1: "READ", 2: "WRITE", 3: "READ/WRITE"}
+
+
+def partition_lines(partition: Any) -> Iterator[str]:
+    """A partition."""
+    yield f"UUID: {partition.uuid}"
+    yield f"Name: {partition.name}"
+
+
+def type_lines(kind: Any) -> Iterator[str]:
+    """An object type or provider type."""
+    yield f"Code: {kind.code}"
+    yield f"Description: {kind.description}"
+    if hasattr(kind, "scope"):
+        yield f"Scope: {'PROJECT' if kind.scope else 'PARTITION'}"
+
+
+def provider_row(provider: Any) -> list[str]:
+    """A provider in a list."""
+    return [
+        provider.partition.name or provider.partition.uuid,
+        provider.provider_type.code,
+        provider.uuid,
+        provider.name,
+    ]
+
+
+def provider_lines(provider: Any) -> Iterator[str]:
+    """A provider."""
+    yield f"Partition: {provider.partition.name or provider.partition.uuid}"
+    yield f"Provider Type: {provider.provider_type.code}"
+    yield f"UUID: {provider.uuid}"
+    yield f"Name: {provider.name}"
+    yield f"Generation: {provider.generation}"
+    if provider.HasField("parent"):
+        yield f"Parent: {provider.parent.name or provider.parent.uuid}"
+    yield from _decoration_lines(provider)
+
+
+def object_row(found: Any) -> list[str]:
+    """An object in a list."""
+    return [found.partition, found.object_type, found.uuid, found.name, found.project]
+
+
+def object_lines(found: Any) -> Iterator[str]:
+    """An object."""
+    yield f"Partition: {found.partition}"
+    yield f"Object Type: {found.object_type}"
+    yield f"UUID: {found.uuid}"
+    yield f"Name: {found.name}"
+    if found.project:
+        yield f"Project: {found.project}"
+    if found.generation:
+        yield f"Generation: {found.generation}"
+    yield from _decoration_lines(found)
+
+
+def definition_lines(definition: Any) -> Iterator[str]:
+    """A definition: its schema as JSON, its permissions by property."""
+    yield "Schema:"
+    yield from _schema_lines(definition.schema)
+    yield "Property permissions:"
+    for one in definition.property_permissions:
+        yield f"   {one.key}:"
+        yield from (f"      {permission_text(entry)}" for entry in one.permissions)
+
+
+def permission_text(entry: Any) -> str:
+    """Who may do what: `PROJECT(x) READ/WRITE`."""
+    who = [f"{word}({name})" for word, name in (("PROJECT", entry.project), ("ROLE", entry.role)) if name]
+    return f"{' '.join(who) or 'GLOBAL'} {_PERMISSIONS.get(entry.permission, entry.permission)}"
+
+
+def _decoration_lines(found: Any) -> Iterator[str]:
+    if found.properties:
+        yield "Properties:"
+        yield from (f"   {one.key}={one.value}" for one in found.properties)
+    if found.tags:
+        yield f"Tags: {','.join(found.tags)}"
+
+
+def _schema_lines(text: str) -> Iterable[str]:
+    try:
+        return json.dumps(json.loads(text), indent=2).splitlines()
+    except ValueError:
+        return text.splitlines()
