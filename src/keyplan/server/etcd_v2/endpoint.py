@@ -188,7 +188,9 @@ async def _redirect(scope: Scope, send: Send, cleaned: str) -> None:
         location += "?" + scope["query_string"].decode("latin-1")
     shown = location.replace("&", "&amp;").replace('"', "&#34;").replace("<", "&lt;").replace(">", "&gt;")
     body = f'<a href="{shown}">Moved Permanently</a>.\n\n'.encode() if scope["method"] == "GET" else b""
-    headers: Headers = [*CORS_HEADERS, _content(b"text/html; charset=utf-8"), (b"Location", location.encode())]
+    headers: Headers = [*CORS_HEADERS, (b"Location", location.encode())]
+    if scope["method"] in {"GET", "HEAD"}:
+        headers.append(_content(b"text/html; charset=utf-8"))
     await _answer(send, 301, headers, body)
 
 
