@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from keyplan.codec import U64
-from keyplan.layout import Index, Layout, Table, Unique
+from keyplan.layout import Index, Layout, Mode, Table, Unique
 
 __all__ = ["Event", "Events", "Inventory", "Item", "ItemName", "item", "item_key"]
 
@@ -34,7 +34,7 @@ class ItemName(NamedTuple):
     name: str
 
 
-class Inventory(Layout, root="/inventory/"):
+class Inventory(Layout[Mode], root="/inventory/"):
     """One table of text keys; a unique index, a plain one, and one with an entry for each of two tags."""
 
     items = Table("items/{item}", key=str, value=Item)

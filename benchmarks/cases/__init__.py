@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import group, keys, processes, reads, watches, writes
+from benchmarks.cases import asynchronous, group, keys, processes, reads, watches, writes
 from benchmarks.extent import Extent
 from benchmarks.measure import Result
 
@@ -21,6 +21,8 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "insert-durable": writes.measure_insert_durable,
     "group-commit": group.measure,
     "watch": watches.measure,
+    "aio": asynchronous.measure_lmdb,
+    "aio-etcd": asynchronous.measure_etcd,
     "lint": processes.measure_lint,
     "import": processes.measure_import,
 }
