@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import asynchronous, group, keys, processes, reads, watches, writes
+from benchmarks.cases import asynchronous, group, keys, keyspaces, processes, reads, watches, writes
 from benchmarks.extent import Extent
 from benchmarks.measure import Result
 
@@ -20,6 +20,7 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "insert-many": writes.measure_insert_many,
     "insert-durable": writes.measure_insert_durable,
     "group-commit": group.measure,
+    "key-space": keyspaces.measure,
     "watch": watches.measure,
     "aio": asynchronous.measure_lmdb,
     "aio-etcd": asynchronous.measure_etcd,

@@ -37,6 +37,7 @@ from keyplan.engine import (
 )
 from keyplan.errors import (
     CommitConflictError,
+    EngineLimitError,
     InvalidInputError,
     KeyOutOfKeySpaceError,
     OwnerMismatchError,
@@ -77,6 +78,7 @@ class KeySpaceEngine(WrappedEngine):
         self._prefix = prefix
         self._fence = fence
         self._profile = _share_profile(inner.profile, prefix, fence.key)
+        self._is_limited = self._profile.commit_operations_max is not None or self._profile.commit_bytes_max is not None
         self.budget: Budget | None = None
 
     @property
@@ -100,14 +102,16 @@ class KeySpaceEngine(WrappedEngine):
         return self.inner.value(self._prefix + key)
 
     def commit(self, commit: Commit) -> int:
-        admit_commit(self._profile, commit)
+        if self._is_limited:
+            admit_commit(self._profile, commit)
         if self.budget is not None:
             self.budget.check(commit.mutations)
         share = self._share
-        guards = tuple(map(share.add_to_guard, commit.guards))
-        mutations = tuple(map(share.add_to_mutation, commit.mutations))
+        guards = tuple([share.add_to_guard(guard) for guard in commit.guards])
+        mutations = tuple([share.add_to_mutation(mutation) for mutation in commit.mutations])
         for _ in range(_FENCE_ATTEMPTS):
-            self._fence.check_readable()
+            if self._fence.closed_by is not None:
+                self._fence.check_readable()
             fence = self._fence.guard
             try:
                 return self.inner.commit(Commit((*guards, fence), mutations))
@@ -118,6 +122,10 @@ class KeySpaceEngine(WrappedEngine):
                 refused = self._fence.look()
                 if refused is not None:
                     raise refused from error
+            except (EngineLimitError, InvalidInputError):
+                # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
+                admit_commit(self._profile, commit)
+                raise
         raise self._fence.changing()
 
     def close(self) -> None:
@@ -270,7 +278,7 @@ class _Share:
         return KeyRange(self.prefix + key_range.start, end)
 
     def add_to_mutation(self, mutation: Mutation) -> Mutation:
-        if isinstance(mutation, Put):
+        if type(mutation) is Put:
             return Put(self.prefix + mutation.key, mutation.value, mutation.lease)
         if isinstance(mutation, Delete):
             return Delete(self.prefix + mutation.key)
@@ -318,8 +326,16 @@ class _ShareSnapshot(Snapshot):
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
         inner_range = self._share.add_to_range(key_range)
-        found = self._inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only)
-        return map(self._share.strip_entry, found)
+        return self._stripped(self._inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only))
+
+    def _stripped(self, found: Iterator[Entry]) -> Iterator[Entry]:
+        # Why: written out, because every entry of every list passes here.
+        prefix, size, make = self._prefix, self._share.size, _make
+        for entry in found:
+            key = entry[0]
+            if not key.startswith(prefix):
+                raise self._share.foreign(key)
+            yield make(Entry, (key[size:], entry[1], entry[2], entry[3], entry[4], entry[5]))
 
     def count(self, key_range: KeyRange) -> int:
         return self._inner.count(self._share.add_to_range(key_range))
