@@ -14,8 +14,8 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 _INTRODUCTION: Final = """# The HTTP API
 
 What `keyplan serve` answers: its own routes and those of the key space registry. This page is made from the OpenAPI 3.1
-description, which a server gives at `/openapi.json`; other services add theirs there. How to run a server, who may ask, and what
-an error looks like: [Serving a store](../guide/serving.md).
+description, which a server gives at `/openapi.json`; other services add theirs there. How to run a server, and who may ask:
+[Serving a store](../guide/serving.md).
 
 An error is `{"error": {"code", "message", "detail"}}` with the status of its row below; the codes are those of
 [errors](errors.md), with `_` for `-`. 401 is for a token that is not known, 413 and 431 are for what is too large, 415 is for a

@@ -71,15 +71,14 @@ def test_a_unix_socket_is_the_owners_alone_and_answers_curl(server: KeyplanServe
     assert json.loads(subprocess.check_output(command)) == {"role": "client", "name": "local"}
 
 
-def refused(*arguments: str, environment: dict[str, str] | None = None) -> str:
+def refused(*arguments: str) -> str:
     with pytest.raises(AssertionError) as caught:
-        KeyplanServer("memory:", *arguments, environment=environment).start()
+        KeyplanServer("memory:", *arguments).start()
     return str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_an_address_that_others_can_reach_is_refused_without_tokens(address: str) -> None:
-    log = refused("--listen", address)
+def test_an_address_that_others_can_reach_is_refused_without_tokens() -> None:
+    log = refused("--listen", "0.0.0.0:0")
     assert "can be reached from other machines" in log
     assert "--tokens" in log
 
@@ -94,18 +93,6 @@ def test_with_a_token_it_listens_anywhere_and_then_asks_everybody_for_one() -> N
             assert client.get("/health", headers=far).json() == {"status": "ok"}
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "127.0.0.1:99999", "::1:80", ":80", "127.0.0.1:http", "unix:/none/here"]
-)
-def test_what_is_no_address_is_refused(address: str) -> None:
-    assert "--listen" in refused("--listen", address)
-
-
-def test_an_address_that_is_taken_is_refused(server: KeyplanServer, folder: Path) -> None:
-    assert "already in use" in refused("--listen", server.url.removeprefix("http://"))
-    assert "already in use" in refused("--listen", f"unix:{folder / 'socket'}")
-
-
 def test_the_socket_of_a_server_that_was_killed_is_taken_over(folder: Path) -> None:
     path = folder / "killed"
     with KeyplanServer("memory:", "--listen", f"unix:{path}") as first:
@@ -115,27 +102,6 @@ def test_the_socket_of_a_server_that_was_killed_is_taken_over(folder: Path) -> N
     with KeyplanServer("memory:", "--listen", f"unix:{path}") as second:
         assert second.addresses == [f"unix:{path}"]
     assert not path.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--app", "nobody"], "nobody"),
-        (["--setting", "keyspaces.swep=off"], "keyspaces.swep"),
-        (["--setting", "sweep"], "NAME.KEY=VALUE"),
-        (["--local-role", "root"], "client, admin or none"),
-        (["--tls-certificate", "/none/here.pem"], "certificate"),
-    ],
-)
-def test_what_cannot_be_served_is_said_at_the_start(arguments: list[str], problem: str) -> None:
-    assert problem in refused(*arguments)
-
-
-def test_a_store_that_is_not_there_is_not_made_with_no_create(tmp_path: Path) -> None:
-    missing = tmp_path / "none.kv"
-    with pytest.raises(AssertionError, match="no such store"):
-        KeyplanServer(f"lmdb:{missing}", "--no-create").start()
-    assert not missing.exists()
 
 
 # ---- who asks --------------------------------------------------------------------------------------------------------

@@ -170,7 +170,10 @@ def test_ac23_every_filter_finds_the_right_one(admin: Ask) -> None:
     assert names(admin("GET", "/keyspaces?state=ENABLED&application=tidb")) == []
 
 
-UNREADABLE = "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz prefix= key= key=1 nme=x page_token=x name=a&name=b"
+UNREADABLE = (
+    "limit=0 limit=1001 limit=x limit=-1 state=GONE include=some prefix=zz prefix= key= key=1 nme=x page_token=x"
+    " name=a&name=b"
+)
 
 
 @pytest.mark.parametrize("query", UNREADABLE.split())
