@@ -10,8 +10,7 @@ from typing import Final, Self
 import uvicorn
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.server import Application, etcd_v2, etcd_v3
-from keyplan.server.service import ServiceBuilder
+from keyplan.server import Access, Application, ServiceBuilder, etcd_v2, etcd_v3
 
 __all__ = ["GatewayServer"]
 
@@ -23,10 +22,15 @@ class GatewayServer:
     """Both gateways on a free port. `with GatewayServer(engine) as server: ... server.url`; the engine stays open."""
 
     def __init__(
-        self, engine: Engine, *, settings: Mapping[str, str] | None = None, clock: Clock = SYSTEM_CLOCK
+        self,
+        engine: Engine,
+        *,
+        settings: Mapping[str, str] | None = None,
+        access: Access | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.engine = engine
-        self._application = Application.build(engine, _BUILDERS, settings=settings, clock=clock)
+        self._application = Application.build(engine, _BUILDERS, settings=settings, access=access, clock=clock)
         config = uvicorn.Config(
             self._application.asgi, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
