@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.engine import open_engine
-from keyplan.store import Store
+from keyplan.engine import ALL_KEYS, Commit, DeleteRange, open_engine
+from keyplan.store import Store, open_store
 from tests.aio.twin import TwinStore
+from tests.servers.etcd import EtcdServer
 from tests.store.engines import Race, no_waiting
 from tests.store.layouts import Site
 
@@ -53,3 +54,15 @@ def store(kind: str, race: Race, check_after: CheckAfter) -> Iterator[Store]:
 @pytest.fixture
 def site(store: Store) -> Site:
     return Site(store)
+
+
+@pytest.fixture(params=["memory", "lmdb", "etcd"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "memory":
+        return f"memory:{tmp_path.name}"
+    if request.param == "lmdb":
+        return f"lmdb:{tmp_path / 'store'}"
+    server: EtcdServer = request.getfixturevalue("etcd_server")
+    with open_store(server.url) as store:
+        store.engine.commit(Commit((), (DeleteRange(ALL_KEYS),)))
+    return server.url

@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+import keyplan.aio
 from keyplan.aio import Counter, Index, Layout, Mode, Table, Unique
+from keyplan.store import open_store
+from keyplan.testing.checked import assert_healthy
 
-__all__ = ["Hall", "Rack", "held", "run"]
+__all__ = ["Hall", "Rack", "held", "on", "run"]
 
 SECONDS_MAX = 30.0
 
@@ -53,3 +56,15 @@ async def held(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds; `run` bounds it."""
     while not condition():  # noqa: ASYNC110  # Why: what is waited for happens in threads, or nobody tells of it.
         await asyncio.sleep(0.002)
+
+
+def on(url: str, scenario: Callable[[keyplan.aio.Store], Awaitable[None]], *, inline_reads: bool = False) -> None:
+    """Run the scenario on a store, and check what it has written."""
+
+    async def opened() -> None:
+        async with keyplan.aio.open(url, inline_reads=inline_reads) as store:
+            await scenario(store)
+
+    with open_store(url) as kept:
+        run(opened)
+        assert_healthy(kept, Hall)

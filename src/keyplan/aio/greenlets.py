@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from greenlet import getcurrent, greenlet
 
+from keyplan.errors import InvalidInputError
+
 __all__ = ["Drive", "drive", "is_driven", "wait"]
 
 R = TypeVar("R")
@@ -70,7 +72,7 @@ def is_driven() -> bool:
 
 def wait(awaitable: Awaitable[R]) -> R:
     """Await something from synchronous code that runs inside `drive`, and return its result or raise its error."""
-    parent = getcurrent().parent
-    assert is_driven(), "only inside drive"
-    assert parent is not None
-    return cast(R, parent.switch(awaitable))
+    driven = getcurrent()
+    if not isinstance(driven, _Driven) or driven.parent is None:
+        raise InvalidInputError(source="engine", problem="its calls await, and can be made by keyplan.aio alone")
+    return cast(R, driven.parent.switch(awaitable))

@@ -7,16 +7,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from keyplan.aio.awaiting import open_awaiting_engine
 from keyplan.aio.binding import AwaitedBinding
 from keyplan.aio.calls import StoreCalls
 from keyplan.aio.edge import AwaitingEdge, BlockingEdge, Edge, awaited_backoff
+from keyplan.aio.greenlets import drive, wait
 from keyplan.aio.hopping import HoppingEngine
 from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
 from keyplan.aio.news import News
 from keyplan.aio.threads import Workers
 from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_awaiting_engine, open_engine
 from keyplan.layout import AsyncBinding
 from keyplan.store import Backoff, Explanation, url_with_options
 from keyplan.store import Lease as HeldLease
@@ -209,7 +209,7 @@ def open_async(url: str, *, inline_reads: bool = False, **options: str | int | b
 
     async def opened() -> Store:
         full_url = url_with_options(url, options)
-        engine = await open_awaiting_engine(full_url) or await _opened_in_a_thread(full_url)
+        engine = await drive(partial(open_awaiting_engine, full_url, wait)) or await _opened_in_a_thread(full_url)
         return Store(engine, inline_reads=inline_reads)
 
     return Opening(opened)

@@ -27,7 +27,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
 from keyplan.engine.profile import Capability, Profile
-from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_engine
+from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.wrap import (
     Call,
@@ -79,5 +79,6 @@ __all__ = [
     "admit_commit",
     "default_profile",
     "known_schemes",
+    "open_awaiting_engine",
     "open_engine",
 ]

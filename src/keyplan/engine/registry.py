@@ -1,6 +1,6 @@
 """From a URL to an open engine. An engine's module, and its driver, are imported when its scheme is first opened."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final
@@ -8,8 +8,9 @@ from typing import Any, Final
 from keyplan.engine.interface import Engine
 from keyplan.engine.profile import Profile
 from keyplan.engine.url import EngineUrl
+from keyplan.errors import EngineOpenError
 
-__all__ = ["ENTRY_POINT_GROUP", "default_profile", "known_schemes", "open_engine"]
+__all__ = ["ENTRY_POINT_GROUP", "default_profile", "known_schemes", "open_awaiting_engine", "open_engine"]
 
 ENTRY_POINT_GROUP: Final = "keyplan.engines"
 """Third-party engines: an entry point in this group is named for its scheme and is called with an EngineUrl."""
@@ -22,12 +23,15 @@ class _Builtin:
     profile: str
     driver: str | None
     options: frozenset[str] = frozenset()  # those of `create` and `readonly` that it has
+    awaiting: str = ""  # the module of its asynchronous form, where `open_awaiting` is
 
 
 # Why: dotted names rather than imports, so that `import keyplan` loads no driver.
 _BUILTIN: Final = {
     "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", None),
-    "etcd": _Builtin("keyplan.engine.etcd", "open_etcd", "ETCD_PROFILE", "grpc"),
+    "etcd": _Builtin(
+        "keyplan.engine.etcd", "open_etcd", "ETCD_PROFILE", "grpc", awaiting="keyplan.engine.etcd.aio_transport"
+    ),
     "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb", frozenset({"create", "readonly"})),
 }
 
@@ -57,6 +61,23 @@ def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Eng
         had = {name: value for name, value in asked.items() if name in builtin.options}
         parsed = replace(parsed, options={**had, **parsed.options})
     return _opener(parsed)(parsed)
+
+
+def open_awaiting_engine(url: str, wait: Callable[[Awaitable[Any]], Any]) -> Engine | None:
+    """Open the engine that `url` names in the form whose calls await; None when it has none, and is to be used in threads.
+
+    For an event loop that drives plain code: `wait` waits there for something awaitable. Raises EngineOpenError.
+    """
+    try:
+        parsed = EngineUrl.parse(url)
+    except EngineOpenError:
+        return None  # Why: several URLs, for one; whoever opens it then says what is wrong.
+    builtin = _BUILTIN.get(parsed.scheme)
+    if builtin is None or not builtin.awaiting:
+        return None
+    _module(parsed, builtin)  # Why: it says which package is missing.
+    engine: Engine = import_module(builtin.awaiting).open_awaiting(parsed, wait)
+    return engine
 
 
 def known_schemes() -> list[str]:

@@ -1,6 +1,7 @@
-"""etcd without threads: the engine's own code, driven in greenlets on a transport of grpc.aio. One channel for each endpoint.
+"""The asynchronous transport: grpc.aio, one channel for each endpoint, on one event loop. A stream has a task that reads ahead.
 
-A call that is cancelled is cancelled at the server, too. A stream has a task that reads ahead, a little.
+Whoever opens the engine hands in how plain code waits for something awaitable; the engine's code need not know. A call that is
+cancelled is cancelled at the server, too.
 """
 
 from asyncio import CancelledError, Event, Task, current_task, gather, get_running_loop, sleep, timeout
@@ -9,29 +10,22 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc.aio
 
-from keyplan.aio.greenlets import drive, is_driven, wait
-from keyplan.engine import Engine, EngineUrl, Profile
-from keyplan.engine.etcd import (
-    EtcdEngine,
-    EtcdOptions,
-    Message,
-    Metadata,
-    Method,
-    Stream,
-    TransportError,
-    channel_options,
-    credentials_of,
-    options_of,
-    transport_error,
-)
+from keyplan.engine.etcd.engine import EtcdEngine
+from keyplan.engine.etcd.grpc_transport import channel_options, credentials_of, transport_error
+from keyplan.engine.etcd.messages import Message
+from keyplan.engine.etcd.options import EtcdOptions, options_of
+from keyplan.engine.etcd.transport import Metadata, Method, Stream, TransportError
+from keyplan.engine.interface import Engine
+from keyplan.engine.url import EngineUrl
 
-__all__ = ["AwaitingEtcdEngine", "open_etcd"]
+__all__ = ["AioTransport", "AwaitingEtcdEngine", "open_awaiting"]
 
-R = TypeVar("R")
+Wait = Callable[[Awaitable[Any]], Any]
+"""Waits for something awaitable, and returns its result or raises its error."""
 
 _PREFETCHED_MAX: Final = 16
 """Responses that a stream reads ahead. Why few: what the watcher has not taken shall wait at the server."""
@@ -42,29 +36,27 @@ _END: Final[object] = vars(grpc.aio)["EOF"]
 
 
 class AwaitingEtcdEngine(EtcdEngine):
-    """The etcd engine whose calls await: for code that keyplan.aio drives, on one event loop."""
+    """The etcd engine whose calls await: for plain code that an event loop drives, as `wait` knows to."""
 
-    def __init__(self, options: EtcdOptions) -> None:
-        super().__init__(options, _AioTransport)
-
-    @property
-    def profile(self) -> Profile:
-        return replace(super().profile, is_awaiting=True)
+    def __init__(self, options: EtcdOptions, wait: Wait) -> None:
+        super().__init__(options, partial(AioTransport, wait=wait))
+        self._profile = replace(self._profile, is_awaiting=True)
 
 
-async def open_etcd(url: EngineUrl) -> Engine:
-    """Open `etcd://...` on the event loop that runs. Raises EngineOpenError."""
-    return await drive(partial(AwaitingEtcdEngine, options_of(url)))
+def open_awaiting(url: EngineUrl, wait: Wait) -> Engine:
+    """Open `etcd://...` on the event loop that runs, from code that may `wait`."""
+    return AwaitingEtcdEngine(options_of(url), wait)
 
 
 def _lost(problem: str) -> TransportError:
     return TransportError("CANCELLED", problem)
 
 
-class _AioTransport:
+class AioTransport:
     """Calls by grpc.aio that give way to the event loop."""
 
-    def __init__(self, options: EtcdOptions) -> None:
+    def __init__(self, options: EtcdOptions, *, wait: Wait) -> None:
+        self._wait = wait
         self._options = channel_options(options)
         self._credentials = credentials_of(options)
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -75,11 +67,9 @@ class _AioTransport:
     def call(
         self, endpoint: str, method: Method, request: Message, *, timeout_seconds: float, metadata: Metadata
     ) -> Message:
-        if not is_driven():
-            raise TransportError("FAILED_PRECONDITION", "the call was not made by keyplan.aio", is_unsent=True)
         make = self._callables.get((endpoint, method.path)) or self._callable(endpoint, method)
         try:
-            return wait(make(request, timeout=timeout_seconds, metadata=metadata))
+            answer: Message = self._wait(make(request, timeout=timeout_seconds, metadata=metadata))
         except (grpc.RpcError, grpc.aio.UsageError, ValueError) as error:
             raise transport_error(error) from error
         except CancelledError:
@@ -88,6 +78,7 @@ class _AioTransport:
             if self._closed.is_set() and task is not None and not task.cancelling():
                 raise _lost("the transport was closed") from None
             raise
+        return answer
 
     def _callable(self, endpoint: str, method: Method) -> Callable[..., Awaitable[Message]]:
         made: Callable[..., Awaitable[Message]] = self._channel(endpoint).unary_unary(
@@ -111,16 +102,16 @@ class _AioTransport:
         return channel
 
     def stream(self, endpoint: str, method: Method, *, metadata: Metadata) -> Stream:
-        made = _AioStream(self._channel(endpoint), method, metadata, self._streams.discard)
+        made = _AioStream(self._channel(endpoint), method, metadata, self._streams.discard, self._wait)
         self._streams.add(made)
         return made
 
     def wait(self, seconds: float) -> None:
-        wait(_rung(self._closed, seconds))
+        self._wait(_rung(self._closed, seconds))
 
     def close(self) -> None:
         self._closed.set()
-        wait(self._end())
+        self._wait(self._end())
 
     async def _end(self) -> None:
         streams = list(self._streams)
@@ -146,8 +137,14 @@ class _AioStream:
     """Requests are taken from a queue by gRPC, responses are put into one by a task."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, method: Method, metadata: Metadata, forget: "Callable[[_AioStream], object]"
+        self,
+        channel: grpc.aio.Channel,
+        method: Method,
+        metadata: Metadata,
+        forget: "Callable[[_AioStream], object]",
+        wait: Wait,
     ) -> None:
+        self._wait = wait
         self._requests: deque[Message] = deque()
         self._responses: deque[Message] = deque()
         self._asked, self._arrived, self._room = Event(), Event(), Event()
@@ -192,7 +189,7 @@ class _AioStream:
     def receive(self, timeout_seconds: float) -> Message | None:
         if not self._responses and self._failure is None:
             self._arrived.clear()
-            wait(_rung(self._arrived, timeout_seconds))
+            self._wait(_rung(self._arrived, timeout_seconds))
         if self._responses:
             self._room.set()
             return self._responses.popleft()
