@@ -49,6 +49,17 @@ class Client:
 
         return invoked
 
+    def stream(self, name: str, session: dict[str, Any], **fields: Any) -> Any:
+        """Open a stream, and give its call: an iterator that can be cancelled."""
+        call = self._calls[name]
+        request_class = message_class(call.request)
+        open_stream = self.channel.unary_stream(
+            f"/{self._service}/{name}",
+            request_serializer=request_class.SerializeToString,
+            response_deserializer=message_class(call.response).FromString,
+        )
+        return open_stream(request_class(session=session, **fields), timeout=_TIMEOUT_SECONDS)
+
     def raw(self, name: str, request: bytes) -> grpc.RpcError | bytes | list[bytes]:
         """Send bytes, and give the answer's bytes or the error."""
         call = self._calls[name]

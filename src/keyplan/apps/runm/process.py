@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -13,7 +14,7 @@ from keyplan.apps.runm.logs import LOGGER, set_up_logging
 from keyplan.apps.runm.records import ObjectType, ProviderType
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.registry import registered
-from keyplan.apps.runm.server import Listening, is_local_address, serving, until_told
+from keyplan.apps.runm.server import Listening, is_local_address, serving, told_by_signals
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
 from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
@@ -52,7 +53,8 @@ def run_server(
     _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone)
     _require_codes([*choices.object_types, *choices.provider_types])
     set_up_logging(settings.log_level)
-    with Store(open_engine(settings.store, create=True)) as store:
+    # Why signals first: one that comes during the start ends it in order, too.
+    with told_by_signals(stop), Store(open_engine(settings.store, create=True)) as store, ExitStack() as stack:
         rulings = Rulings(
             has_enforced_definitions=choices.has_enforced_definitions,
             is_isolated=choices.is_isolated,
@@ -62,20 +64,21 @@ def run_server(
         _started(deployment, choices, settings.connect_timeout_seconds, stop)
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
-        with serving(deployment, Listening(settings.addresses, settings.certificate), tokens) as running:
-            for address in running.addresses:
-                announce(address)
-            if not choices.is_registered:
-                until_told(stop)
-                return
-            with registered(
+        listening = Listening(settings.addresses, settings.certificate)
+        running = stack.enter_context(serving(deployment, listening, tokens))
+        if choices.is_registered:
+            # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
+            entry = registered(
                 store,
                 prefix=settings.registry_prefix,
                 service=settings.service_name,
                 addresses=running.addresses[:1],
                 lease_seconds=settings.registry_lease_seconds,
-            ):
-                until_told(stop)
+            )
+            stack.enter_context(entry)
+        for address in running.addresses:
+            announce(address)
+        stop.wait()
 
 
 def _started(

@@ -21,7 +21,7 @@ from keyplan.apps.runm.wire_table import CALLS
 from keyplan.errors import InvalidInputError
 from keyplan.server import Token
 
-__all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving", "until_told"]
+__all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving", "told_by_signals"]
 
 GRACE_SECONDS: Final = 4.0
 """How long calls may take to end once the server was told to stop. Why: a supervisor that waits five seconds kills nothing."""
@@ -80,12 +80,14 @@ def serving(
             running.stop()
 
 
-def until_told(stop: Event, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-    """Wait until one of the signals comes, or `stop` is set. For the main thread."""
+@contextmanager
+def told_by_signals(
+    stop: Event, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
+) -> Generator[None, None, None]:
+    """Let signals set `stop`, in place of ending the process, for the length of a block in the main thread."""
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
     try:
-        while not stop.wait(1.0):
-            pass
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,256 @@
+"""The server as a process: start-up keys, settings, SIGTERM, the registry, parallel servers and a killed one."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import keyplan
+from keyplan.apps.runm.settings import ServeSettings
+from keyplan.apps.runm.verify import verify
+from keyplan.engine import ALL_KEYS
+from keyplan.errors import InvalidInputError
+from tests.apps.runm.client import SW, WEST, Client, refused
+from tests.apps.runm.processes import ServeProcess, server_process
+from tests.servers.etcd import EtcdServer
+
+DOCUMENT_ROOT = b"runm/metadata/"
+
+
+def raw(url: str) -> dict[bytes, tuple[bytes, int]]:
+    """Every key of a store, with its value and revision."""
+    with keyplan.open(url) as store, store.engine.snapshot() as snapshot:
+        return {entry.key: (entry.value, entry.mod_revision) for entry in snapshot.scan(ALL_KEYS)}
+
+
+def below_root(found: dict[bytes, tuple[bytes, int]]) -> dict[bytes, tuple[bytes, int]]:
+    return {key: value for key, value in found.items() if key.startswith(DOCUMENT_ROOT)}
+
+
+@pytest.mark.slow
+def test_a_restart_writes_nothing_and_two_starts_at_once_leave_eight_keys(tmp_path: Path) -> None:
+    """AC-03."""
+    store_url = f"lmdb:{tmp_path / 's'}?durability=none"
+    arguments = ("--store", store_url, "--listen", "127.0.0.1:0", "--no-register")
+    with server_process(*arguments) as first, server_process(*arguments) as second:
+        assert first.stop() == 0
+        assert second.stop() == 0
+    before = below_root(raw(store_url))
+    assert len(before) == 8
+    with server_process(*arguments) as again:
+        assert again.stop() == 0
+    assert below_root(raw(store_url)) == before
+
+
+@pytest.mark.slow
+def test_calls_under_way_end_and_the_process_exits_with_0_when_told_to_stop(tmp_path: Path) -> None:
+    """AC-39: with the endpoint out of the registry."""
+    url = f"lmdb:{tmp_path / 's'}?durability=none"
+    with server_process("--store", url, "--listen", "127.0.0.1:0") as server:
+        client = Client(server.address)
+        client.partition_create(partition={"uuid": WEST, "name": "p"})
+        registered = f"gsr/services/runmachine-metadata/{server.address}".encode()
+        assert registered in raw(url)
+        group = {"partition": WEST, "object_type": "runm.provider_group", "name": "g"}
+        client.object_create(SW, object=group)
+        watching = client.stream("object_watch", SW, object_type_code="runm.provider_group", include_existing=True)
+        assert next(watching).object.name == "g"
+        begun = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert list(watching) == []
+        assert server.process.wait(30) == 0
+        assert time.monotonic() - begun < 5
+        client.close()
+        assert registered not in raw(url)
+
+
+@pytest.mark.slow
+def test_flags_come_before_the_environment_and_the_root_follows(tmp_path: Path) -> None:
+    """AC-02, on real stores; and the verbatim root, by which a store of the original under / is opened."""
+    for number, (arguments, environment, root) in enumerate([
+        ((), {"RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX": "foo//"}, b"foo/runm/metadata/"),
+        (
+            ("--storage-etcd-key-prefix", "/"),
+            {"RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX": "foo"},
+            b"runm/metadata/",
+        ),
+        (("--root", "/runm/metadata/"), {}, b"/runm/metadata/"),
+    ]):  # fmt: skip
+        url = f"lmdb:{tmp_path / str(number)}?durability=none"
+        with server_process(
+            "--store", url, "--listen", "127.0.0.1:0", "--no-register", *arguments, **environment
+        ) as one:
+            assert one.stop() == 0
+        keys = [key for key in raw(url) if b"metadata" in key]
+        assert len(keys) == 8
+        assert all(key.startswith(root) for key in keys)
+
+
+@pytest.mark.slow
+def test_a_bootstrap_token_makes_the_first_partition_once(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 's'}?durability=none"
+    arguments = ("--store", url, "--listen", "127.0.0.1:0", "--no-register", "--bootstrap-token", "sesame")
+    with server_process(*arguments) as server:
+        client = Client(server.address)
+        with refused("FAILED_PRECONDITION", "user is required in session."):
+            client.partition_create(partition={"name": "p"})
+        for token in ("", "open"):
+            with refused("FAILED_PRECONDITION", "Bootstrap failed."):
+                client.bootstrap(bootstrap_token=token, partition_name="p")
+        made = client.bootstrap(bootstrap_token="sesame", partition_name="p", partition_uuid={"value": WEST}).partition
+        assert (made.uuid, made.name) == (WEST, "p")
+        with refused("FAILED_PRECONDITION", "Bootstrap failed."):
+            client.bootstrap(bootstrap_token="sesame", partition_name="q")
+        client.close()
+    with server_process(*arguments) as again:
+        assert again.stop() == 0
+    assert b"runm/metadata/bootstrap" not in raw(url)
+
+
+CALLERS = 16
+
+
+def address_at(servers: list[ServeProcess], place: int) -> str:
+    """Where a caller calls; asked anew after a failure, since the killed server is no longer in the list."""
+    return servers[place % len(servers)].address
+
+
+def make_until(address_of: Callable[[], str], stop: threading.Event, number: int) -> int:
+    """Create, change and delete objects until told to stop; calls that the killed server took with it are passed over."""
+    done, turn = 0, 0
+    while not stop.is_set():
+        client = Client(address_of())
+        try:
+            while not stop.is_set():
+                turn += 1
+                name = f"shared-{turn % 7}" if turn % 3 else f"own-{number}-{turn}"
+                given: dict[str, Any] = {"partition": WEST, "object_type": "runm.image", "project": "p", "name": name}
+                given["properties"] = [{"key": "n", "value": str(turn % 5)}]
+                given["tags"] = ["a", f"t{turn % 4}"]
+                session = {**SW, "project": "p"}
+                try:
+                    uuid = client.object_create(session, object=given).object.uuid
+                    if turn % 2:
+                        client.object_modify(session, uuid=uuid, add_tags=["later"], name=f"moved-{uuid}")
+                    if turn % 5:
+                        client.object_delete_by_uuids(session, uuids=[uuid])
+                    done += 1
+                except grpc.RpcError as error:
+                    if error.code() in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.NOT_FOUND}:
+                        continue
+                    if error.code() is grpc.StatusCode.UNAVAILABLE:
+                        break
+                    raise
+        finally:
+            client.close()
+    return done
+
+
+@pytest.mark.slow
+def test_four_servers_sixteen_callers_and_a_kill_leave_no_orphan(store_url: str) -> None:
+    url = store_url.replace("durability=none", "durability=full")
+    arguments = ("--store", url, "--listen", "127.0.0.1:0")
+    with (
+        server_process(*arguments) as first,
+        server_process(*arguments) as second,
+        server_process(*arguments) as third,
+        server_process(*arguments) as fourth,
+    ):
+        servers = [first, second, third, fourth]
+        client = Client(second.address)
+        client.partition_create(partition={"uuid": WEST, "name": "p"})
+        client.close()
+        stop = threading.Event()
+        with ThreadPoolExecutor(CALLERS) as callers:
+            running = [
+                callers.submit(make_until, partial(address_at, servers, place), stop, place) for place in range(CALLERS)
+            ]
+            stop.wait(2.0)
+            first.kill()
+            del servers[0]
+            stop.wait(2.0)
+            stop.set()
+            assert sum(one.result(timeout=60) for one in running) > CALLERS
+        assert [server.stop() for server in servers] == [0, 0, 0]
+    with keyplan.open(url) as store:
+        assert list(verify(store, "")) == []
+
+
+@pytest.mark.slow
+def test_calls_fail_soon_while_the_store_is_away_and_go_on_when_it_is_back(
+    own_servers: Callable[[EtcdServer], EtcdServer],
+) -> None:
+    """AC-38."""
+    etcd = own_servers(EtcdServer())
+    endpoints = etcd.url.removeprefix("etcd://")
+    with server_process("--storage-etcd-endpoints", endpoints, "--listen", "127.0.0.1:0", "--no-register") as server:
+        client = Client(server.address)
+        client.partition_create(partition={"uuid": WEST, "name": "p"})
+        etcd.stop()
+        for call in (client.partition_find, client.object_find):
+            begun = time.monotonic()
+            with pytest.raises(grpc.RpcError) as caught:
+                call(SW)
+            assert caught.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+            assert time.monotonic() - begun < 4
+        etcd.start()
+        assert [one.name for one in _until_answered(lambda: client.partition_find(SW))] == ["p"]
+        client.close()
+        assert server.stop() == 0
+
+
+def _until_answered(call: Callable[[], Any]) -> Any:
+    for _ in range(40):
+        try:
+            return call()
+        except grpc.RpcError:
+            threading.Event().wait(0.25)
+    return call()
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_originals_variables_are_read_and_bad_numbers_fall_back() -> None:
+    settings = ServeSettings.of(
+        {"bind_port": None},
+        {
+            "RUNM_METADATA_STORAGE_ETCD_ENDPOINTS": "http://a,b:4001",
+            "RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX": "",
+            "RUNM_METADATA_STORAGE_ETCD_REQUEST_TIMEOUT_SECONDS": "three",
+            "RUNM_METADATA_BIND_HOST": "::1",
+            "RUNM_METADATA_BIND_PORT": "7000",
+            "RUNM_API_BIND_PORT": "x",
+        },
+    )
+    assert settings.store == "etcd://a,b:4001?timeout=1"
+    assert settings.prefix == ""
+    assert settings.addresses == ("[::1]:7000", "[::1]:10000")
+    assert (settings.certificate, settings.registry_lease_seconds) == (None, 60)
+
+
+def test_without_any_setting_the_service_is_where_the_original_is_but_on_this_machine_alone() -> None:
+    settings = ServeSettings.of({}, {})
+    assert settings.store == "etcd://127.0.0.1:2379?timeout=1"
+    assert settings.addresses == ("127.0.0.1:10002", "127.0.0.1:10000")
+    assert settings.service_name == "runmachine-metadata"
+    assert ServeSettings.of({"use_tls": "true"}, {}).certificate == (
+        Path("/etc/runmachine/metadata/server.pem"),
+        Path("/etc/runmachine/metadata/server.key"),
+    )
+    with pytest.raises(InvalidInputError):
+        ServeSettings.of({"root": "elsewhere/"}, {})
+
+
+@pytest.mark.slow
+def test_an_address_that_others_can_reach_is_refused_without_tokens(tmp_path: Path) -> None:
+    with server_process("--store", f"lmdb:{tmp_path}/s", "--listen", "0.0.0.0:0") as server:
+        assert server.process.wait(30) == 5
+        assert "no tokens are configured" in server.close()
