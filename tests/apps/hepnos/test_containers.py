@@ -203,6 +203,10 @@ def test_bounds_of_data_sets(store: hepnos.DataStore) -> None:
     assert (name(view["dsB"].next()), name(view["dsB"].previous()), view["dsD"].next()) == ("dsBx", None, None)
 
 
+def number_of(found: hepnos.Run | hepnos.SubRun | hepnos.Event | None) -> int | None:
+    return None if found is None else found.number
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_bounds_of_numbers(dataset: hepnos.DataSet, depth: int) -> None:
     def views(base: int) -> hepnos.Numbers:  # type: ignore[type-arg]  # Why: of runs, subruns or events.
@@ -216,21 +220,18 @@ def test_bounds_of_numbers(dataset: hepnos.DataSet, depth: int) -> None:
         views(0).create(99)  # neighbours, which must not be entered
         views(2).create(1)
 
-    def number(found: object) -> int | None:
-        return None if found is None else found.number  # type: ignore[attr-defined, no-any-return]
-
     assert [each.number for each in view] == [42, 45, 47, 53, 59]
     assert [each.number for each in view.range(reverse=True)] == [59, 53, 47, 45, 42]
-    assert [number(view.lower_bound(n)) for n in (0, 42, 43, 59, 60, BIG)] == [42, 42, 45, 59, None, None]
-    assert [number(view.upper_bound(n)) for n in (0, 42, 46, 59, BIG)] == [42, 45, 47, None, None]
-    assert [number(view.before(n)) for n in (42, 43, 100)] == [None, 42, 59]
-    assert [number(view[42].next()), number(view[42].previous())] == [45, None]
-    assert [number(view[59].next()), number(view[59].previous())] == [None, 53]
+    assert [number_of(view.lower_bound(n)) for n in (0, 42, 43, 59, 60, BIG)] == [42, 42, 45, 59, None, None]
+    assert [number_of(view.upper_bound(n)) for n in (0, 42, 46, 59, BIG)] == [42, 45, 47, None, None]
+    assert [number_of(view.before(n)) for n in (42, 43, 100)] == [None, 42, 59]
+    assert [number_of(view[42].next()), number_of(view[42].previous())] == [45, None]
+    assert [number_of(view[59].next()), number_of(view[59].previous())] == [None, 53]
     assert [each.number for each in view.range(45, 53)] == [45, 47]
-    assert (view.count(), number(view.first()), number(view.last())) == (5, 42, 59)
+    assert (view.count(), number_of(view.first()), number_of(view.last())) == (5, 42, 59)
     view.create(0)
-    assert number(view.lower_bound(0)) == 0
-    assert number(view.upper_bound(0)) == 42
+    assert number_of(view.lower_bound(0)) == 0
+    assert number_of(view.upper_bound(0)) == 42
 
 
 def test_a_list_sees_one_state_while_others_append(dataset: hepnos.DataSet) -> None:

@@ -146,12 +146,12 @@ def _array(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[A
     if given.dtype.names != dtype.names:
         raise kind.refuse(f"its elements are {given.dtype.name}")
     is_python = not isinstance(value, np.ndarray | np.generic)
-    if not np.can_cast(given.dtype, dtype, "same_kind" if is_python else "equiv") and given.size:
-        raise kind.refuse(f"its elements are {given.dtype.name}")
     if is_python and given.size and given.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if given.min() < limits.min or given.max() > limits.max:
             raise kind.refuse("a number is out of range")
+    elif not np.can_cast(given.dtype, dtype, "same_kind" if is_python else "equiv") and given.size:
+        raise kind.refuse(f"its elements are {given.dtype.name}")
     return np.ascontiguousarray(given, dtype) if given.ndim else given.astype(dtype)
 
 

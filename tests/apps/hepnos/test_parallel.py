@@ -1,0 +1,154 @@
+"""Events in parallel: every event once, whatever runs the workers: cases 43 to 45 of the specification."""
+
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keyplan.apps import hepnos
+from keyplan.errors import InvalidInputError, UnsupportedByEngineError
+from tests.apps.hepnos import work
+
+Opened = Callable[..., hepnos.DataStore]
+
+
+def filled(store: hepnos.DataStore, events: int) -> hepnos.DataSet:
+    dataset = store.root.ensure("d")
+    numbers = np.arange(events)
+    dataset.create_items(numbers // 1_000, numbers // 100 % 10, numbers)
+    return dataset
+
+
+def expected(events: int) -> list[tuple[int, int, int]]:
+    return [(number // 1_000, number // 100 % 10, number) for number in range(events)]
+
+
+@pytest.mark.parametrize("databases", [1, 3, 4, 7])
+def test_threads_are_given_every_event_exactly_once(open_store: Opened, databases: int) -> None:
+    dataset = filled(open_store(events=databases), 10_240)
+    with ThreadPoolExecutor(4) as executor:
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, workers=4, piece_events=300)
+        assert sorted(processor.map(dataset, work.numbers_of)) == expected(10_240)
+        done = processor.process(dataset, work.numbers_of)
+    assert done.events == sum(done.by_worker.values()) == 10_240
+    assert done.pieces >= 10_240 // 300
+
+
+def test_preloaded_products_belong_to_their_events(open_store: Opened) -> None:
+    dataset = filled(open_store(events=2, products=3), 2_000)
+    numbers = np.arange(2_000)
+    columns = [numbers // 1_000, numbers // 100 % 10, numbers]
+    kind = hepnos.product_type("int64")
+    hepnos.store_products(dataset, "a", kind, columns, [kind.encode(number * 3) for number in range(2_000)])
+    text = hepnos.product_type(str)
+    odd = [column[1::2] for column in columns]
+    hepnos.store_products(dataset, "odd", text, odd, [text.encode(str(number)) for number in range(1, 2_000, 2)])
+    with ThreadPoolExecutor(3) as executor:
+        preload = [("a", "int64"), ("odd", str)]
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, preload=preload, piece_events=64)
+        found = sorted(processor.map(dataset, work.preloaded))
+        assert found == [(number, number * 3, str(number) if number % 2 else None) for number in range(2_000)]
+        vectorised = hepnos.ParallelProcessor(
+            dataset.datastore, executor=executor, preload=[("a", "int64")], vectorised=True
+        )
+        total = vectorised.reduce(dataset, work.rows_of, lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0))
+    assert total == (2_000, 3 * sum(range(2_000)))
+
+
+def test_a_function_that_fails_ends_the_run_with_the_event(open_store: Opened) -> None:
+    dataset = filled(open_store(), 500)
+    with ThreadPoolExecutor(2) as executor:
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, piece_events=10)
+        with pytest.raises(hepnos.ProcessingError) as caught:
+            processor.process(dataset, work.fail_at_seven)
+    facts = caught.value.facts
+    assert (facts["dataset"], facts["run"], facts["subrun"], facts["event"]) == ("d", 0, 0, 7)
+    assert facts["error"] == "ArithmeticError"
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+
+
+def test_an_empty_data_set_is_processed_at_once(dataset: hepnos.DataSet) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor)
+        assert processor.process(dataset, work.numbers_of) == (0, 0, {})
+
+
+def test_what_cannot_be_run_is_refused_before(dataset: hepnos.DataSet) -> None:
+    with pytest.raises(UnsupportedByEngineError):
+        hepnos.ParallelProcessor(dataset.datastore)  # a memory is not shared with other processes
+    with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidInputError):
+        hepnos.ParallelProcessor(dataset.datastore, executor=executor, on_worker_loss="redo")
+
+
+@pytest.mark.slow
+def test_processes_share_the_work_of_one_large_subrun(open_store: Opened) -> None:
+    store = open_store(events=3)
+    dataset = store.root.ensure("d")
+    numbers = np.arange(4_000)
+    dataset.create_items(np.zeros(4_000, int), np.where(numbers < 3_600, 0, 1 + numbers % 4), numbers)
+    processor = hepnos.ParallelProcessor(store, workers=2, piece_events=50)
+    by_worker = Counter(processor.map(dataset, work.slowly))
+    assert sum(by_worker.values()) == 4_000
+    assert len(by_worker) == 2
+
+
+@pytest.mark.slow
+def test_an_error_in_another_process_names_the_event(open_store: Opened) -> None:
+    dataset = filled(open_store(), 100)
+    with pytest.raises(hepnos.ProcessingError) as caught:
+        hepnos.ParallelProcessor(dataset.datastore, piece_events=10).process(dataset, work.fail_at_seven)
+    assert caught.value.facts["event"] == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_worker_loss", ["raise", "redo"])
+def test_a_worker_that_dies(
+    open_store: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_worker_loss: str
+) -> None:
+    monkeypatch.setenv("HEPNOS_TEST_MARKER", str(tmp_path / "died"))
+    dataset = filled(open_store(events=2), 400)
+    processor = hepnos.ParallelProcessor(dataset.datastore, piece_events=20, on_worker_loss=on_worker_loss)
+    if on_worker_loss == "raise":
+        with pytest.raises(BrokenProcessPool):
+            processor.process(dataset, work.die_once)
+        return
+    assert set(processor.map(dataset, work.die_once)) == set(range(400))
+
+
+def other_executors() -> list[object]:
+    """Executors of other packages, where they are installed; the reason, where they are not."""
+    return [
+        pytest.param(name, marks=() if find_spec(name) else pytest.mark.skip(reason=f"{name} is not installed"))
+        for name in ("mpi4py", "distributed", "loky")
+    ]
+
+
+def executor_of(name: str) -> Executor:
+    """Start two workers of a package's own kind."""
+    made: Executor
+    if name == "mpi4py":
+        futures = pytest.importorskip("mpi4py.futures", exc_type=ImportError, reason="mpi4py finds no MPI library")
+        made = futures.MPIPoolExecutor(max_workers=2)
+    elif name == "loky":
+        made = pytest.importorskip("loky").ProcessPoolExecutor(2)
+    elif name == "distributed":
+        client = pytest.importorskip(name).Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        made = client.get_executor()
+    else:
+        made = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["processes", *other_executors()])
+def test_any_executor_will_do(open_store: Opened, name: str) -> None:
+    dataset = filled(open_store(events=2), 1_000)
+    with executor_of(name) as executor:
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, piece_events=100)
+        assert sorted(processor.map(dataset, work.numbers_of)) == expected(1_000)

@@ -1,0 +1,44 @@
+"""Functions that workers of other processes import."""
+
+import os
+from pathlib import Path
+
+from keyplan.apps import hepnos
+
+__all__ = ["die_once", "fail_at_seven", "numbers_of", "preloaded", "rows_of", "slowly"]
+
+
+def numbers_of(event: hepnos.Event) -> tuple[int, ...]:
+    """Return what the event is."""
+    return event.numbers
+
+
+def preloaded(event: hepnos.Event, products: hepnos.PreloadedProducts) -> tuple[int, int | None, str | None]:
+    """Return the event's number, its product "a", and "odd", which only odd events have."""
+    return event.number, event.load("a", "int64", source=products), event.load("odd", str, source=products)
+
+
+def rows_of(batch: hepnos.EventBatch) -> tuple[int, int]:
+    """Return how many events the batch has, and the sum of their products."""
+    return len(batch), sum(value for value in batch.product("a", "int64") if value is not None)
+
+
+def fail_at_seven(event: hepnos.Event) -> None:
+    """Fail for one event."""
+    if event.number == 7:
+        raise ArithmeticError
+
+
+def slowly(event: hepnos.Event) -> str:
+    """Compute for some hundred microseconds; return which process did."""
+    sum(number * number for number in range(3_000))
+    return str(os.getpid())
+
+
+def die_once(event: hepnos.Event) -> int:
+    """End the process the first time that event 100 comes, as the kernel does when memory is short."""
+    marker = Path(os.environ["HEPNOS_TEST_MARKER"])
+    if event.number == 100 and not marker.exists():
+        marker.touch()
+        os._exit(9)
+    return event.number
