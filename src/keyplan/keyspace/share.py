@@ -278,7 +278,7 @@ class _Share:
         return KeyRange(self.prefix + key_range.start, end)
 
     def add_to_mutation(self, mutation: Mutation) -> Mutation:
-        if type(mutation) is Put:
+        if isinstance(mutation, Put):
             return Put(self.prefix + mutation.key, mutation.value, mutation.lease)
         if isinstance(mutation, Delete):
             return Delete(self.prefix + mutation.key)
