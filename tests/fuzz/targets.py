@@ -6,6 +6,7 @@ must hold of an answer. `seeds` are inputs that say something, to be mutated.
 
 import copy
 import hashlib
+import io
 import json
 import re
 import tempfile
@@ -24,9 +25,9 @@ from keyplan.apps.hepnos import HEPnOSDataSets, HEPnOSEvents, HEPnOSProducts, HE
 from keyplan.apps.patroni import Broker
 from keyplan.apps.runm import Runm, RunmRegistry
 from keyplan.codec import Element, element_of_spec
-from keyplan.engine import EngineUrl, open_engine
+from keyplan.engine import Commit, EngineUrl, Put, open_engine
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidPageTokenError, KeyplanError
-from keyplan.keyspace import KeySpaceRegistry
+from keyplan.keyspace import KeySpaceRegistry, KeySpaces
 from keyplan.layout import (
     BoundIndex,
     BoundLayout,
@@ -41,6 +42,15 @@ from keyplan.layout import (
     read_template,
     shown_key,
     template_of_source,
+)
+from keyplan.maintenance import (
+    BlockKind,
+    BlockReader,
+    BlockWriter,
+    back_up_key_spaces,
+    back_up_store,
+    restore_key_spaces,
+    restore_store,
 )
 from keyplan.store import open_store
 from tests.codec.registry import specs, vectors
@@ -420,7 +430,53 @@ def definition_seeds() -> Iterator[bytes]:
     yield b"a: &a {b: 1}\nRegions: [*a, {<<: [*a, *a]}]\n"
 
 
+def backups(data: bytes) -> None:
+    """A backup file: as it is; and as blocks whose checksums are right, so that what is behind them is reached."""
+    for raw in (data, _framed(data)):
+        with tempfile.TemporaryDirectory(prefix="keyplan-fuzz-") as folder, open_engine("memory:") as engine:
+            path = Path(folder) / "fuzz.kpb"
+            path.write_bytes(raw)
+            for restore in (restore_store, restore_key_spaces):
+                with engine.snapshot() as before:
+                    try:
+                        restore(engine, path)
+                    except KeyplanError as error:
+                        str(error)
+                        with engine.snapshot() as after:
+                            assert after.revision == before.revision, "a backup was refused after something was written"
+
+
+def _framed(data: bytes) -> bytes:
+    """The bytes as blocks: of each its kind, its size in two bytes, its content."""
+    file = io.BytesIO()
+    writer = BlockWriter(file, is_compressed=bool(data[:1] > b"\x80"))
+    position = 0
+    while position + 3 <= len(data):
+        kind = list(BlockKind)[data[position] % len(BlockKind)]
+        size = int.from_bytes(data[position + 1 : position + 3], "big")
+        writer.write(kind, data[position + 3 : position + 3 + size])
+        position += 3 + size
+    return file.getvalue()
+
+
+def backup_seeds() -> Iterator[bytes]:
+    with open_engine("memory:") as engine:
+        KeySpaces(engine).create("orders", "shop")
+        engine.commit(Commit((), (Put(b"\x01a", b"1"), Put(b"\x01b", bytes(99)))))
+        for back_up in (back_up_store, back_up_key_spaces):
+            file = io.BytesIO()
+            back_up(engine, file, is_compressed=False)
+            yield file.getvalue()
+            blocks = BlockReader(io.BytesIO(file.getvalue()), source="seed").blocks()
+            kinds = list(BlockKind)
+            yield b"".join(
+                bytes([kinds.index(block.kind)]) + len(block.content).to_bytes(2, "big") + block.content
+                for block in blocks
+            )
+
+
 TARGETS: Final[dict[str, Target]] = {
+    "backups": Target(backups, backup_seeds),
     "definitions": Target(definitions, definition_seeds),
     "elements": Target(element_bytes, element_seeds),
     "engine-urls": Target(engine_urls, url_seeds),

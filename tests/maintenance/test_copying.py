@@ -11,6 +11,7 @@ from keyplan.errors import (
     CommitOutcomeUnknownError,
     EngineLimitError,
     EngineUnavailableError,
+    KeyplanError,
     TargetNotEmptyError,
     TargetTakenError,
     UnsupportedByEngineError,
@@ -153,8 +154,8 @@ class Following:
     def _run(self, source: Engine, target: Engine) -> None:
         try:
             self.outcome = copy_store(source, target, source_name="a", follow_until=self.stop, progress=self._told)
-        except Exception as error:  # noqa: BLE001  # Why: handed to the thread that asserts.
-            self.outcome = error
+        except KeyplanError as error:
+            self.outcome = error  # for the thread that asserts
 
     def _told(self, progress: CopyProgress) -> None:
         with self.reached:

@@ -19,12 +19,15 @@ from keyplan.errors import (
 from keyplan.keyspace import KeySpaces, State, Sweeper, diagnose, open_key_space
 from keyplan.layout import Index, Layout, Table, Unique
 from keyplan.maintenance import (
+    BackupSection,
+    BackupWriter,
     OnConflict,
     RestoreAction,
     RestorePolicy,
     back_up_key_spaces,
     check,
     new_backup_file,
+    open_backup,
     read_backup,
     restore_key_spaces,
 )
@@ -380,3 +383,33 @@ def test_indexes_are_readable_by_a_store_that_was_not_told_of_the_restore(single
     with open_key_space(target, "orders", "shop", session_seconds=None) as store:
         assert isinstance(store, Store)
         assert [order.customer for _, order in Shop(store).by_customer.list("linked")] == ["linked"] * 3
+
+
+# ---- what a file may say ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "a/b"), ("application", ""), ("prefix", "00"), ("prefix", "8000"), ("description", "x" * 100_000)],
+)
+def test_a_record_that_no_registry_takes_is_refused_before_anything_is_written(
+    source: Engine, target: Engine, tmp_path: Path, field: str, value: str
+) -> None:
+    path = backed_up(source, tmp_path / "full.kpb")
+    forged = tmp_path / "forged.kpb"
+    with open_backup(path) as reader, new_backup_file(forged) as file:
+        writer = BackupWriter(file, reader.header)
+        for section in reader.sections():
+            record = dict(section.keyspace or {})
+            # The last of three, so that two would be there if it came out too late.
+            if record["name"] == "users":
+                record[field] = value
+            prefix = str(record["prefix"])
+            writer.begin(BackupSection(prefix=prefix, keyspace=record, quota=section.quota, has_data=section.has_data))
+            for key, data in reader.pairs():
+                writer.add(key, data)
+            writer.finish()
+        writer.end()
+    with pytest.raises((InvalidInputError, RestoreConflictError)):
+        restore_key_spaces(target, forged)
+    assert content_of(target) == {}

@@ -9,6 +9,7 @@ from keyplan.maintenance.backup import (
     open_backup,
     read_backup,
 )
+from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
 from keyplan.maintenance.backup_file import (
     KIND_FULL,
     KIND_SINGLE,
@@ -43,6 +44,10 @@ __all__ = [
     "BackupSection",
     "BackupTrailer",
     "BackupWriter",
+    "Block",
+    "BlockKind",
+    "BlockReader",
+    "BlockWriter",
     "BuildProgress",
     "BuildReport",
     "Check",

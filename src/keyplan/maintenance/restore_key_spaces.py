@@ -5,14 +5,14 @@ Whatever stops the work before leaves it so, and the same call finishes it. What
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 from msgspec import structs
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, Engine, Put
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, Engine, Put, open_engine
 from keyplan.errors import InvalidInputError, KeyplanError, KeySpaceNotFoundError, RestoreConflictError
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
@@ -91,6 +91,7 @@ def restore_key_spaces(
     steps, conflicts = work.plan(header, sections, policy if policy is not None else RestorePolicy())
     if conflicts:
         raise RestoreConflictError(conflicts=tuple(str(conflict) for conflict in conflicts))
+    work.rehearse(header, steps, sections)
     work.check(steps)
     return KeySpacesRestored(header, tuple(work.carry_out(header, steps)))
 
@@ -133,15 +134,43 @@ class _Restore:
         self, header: BackupHeader, sections: list[BackupSection], policy: RestorePolicy
     ) -> tuple[list[RestoreStep], list[KeyplanError]]:
         """Return the steps and the conflicts; from here on a registry that is made is made as the backup's was."""
-        profile = self._engine.profile.name if self._engine.profile.name in PROFILES else "none"
         self._registry = KeySpaces(
             self._engine,
             actor=self._actor,
-            founding=Founding(header.prefix_codec or "uvarint", profile),
+            founding=self._founding(header),
             clock=self._clock,
             backoff=self._backoff,
         )
         return plan_restore(self._engine, self._registry, header.id, sections, policy)
+
+    def _founding(self, header: BackupHeader) -> Founding:
+        profile = self._engine.profile.name if self._engine.profile.name in PROFILES else "none"
+        made = self._registry.header()
+        return Founding((made.prefix_codec if made is not None else header.prefix_codec) or "uvarint", profile)
+
+    def rehearse(self, header: BackupHeader, steps: list[RestoreStep], sections: list[BackupSection]) -> None:
+        """Make every key space in a registry of its own, in memory. Raises InvalidInputError for what no registry takes.
+
+        Why: a file may say anything, and what is wrong with a name or a quota must not come out in the middle.
+        """
+        quotas = {record_of(section).name: section.quota for section in sections}
+        founding = self._founding(header)
+        with open_engine("memory:") as engine:
+            try:
+                registry = KeySpaces(engine, founding=founding)
+                for step in steps:
+                    if step.action in (RestoreAction.TOMBSTONE, RestoreAction.LEFT):
+                        _leave_tombstone(registry, step)
+                        continue
+                    is_new = step.action is RestoreAction.CREATE
+                    _begin(registry, step if is_new else replace(step, action=RestoreAction.CREATE, prefix=None))
+                    quota = quotas[step.record.name]
+                    if quota is not None:
+                        registry.set_quota(step.name, keys=quota.get("keys"), bytes=quota.get("bytes"))
+            except KeyplanError as error:
+                raise InvalidInputError(
+                    source=str(self._path), problem=f"a key space that cannot be: {error}"
+                ) from error
 
     def check(self, steps: list[RestoreStep]) -> None:
         """Read every pair as it would be written. Raises EngineLimitError, InvalidInputError."""
@@ -175,7 +204,7 @@ class _Restore:
             case RestoreAction.LEFT:
                 return SpaceRestored(step, None, None)
             case RestoreAction.TOMBSTONE:
-                self._leave_tombstone(step)
+                _leave_tombstone(self._registry, step)
                 return SpaceRestored(step, None, None)
             case RestoreAction.FINISHED:
                 self._engine.commit(Commit((), (Delete(space_claim(step.name)),)))
@@ -192,7 +221,7 @@ class _Restore:
         if step.action is not RestoreAction.RESUME:
             # Invariant: a key space is RESTORING only with a claim, so that whoever finds it knows which backup fills it.
             self._engine.commit(Commit((), (Put(space_claim(step.name), CLAIM_FORM.encode(claim)),)))
-        keyspace = self._begun(step)
+        keyspace = _begin(self._registry, step)
         claim = structs.replace(claim, generation=keyspace.generation)
         with open_restoring(self._engine, keyspace, backoff=self._backoff) as opened:
             share = opened.engine
@@ -217,23 +246,6 @@ class _Restore:
         restored = self._registry.finish_restore(step.name, keyspace.generation, state=state)
         target.finish()
         return SpaceRestored(step, restored, self._report(step.name, keyspace, written, held, indexes))
-
-    def _begun(self, step: RestoreStep) -> KeySpace:
-        record = step.record
-        if step.action is RestoreAction.RESUME:
-            assert step.live is not None
-            return step.live
-        if step.action is RestoreAction.OVERWRITE:
-            return self._registry.begin_overwrite(
-                step.name, application=record.application, description=record.description
-            )
-        return self._registry.begin_restore(
-            step.name,
-            record.application,
-            description=record.description,
-            prefix=None if step.prefix is None else step.prefix.hex(),
-            allow_legacy_prefix=step.prefix is not None and record.prefix_number is None,
-        )
 
     def _held(self, section: BackupSection, prefix: bytes) -> HeldKeys | None:
         return None if self._layout is None else HeldKeys(self._layout, bytes.fromhex(section.prefix), prefix)
@@ -265,26 +277,44 @@ class _Restore:
 
         self._registry.acts.run(work)
 
-    def _leave_tombstone(self, step: RestoreStep) -> None:
-        """Keep the record of a key space that was deleted, or was being deleted, when the backup was made."""
-        record: KeySpaceRecord = step.record
 
-        def work(act: Any) -> None:  # as above
-            if act.registry.records.get(step.name) is not None:
-                return
-            gone = structs.replace(
-                record,
-                id=step.name,
-                name=step.name,
-                state=State.DELETED,
-                sequence=act.number,
-                deleted_at=record.deleted_at or act.at,
-                delete_completed_at=record.delete_completed_at or act.at,
-            )
-            act.registry.records.insert(step.name, gone)
-            act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
-            act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
-            act.note("restore", step.name, {"state": str(State.DELETED)})
+def _begin(registry: KeySpaces, step: RestoreStep) -> KeySpace:
+    """Make the key space, or take it out of use; it is RESTORING then."""
+    record = step.record
+    if step.action is RestoreAction.RESUME:
+        assert step.live is not None
+        return step.live
+    if step.action is RestoreAction.OVERWRITE:
+        return registry.begin_overwrite(step.name, application=record.application, description=record.description)
+    return registry.begin_restore(
+        step.name,
+        record.application,
+        description=record.description,
+        prefix=None if step.prefix is None else step.prefix.hex(),
+        allow_legacy_prefix=step.prefix is not None and record.prefix_number is None,
+    )
 
-        self._registry.init()
-        self._registry.acts.run(work)
+
+def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
+    """Keep the record of a key space that was deleted, or was being deleted, when the backup was made."""
+    record: KeySpaceRecord = step.record
+
+    def work(act: Any) -> None:  # as above
+        if act.registry.records.get(step.name) is not None:
+            return
+        gone = structs.replace(
+            record,
+            id=step.name,
+            name=step.name,
+            state=State.DELETED,
+            sequence=act.number,
+            deleted_at=record.deleted_at or act.at,
+            delete_completed_at=record.delete_completed_at or act.at,
+        )
+        act.registry.records.insert(step.name, gone)
+        act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
+        act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
+        act.note("restore", step.name, {"state": str(State.DELETED)})
+
+    registry.init()
+    registry.acts.run(work)

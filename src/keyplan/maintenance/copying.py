@@ -1,0 +1,223 @@
+"""One store brought into another: a snapshot of all keys below a prefix, verified; then, if wanted, every change that follows.
+
+What was stopped goes on when it is begun again: the target is compared with a new snapshot, and only what differs is written.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, Protocol
+from uuid import uuid4
+
+from msgspec import structs
+
+from keyplan.engine import (
+    NO_LEASE,
+    SYSTEM_CLOCK,
+    Capability,
+    Clock,
+    Delete,
+    Engine,
+    Entry,
+    Event,
+    KeyRange,
+    Mutation,
+    Put,
+    Snapshot,
+)
+from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
+from keyplan.maintenance.backup_file import utc_text
+from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.transfers import (
+    TRANSFER_AREA,
+    Claim,
+    Target,
+    Written,
+    check_fits,
+    pairs_of,
+    prefix_claim,
+    read_claim,
+    refuse_occupied,
+)
+
+__all__ = ["CopyProgress", "CopyReport", "Stop", "copy_store"]
+
+_CLAIM_KIND: Final = "copy"
+
+_POLL_SECONDS: Final = 0.25
+"""Why: somebody who ends the following waits for so long before it begins to end."""
+
+
+class Stop(Protocol):
+    """Says when to end the following, as threading.Event does."""
+
+    def is_set(self) -> bool:
+        """Tell whether to end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """How far a copy is: its stage (checking, copying, following, verifying), the pairs so far, the revision followed to."""
+
+    stage: str
+    pairs: int = 0
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What the target holds now: the tally of the source's state at `revision`, verified by reading it back.
+
+    `leased`: entries that were left out because they hang on a lease. `followed`: revisions of the source that were applied one
+    by one. `is_resumed`: an earlier copy of the same source was stopped here.
+    """
+
+    revision: int
+    tally: Tally
+    written: Written
+    leased: int
+    followed: int
+    is_resumed: bool
+
+
+def copy_store(
+    source: Engine,
+    target: Engine,
+    *,
+    source_name: str,
+    prefix: bytes = b"",
+    is_overwriting: bool = False,
+    keeps_leased: bool = False,
+    follow_until: Stop | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    progress: Callable[[CopyProgress], None] | None = None,
+) -> CopyReport:
+    """Make the target hold below `prefix` exactly what the source holds there, and verify count and digest.
+
+    First everything is read: pairs that the target does not take are told before anything is written. The source is only read.
+    A copy that was stopped, by whatever, is finished by the same call with the same `source_name`.
+
+    is_overwriting: the target may hold keys below the prefix; those that the source does not have are removed.
+    keeps_leased: entries on a lease are copied as if they hung on none. Otherwise they are left out: a lease lives in the store
+        that granted it, and its holder makes its entries again when it comes to the new one.
+    follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
+        the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
+
+    Raises EngineLimitError, TargetNotEmptyError, UnsupportedByEngineError before anything is written; TargetTakenError when
+    another process takes the copy over; CorruptionError when somebody else writes into the target.
+    """
+    if follow_until is not None and not source.profile.claims(Capability.WATCH):
+        raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
+    copying = _Copying(source, target, source_name, prefix, keeps_leased, clock, progress)
+    return copying.run(follow_until, is_overwriting=is_overwriting)
+
+
+class _Copying:
+    def __init__(
+        self,
+        source: Engine,
+        target: Engine,
+        source_name: str,
+        prefix: bytes,
+        keeps_leased: bool,  # noqa: FBT001  # Why: private, one caller.
+        clock: Clock,
+        progress: Callable[[CopyProgress], None] | None,
+    ) -> None:
+        self._source = source
+        self._engine = target
+        self._name = source_name
+        self._prefix = prefix
+        self._keeps_leased = keeps_leased
+        self._clock = clock
+        self._progress = progress
+        self._leased = 0
+        self._followed = 0
+        self._written = Written()
+
+    def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
+        """Copy, follow, verify."""
+        claim_key = prefix_claim(self._prefix)
+        before = read_claim(self._engine, claim_key)
+        is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
+        if not is_resumed and not is_overwriting:
+            refuse_occupied(self._engine, self._prefix)
+        self._tell("checking")
+        with self._source.snapshot() as snapshot:
+            check_fits(self._engine, self._prefix, self._pairs(snapshot))
+            claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
+            if before is not None and is_resumed:
+                claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied)
+            target = Target(self._engine, self._prefix, claim_key, claim)
+            tally, revision = self._copied(target, snapshot)
+        if follow_until is not None:
+            self._follow(target, revision, follow_until)
+            with self._source.snapshot() as snapshot:
+                tally, revision = self._copied(target, snapshot)
+        target.finish()
+        return CopyReport(revision, tally, self._written, self._leased, self._followed, is_resumed)
+
+    def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
+        """Bring the target to the state of the snapshot, and verify it."""
+        self._leased = 0
+        written = target.reconcile(self._pairs(snapshot), progress=lambda pairs: self._tell("copying", pairs))
+        self._tell("verifying", written.tally.count)
+        target.read_back(written.tally)
+        self._written.puts += written.puts
+        self._written.deletes += written.deletes
+        self._written.unchanged = written.unchanged
+        self._written.tally = written.tally
+        return written.tally, snapshot.revision
+
+    def _pairs(self, snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
+        self._leased = 0
+        return pairs_of(snapshot, self._prefix, on_leased=self._on_leased)
+
+    def _on_leased(self, _entry: Entry) -> bool:
+        self._leased += not self._keeps_leased
+        return self._keeps_leased
+
+    def _tell(self, stage: str, pairs: int = 0, revision: int = 0) -> None:
+        if self._progress is not None:
+            self._progress(CopyProgress(stage, pairs, revision))
+
+    # ---- following ---------------------------------------------------------------------------------------------------------
+
+    def _follow(self, target: Target, revision: int, until: Stop) -> None:
+        """Apply what is committed to the source after `revision`, until told to end."""
+        target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True))
+        while not until.is_set():
+            try:
+                revision = self._followed_on(target, revision, until)
+            except HistoryCompactedError:
+                # Why: the changes in between are gone, but their outcome is not.
+                with self._source.snapshot() as snapshot:
+                    _, revision = self._copied(target, snapshot)
+                target.commit((), claim=structs.replace(target.claim, followed=revision))
+
+    def _followed_on(self, target: Target, revision: int, until: Stop) -> int:
+        watch = self._source.watch(KeyRange.of_prefix(self._prefix), after=revision)
+        try:
+            while not until.is_set():
+                events = watch.poll(_POLL_SECONDS)
+                for number, changes in groupby(events, key=lambda event: event.revision):
+                    self._applied(target, number, list(changes))
+                self._tell("following", self._written.tally.count, watch.revision)
+        finally:
+            watch.close()
+        return watch.revision
+
+    def _applied(self, target: Target, revision: int, events: Sequence[Event]) -> None:
+        mutations = [self._mutation(event) for event in events if event.key not in TRANSFER_AREA]
+        claim = structs.replace(target.claim, followed=revision)
+        *parts, last = list(target.batches(mutations)) or [[]]
+        for part in parts:
+            target.commit(part)
+        target.commit(last, claim=claim)
+        self._followed += 1
+
+    def _mutation(self, event: Event) -> Mutation:
+        entry = event.entry
+        if entry is None or (entry.lease != NO_LEASE and not self._keeps_leased):
+            return Delete(event.key)
+        return Put(event.key, entry.value)
