@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import asynchronous, group, keys, keyspaces, processes, reads, watches, writes
+from benchmarks.cases import asynchronous, etcd, group, keys, keyspaces, processes, reads, watches, writes
 from benchmarks.extent import Extent
 from benchmarks.measure import Result
 
@@ -24,6 +24,9 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "watch": watches.measure,
     "aio": asynchronous.measure_lmdb,
     "aio-etcd": asynchronous.measure_etcd,
+    "etcd": etcd.measure,
+    "etcd-list": etcd.measure_list,
+    "etcd-watch": etcd.measure_watch,
     "lint": processes.measure_lint,
     "import": processes.measure_import,
 }
