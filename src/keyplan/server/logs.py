@@ -19,6 +19,8 @@ def configure_logs(*, level: str, is_json: bool | None = None) -> None:
     """Send what keyplan and uvicorn log to standard error; `is_json` None: JSON unless that is a terminal."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if (is_json if is_json is not None else not sys.stderr.isatty()) else TextLines())
+    # Why: nobody prints them, and finding them out is a third of a line's cost.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -1,6 +1,7 @@
 """The routes of the key space registry: HTTP in, one call of the registry, HTTP out. No rule of the registry is here."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -11,7 +12,7 @@ from starlette.routing import BaseRoute, Route
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import KeySpace, KeySpaces, Quota, State
 from keyplan.keyspace import Role as RegistryRole
-from keyplan.server.access import Role, caller_of, require_admin
+from keyplan.server.access import Caller, Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, body_of
 from keyplan.server.keyspaces.bodies import Creation, QuotaChange, list_filters, query_of, whole_number
 from keyplan.server.service import ServiceContext
@@ -21,6 +22,7 @@ __all__ = ["RegistryRoutes"]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _AUDIT_ENTRIES_MAX: Final = 1_000
+_CALLERS_MAX: Final = 64
 _NUMBER_MAX: Final = (1 << 63) - 1
 
 
@@ -33,6 +35,8 @@ class RegistryRoutes:
         self._context = context
         self._registry = registry
         self._on_deletion = on_deletion
+        # Why: as many callers as there are tokens, each with many requests; making one costs as much as a read.
+        self._acting_as = lru_cache(_CALLERS_MAX)(self._made_for)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes; verbs stand before names, because a name in a path may hold a colon."""
@@ -53,6 +57,9 @@ class RegistryRoutes:
         caller = caller_of(request)
         if caller is None:
             raise AnswerError(401, "unauthorized", "a token is needed")
+        return self._acting_as(caller)
+
+    def _made_for(self, caller: Caller) -> KeySpaces:
         role = RegistryRole.ADMIN if caller.role is Role.ADMIN else RegistryRole.CLIENT
         return self._registry.acting_as(role, caller.name)
 
