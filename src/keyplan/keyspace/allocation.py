@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from keyplan.engine import RangeEmpty
+from keyplan.engine import KeyRange, RangeEmpty
 from keyplan.errors import (
     InvalidPrefixError,
     PrefixConflictError,
@@ -12,6 +12,7 @@ from keyplan.errors import (
     PrefixNotEmptyError,
 )
 from keyplan.keyspace.acts import Act
+from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import seconds_of
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.records import Configuration, Mark, MarkKind
@@ -157,7 +158,7 @@ def _nested_marks(act: Act, prefix: bytes, shorter: list[bytes]) -> Iterator[tup
 
 def _taken(act: Act, codec: PrefixCodec) -> _Taken:
     """Return the codewords that are somebody's or may not be given out, and the epochs of those that are free again."""
-    taken = {codec.codeword_of(prefix) or prefix for prefix, _ in act.seen.holders.list()}
+    taken = {_codeword(codec, prefix) for prefix in _registered(act)}
     epochs: dict[bytes, int] = {}
     for prefix, mark in act.seen.marks.list():
         if mark.kind is not MarkKind.COOLING_DOWN or is_cooling(mark, act.now):
@@ -165,6 +166,17 @@ def _taken(act: Act, codec: PrefixCodec) -> _Taken:
         else:
             epochs[prefix] = mark.epoch
     return _Taken(frozenset(taken), epochs)
+
+
+def _registered(act: Act) -> Iterator[bytes]:
+    """Yield every registered prefix. Why from the raw keys: of thousands, the values are not wanted."""
+    start, end = KeySpaceRegistry.bound().tables["holders"].keys.range(())
+    return (key[len(start) :] for key in act.state.keys(KeyRange(start, end)))
+
+
+def _codeword(codec: PrefixCodec, prefix: bytes) -> bytes:
+    """Return the codeword that a registered prefix is, or lies in."""
+    return prefix if codec.number_of(prefix) is not None else codec.codeword_of(prefix) or prefix
 
 
 def _first_key(act: Act, prefix: bytes) -> bytes | None:
