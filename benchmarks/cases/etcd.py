@@ -82,7 +82,9 @@ def measure(extent: Extent) -> Iterator[Result]:
             for name, (subject, other) in subjects.items():
                 against = "grpcio, same bytes"
                 yield figures(name, tasks, against, _threads(subject, tasks), _threads(other, tasks), aim=_AIM)
-            for name, given in (("get", (raw_key,)), ("put", (_KEY, value))) if others is not None else ():
+            if others is None:
+                continue
+            for name, given in (("get", (raw_key,)), ("put", (_KEY, value))):
                 work = _threads(subjects[name][0], tasks)
                 yield figures(name, tasks, "aetcd", work, others.by_aetcd(name, given, tasks))
                 yield figures(name, tasks, "etcd3gw", work, _threads(others.by_gateway(name, given), tasks))
