@@ -366,6 +366,25 @@ def test_an_overwriting_restore_stopped_at_any_step_is_finished_by_the_next(sour
         assert content_of(engine, KeyRange(b"\x02", ALL_KEYS.end)) == {b"\x02": b"neighbour"}, step
 
 
+def test_a_restore_over_a_holder_stopped_at_any_step_is_finished_by_the_next(source: Engine, single: Path) -> None:
+    def prepare(engine: Engine) -> None:
+        KeySpaces(engine).create("other", "shop")
+        engine.commit(Commit((), (Put(b"\x01old", b"old"),)))
+
+    expected = data_of(source, b"\x01")
+    policy = RestorePolicy(OnConflict.OVERWRITE, overwrite_holders=["other"])
+    for step, engine in stopped_at_every_step(prepare, single, policy):
+        assert data_of(engine, b"\x01") == expected, step
+        assert KeySpaces(engine).get("other").state is State.DELETED, step
+
+
+def test_a_protected_holder_is_not_deleted(single: Path, target: Engine) -> None:
+    KeySpaces(target).create("other", "shop")
+    KeySpaces(target).configure({"protected": ["other"]})
+    policy = RestorePolicy(OnConflict.OVERWRITE, overwrite_holders=["other"])
+    assert "protected" in refused(target, single, policy)
+
+
 def test_a_truncated_file_opens_nothing_and_a_second_restore_succeeds(
     single: Path, target: Engine, tmp_path: Path
 ) -> None:

@@ -78,7 +78,9 @@ def restore_store(
             pairs = reader.pairs()
             written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=progress)
     target.read_back(written.tally)
-    indexes = None if layout is None else put_indexes_right(engine, layout)
+    indexes = None
+    if layout is not None and layout.root.startswith(new):
+        indexes = put_indexes_right(engine, layout)
     target.finish()
     return RestoreReport("", new, written, 0 if held is None else held.count, indexes)
 

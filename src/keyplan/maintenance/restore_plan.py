@@ -18,6 +18,7 @@ from keyplan.errors import (
     KeySpaceDeletingError,
     KeySpaceExistsError,
     KeySpaceNotFoundError,
+    KeySpaceProtectedError,
     KeySpaceRestoringError,
     OwnerConflictError,
     PrefixConflictError,
@@ -125,6 +126,7 @@ class _Planner:
         self._codec = None if header is None else prefix_codec(header.prefix_codec)
         self._spaces = [] if header is None else list(registry.all())
         self._marks = [] if header is None else registry.marks()
+        self._protected = frozenset(() if header is None else registry.configuration().protected)
 
     def step(self, record: KeySpaceRecord, name: str) -> RestoreStep:
         """Return the step for one key space. Raises the conflict."""
@@ -177,6 +179,9 @@ class _Planner:
         if self._policy.on_conflict is OnConflict.RELOCATE:
             return RestoreStep(RestoreAction.CREATE, record, name, None)
         holders = tuple(dict.fromkeys(holder for _, holder in problems if holder))
+        for holder in holders:
+            if holder in self._protected:
+                raise KeySpaceProtectedError(name=holder)
         if self._policy.on_conflict is OnConflict.OVERWRITE and all(
             holder and holder in self._policy.overwrite_holders for _, holder in problems
         ):
@@ -202,13 +207,17 @@ class _Planner:
         for other, mark in self._marks:
             is_nested = other.startswith(prefix) or prefix.startswith(other)
             if is_nested and mark.kind is MarkKind.COOLING_DOWN and self._is_cooling(mark.until):
-                yield (
-                    PrefixInUseError(prefix=prefix.hex(), problem="it cools down after a deletion", until=mark.until),
-                    "",
-                )
+                problem = "it cools down after a deletion"
+                conflict = PrefixInUseError(prefix=prefix.hex(), problem=problem, until=mark.until)
+                yield conflict, self._deleted_holder(other)
         with self._engine.snapshot() as snapshot:
             for entry in snapshot.scan(KeyRange.of_prefix(prefix), limit=1, keys_only=True):
                 yield PrefixNotEmptyError(prefix=prefix.hex(), first_key=entry.key.hex()), ""
+
+    def _deleted_holder(self, prefix: bytes) -> str:
+        """The key space that had the prefix, if the caller named it: a restore was stopped behind its deletion."""
+        named = (self._live(name) for name in self._policy.overwrite_holders)
+        return next((space.name for space in named if space is not None and space.raw_prefix == prefix), "")
 
     def _is_cooling(self, until: str | None) -> bool:
         return until is None or until > utc_text(self._registry.clock)

@@ -1,6 +1,8 @@
 """Indexes after a restore: checked against the records, and put right where they differ."""
 
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from keyplan.engine import Engine
 from keyplan.layout import BoundLayout
@@ -11,9 +13,13 @@ from keyplan.store import Store
 __all__ = ["IndexesAfterwards", "put_indexes_right"]
 
 
+_REMAINING_MAX: Final = 1000
+"""Why: they are read by a person; `keyplan check` prints them all."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexesAfterwards:
-    """How many keys were examined, how many repairs were made, and the findings that are left, a sentence each."""
+    """How many keys were examined, how many repairs were made, and the first thousand findings that are left."""
 
     keys: int
     repaired: int
@@ -23,12 +29,17 @@ class IndexesAfterwards:
 def put_indexes_right(engine: Engine, layout: BoundLayout) -> IndexesAfterwards:
     """Check the layout on the engine, carry out each repair that the records decide, and check again what is left."""
     store = Store(engine)
-    repaired = 0
     first = check(store, layout)
+    repaired = 0
+    left: list[str] = []
     for finding in first:
-        for outcome in carry_out(store, layout, plan_repairs(store, layout, [finding])):
-            repaired += outcome.result is RepairResult.REPAIRED
-    remaining = tuple(str(finding) for finding in check(store, layout) if not finding.kind.is_note) if repaired else ()
-    if not repaired:
-        remaining = tuple(str(finding) for finding in check(store, layout) if not finding.kind.is_note)
-    return IndexesAfterwards(first.keys_examined, repaired, remaining)
+        plan = plan_repairs(store, layout, [finding])
+        done = sum(outcome.result is RepairResult.REPAIRED for outcome in carry_out(store, layout, plan))
+        repaired += done
+        if not done and not finding.kind.is_note and len(left) < _REMAINING_MAX:
+            left.append(str(finding))
+    if repaired:
+        # Why again: a repair may bring out what was hidden behind it.
+        found = (str(finding) for finding in check(store, layout) if not finding.kind.is_note)
+        left = list(islice(found, _REMAINING_MAX))
+    return IndexesAfterwards(first.keys_examined, repaired, tuple(left))
