@@ -1,5 +1,6 @@
 """A commit in the making: a snapshot, the writes collected over it, and the guards that make both one."""
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
@@ -30,6 +31,8 @@ class Draft:
         self._snapshot = snapshot
         self._read: dict[bytes, Entry | None] = {}
         self._puts: dict[bytes, Put] = {}
+        self._put_keys: list[bytes] = []
+        """The keys of `_puts`, sorted."""
         self._deletes: set[bytes] = set()
         self._ranges: list[KeyRange] = []
         self._guards: dict[bytes, Guard] = {}
@@ -78,7 +81,8 @@ class Draft:
 
     def holds_any(self, key_range: KeyRange) -> bool:
         """Tell whether a key will be in the range."""
-        if any(key in key_range for key in self._puts):
+        position = bisect_left(self._put_keys, key_range.start)
+        if position < len(self._put_keys) and self._put_keys[position] in key_range:
             return True
         return next(self.scan(key_range, keys_only=True), None) is not None
 
@@ -104,25 +108,31 @@ class Draft:
     def put(self, key: bytes, value: bytes, lease: int = NO_LEASE) -> None:
         """Write a value, on a lease."""
         self._deletes.discard(key)
+        if key not in self._puts:
+            insort(self._put_keys, key)
         self._puts[key] = Put(key, value, lease)
 
     def delete(self, key: bytes) -> None:
         """Remove a key; removing what is not there is no write."""
-        self._puts.pop(key, None)
+        self._take_back(key)
         if self.get(key) is not None:
             self._deletes.add(key)
 
     def remove(self, key: bytes) -> None:
         """Remove a key that was not looked at, if it is there."""
-        self._puts.pop(key, None)
+        self._take_back(key)
         self._deletes.add(key)
 
     def delete_range(self, key_range: KeyRange) -> None:
         """Remove everything in a range, and what the draft itself wrote there."""
         for key in [key for key in self._puts if key in key_range]:
-            del self._puts[key]
+            self._take_back(key)
         self._deletes = {key for key in self._deletes if key not in key_range}
         self._ranges.append(key_range)
+
+    def _take_back(self, key: bytes) -> None:
+        if self._puts.pop(key, None) is not None:
+            self._put_keys.remove(key)
 
     def is_written(self, keys: Collection[bytes]) -> bool:
         """Tell whether the draft writes one of these keys."""
