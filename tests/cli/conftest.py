@@ -52,7 +52,8 @@ class Keyplan(Protocol):
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("KEYPLAN_STORE", "KEYPLAN_LAYOUT", "KEYPLAN_CONFIG", "_KEYPLAN_COMPLETE"):
+    names = ("STORE", "LAYOUT", "CONFIG", "SERVER", "TOKEN", "SERVER_CA")
+    for name in (*(f"KEYPLAN_{name}" for name in names), "_KEYPLAN_COMPLETE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)

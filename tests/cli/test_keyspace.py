@@ -9,6 +9,7 @@ import pytest
 
 from keyplan.engine import Commit, Delete, Engine, KeyRange, Put, open_engine
 from tests.cli.conftest import Answer, Keyplan
+from tests.servers.authority import Authority
 from tests.servers.keyplan_server import KeyplanServer
 
 TOKEN = "an-admin-token-of-a-test"
@@ -325,3 +326,20 @@ def test_a_token_comes_from_a_file_and_a_server_comes_before_a_store(run: Keypla
     gone = run("keyspace", "list", *there, "--json")
     assert (gone.code, gone.error["code"]) == (7, "engine-unavailable")
     assert not (tmp_path / "shared.kv").exists()
+
+
+@pytest.mark.slow
+def test_a_server_with_a_certificate_of_a_private_authority(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, authority: Authority
+) -> None:
+    tls = ("--tls-certificate", str(authority.certificate("server")), "--tls-key", str(authority.key("server")))
+    monkeypatch.setenv("KEYPLAN_TOKEN", TOKEN)
+    with KeyplanServer("memory:", *tls, environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+        unknown = run("keyspace", "list", "--server", server.url, "--json")
+        assert (unknown.code, unknown.error["code"]) == (7, "engine-unavailable")
+        monkeypatch.setenv("KEYPLAN_SERVER_CA", str(authority.ca))
+        done(run("keyspace", "create", "a", "-a", "x", "--server", server.url))
+        assert done(run("keyspace", "list", "--server", server.url)).lines == ["a\tENABLED\t01\tx\t"]
+        monkeypatch.setenv("KEYPLAN_SERVER_CA", "/none/here.pem")
+        assert run("keyspace", "list", "--server", server.url).code == 5

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
+AUTHORITY_VARIABLE: Final = "KEYPLAN_SERVER_CA"
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A key space.", show_default=False)]
 ServerOption = Annotated[
@@ -70,7 +72,7 @@ def opened_registry(
     # Why: only this needs httpx, which takes as long to import as all the rest.
     from keyplan.client import HttpKeySpaces  # noqa: PLC0415
 
-    with HttpKeySpaces(server, token=_token(token_file)) as behind_http:
+    with HttpKeySpaces(server, token=_token(token_file), verify=_authority()) as behind_http:
         yield behind_http
 
 
@@ -98,6 +100,17 @@ def _token(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "cannot be read as text"
         raise InvalidInputError(source=str(path), problem=problem) from error
+
+
+def _authority() -> ssl.SSLContext | bool:
+    """Whose certificates are trusted: the file of KEYPLAN_SERVER_CA, or the public authorities."""
+    path = os.environ.get(AUTHORITY_VARIABLE)
+    if not path:
+        return True
+    try:
+        return ssl.create_default_context(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInputError(source=AUTHORITY_VARIABLE, problem=f"{path}: no certificates in PEM") from error
 
 
 def print_key_space(keyspace: KeySpace, *, json: bool, more: dict[str, Any] | None = None) -> None:
