@@ -1,6 +1,7 @@
 """Synchronous code that awaits: what it returns, raises and sees of its task."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
@@ -126,6 +127,7 @@ def test_work_that_nobody_drives_any_more_is_unwound() -> None:
         assert not begun.is_done
         begun._step.close()
         del begun
+        gc.collect()
         assert seen == ["unwound"]
         assert await drive(lambda: 1) == 1
 

@@ -47,6 +47,7 @@ def test_of_64_tasks_that_insert_one_record_one_wins(any_url: str, *, inline_rea
     on(any_url, scenario, inline_reads=inline_reads)
 
 
+@pytest.mark.slow
 def test_tasks_that_take_numbers_in_transactions_get_each_once(any_url: str) -> None:
     async def scenario(store: keyplan.aio.Store) -> None:
         async def take(tx: keyplan.aio.Transaction) -> int:
@@ -63,6 +64,7 @@ def test_tasks_that_take_numbers_in_transactions_get_each_once(any_url: str) -> 
     on(any_url, scenario)
 
 
+@pytest.mark.slow
 def test_modify_is_repeated_until_each_task_had_its_turn_and_calls_on_the_loop(any_url: str) -> None:
     async def scenario(store: keyplan.aio.Store) -> None:
         hall = Hall(store)
@@ -140,6 +142,7 @@ def test_the_loop_turns_while_an_engine_blocks() -> None:
 # ---- lists ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_long_list_is_one_state_and_can_be_given_up(any_url: str) -> None:
     async def scenario(store: keyplan.aio.Store) -> None:
         hall = Hall(store)

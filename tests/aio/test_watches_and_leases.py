@@ -93,6 +93,7 @@ def test_a_loop_over_changes_that_is_left_leaves_nothing_behind(any_url: str) ->
     on(any_url, scenario)
 
 
+@pytest.mark.slow
 def test_many_quiet_watches_hold_no_thread_each() -> None:
     async def scenario() -> None:
         async with keyplan.aio.open("memory:") as store:
@@ -128,6 +129,7 @@ def test_a_record_lives_as_long_as_its_lease_is_held(any_url: str) -> None:
     on(any_url, scenario)
 
 
+@pytest.mark.slow
 def test_a_lease_is_renewed_by_a_task_and_its_loss_is_told_once(any_url: str) -> None:
     async def scenario(store: keyplan.aio.Store) -> None:
         told = []
