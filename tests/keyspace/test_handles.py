@@ -9,6 +9,7 @@ from keyplan import Layout
 from keyplan.engine import (
     ALL_KEYS,
     Commit,
+    Delete,
     DeleteRange,
     Engine,
     Entry,
@@ -16,8 +17,10 @@ from keyplan.engine import (
     FailedGuard,
     KeyAbsent,
     KeyRange,
+    KeyUnchanged,
     MemoryEngine,
     Put,
+    RecordingEngine,
     Snapshot,
     WrappedEngine,
     WrappedSnapshot,
@@ -356,3 +359,69 @@ def test_a_deletion_is_delivered_to_a_handle_that_does_nothing(opener: Callable[
             Shop(store).items.get("1")
         assert KeySpaces(other).sessions("orders") == []
         store.close()
+
+
+# ---- one guard in every commit, and no second try -------------------------------------------------------------------------
+
+
+def test_every_commit_of_a_handle_has_one_guard_on_the_fence() -> None:
+    with RecordingEngine(MemoryEngine()) as recording:
+        KeySpaces(recording).create("orders", "shop")
+        shop = Shop(open_key_space(recording, "orders", "shop", session_seconds=None))
+        shop.items.insert("1", Item("a"))
+        recording.calls.clear()
+        for write in WRITES[2:]:
+            write.values[0](shop)  # type: ignore[operator]  # Why: as above
+            shop.items.put("1", Item("again"))
+        commits = [call.arguments[0] for call in recording.calls if call.method == "commit"]
+        assert len(commits) >= 2 * len(WRITES[2:]) - 1
+        for commit in commits:
+            assert isinstance(commit, Commit)
+            fences = [
+                guard for guard in commit.guards if isinstance(guard, KeyUnchanged) and guard.key.startswith(b"\x00")
+            ]
+            assert [guard.key for guard in fences] == [b"\x00kp\x03orders\x00"]
+            assert all(
+                isinstance(mutation, Put | Delete) and mutation.key.startswith(b"\x01/shop/")
+                for mutation in commit.mutations
+            )
+
+
+def test_run_does_not_try_again_what_the_fence_refuses(memory: Engine) -> None:
+    registry = KeySpaces(memory)
+    shop = Shop(open_key_space(memory, "orders", "shop", create_if_missing=True, session_seconds=None))
+    calls: list[int] = []
+
+    def work(tx: Shop) -> None:
+        calls.append(1)
+        tx.items.put("1", Item("a"))
+        if len(calls) == 1:
+            registry.disable("orders")
+
+    with pytest.raises(KeySpaceDisabledError):
+        shop.run(work)
+    assert len(calls) == 1
+
+
+def test_a_commit_that_crosses_a_disabling_and_enabling_is_sent_again_once_and_applied_once() -> None:
+    class Crossing(MemoryEngine):
+        """Disables and enables the key space just before the handle's commit."""
+
+        crossed = 0
+
+        def commit(self, commit: Commit) -> int:
+            if not self.crossed and any(
+                isinstance(write, Put) and write.key.startswith(b"\x01") for write in commit.mutations
+            ):
+                self.crossed = 1
+                registry.disable("orders")
+                registry.enable("orders")
+            return super().commit(commit)
+
+    with Crossing() as engine:
+        registry = KeySpaces(engine)
+        shop = Shop(open_key_space(engine, "orders", "shop", create_if_missing=True, session_seconds=None))
+        shop.items.insert("1", Item("a"))
+        versioned = shop.items.versioned("1")
+        assert versioned is not None
+        assert (engine.crossed, versioned.version) == (1, 1)

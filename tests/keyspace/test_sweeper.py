@@ -1,5 +1,8 @@
 """Deleting in the background: waiting, batches, the proof at the end, neighbours. AC numbers are the specification's cases."""
 
+import subprocess
+import sys
+from pathlib import Path
 from threading import Event as Signal
 from typing import Final
 
@@ -7,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put
+from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put, open_engine
 from keyplan.errors import IllegalTransitionError, InvalidArgumentError
 from keyplan.keyspace import Founding, KeySpaces, MarkKind, Stage, State, Sweeper, diagnose, open_key_space
 from keyplan.testing.faults import FakeClock
@@ -265,3 +268,26 @@ def _before(prefix: bytes) -> bytes:
 def _after(prefix: bytes) -> bytes:
     end = int.from_bytes(prefix, "big") + 1
     return end.to_bytes(len(prefix), "big")
+
+
+@pytest.mark.slow
+def test_a_sweeper_process_that_was_killed_is_continued_by_another(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 'store'}?durability=none"
+    with open_engine(url) as engine:
+        registry = furnished(engine, keys=3_000)
+        registry.delete("b")
+        command = [sys.executable, "-m", "tests.keyspace.killed_sweeper", url, "b"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(5)] == ["batch\n"] * 5
+            process.kill()
+        left = len(raw_content(engine)) - len(NEIGHBOURS)
+        deletion = registry.deletion("b")
+        assert deletion is not None
+        assert deletion.deleted_keys == 3_000 - left >= 5
+        assert left > 0, "it was killed too late"
+        assert diagnose(registry).faults == []
+        progress = Sweeper(registry).sweep("b")
+        assert (progress.stage, progress.deleted_keys) == (Stage.COMPLETED, 3_000)
+        assert set(raw_content(engine)) == NEIGHBOURS
+        assert diagnose(registry).faults == []
