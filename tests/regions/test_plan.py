@@ -32,7 +32,7 @@ from keyplan.regions import (
 )
 from tests.regions.scenarios import DEFAULT, F1_RULE, F3, F5, S1_BOUNDS, S1_SPACES, regions_between
 
-BOTH = (StoreMode.RAW, StoreMode.TXN)
+BOTH = (StoreMode.RAW, StoreMode.TRANSACTIONAL)
 
 
 def hexadecimal(keys: Sequence[bytes]) -> list[str]:

@@ -40,9 +40,9 @@ app: Final = typer.Typer(
 )
 
 _MODES: Final = {
-    "txn": (StoreMode.TXN,),
+    "txn": (StoreMode.TRANSACTIONAL,),
     "raw": (StoreMode.RAW,),
-    "both": (StoreMode.RAW, StoreMode.TXN),
+    "both": (StoreMode.RAW, StoreMode.TRANSACTIONAL),
 }
 
 _CLUSTER_LETTERS: Final = 8

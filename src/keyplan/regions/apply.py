@@ -49,7 +49,7 @@ def plan_with(
     spaces: Iterable[Space],
     *,
     cluster: str,
-    modes: Sequence[StoreMode] = (StoreMode.TXN,),
+    modes: Sequence[StoreMode] = (StoreMode.TRANSACTIONAL,),
     guards_empty: bool = True,
 ) -> RegionPlan:
     """Return the plan for the regions and rules that PD has now; see `plan_regions`."""
@@ -63,7 +63,7 @@ def apply_plan(
     spaces: Iterable[Space],
     *,
     cluster: str,
-    modes: Sequence[StoreMode] = (StoreMode.TXN,),
+    modes: Sequence[StoreMode] = (StoreMode.TRANSACTIONAL,),
     guards_empty: bool = True,
     backoff: Backoff | None = None,
 ) -> Applied:

@@ -131,7 +131,7 @@ class _Reader:
                 self._problems.append(f"the record at id {number} says that its id is {found.id}")
             elif number > NUMBER_MAX:
                 self._problems.append(f"the id {number} of {found.name} has more than three bytes")
-            elif found.config.get("region_bound_type", StoreMode.TXN) not in set(StoreMode):
+            elif found.config.get("region_bound_type", StoreMode.TRANSACTIONAL) not in set(StoreMode):
                 self._problems.append(f"{found.name} has a region_bound_type that is neither txn nor raw")
             else:
                 spaces.append(found)

@@ -69,7 +69,7 @@ def plan_regions(
     rules: Iterable[Rule] | None = None,
     *,
     cluster: str,
-    modes: Sequence[StoreMode] = (StoreMode.TXN,),
+    modes: Sequence[StoreMode] = (StoreMode.TRANSACTIONAL,),
     guards_empty: bool = True,
 ) -> RegionPlan:
     """Return the splits and rules that are missing, and the rules of ours that have no key space any more.

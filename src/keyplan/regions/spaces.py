@@ -5,7 +5,7 @@ Two kinds: those of keyplan's registry have a prefix (TiKV's API V1), those of P
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum, auto
+from enum import StrEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -33,11 +33,11 @@ NUMBER_MAX: Final = 0xFFFFFF
 class StoreMode(StrEnum):
     """How a TiKV cluster is used; it decides how the boundaries of regions are spelled."""
 
-    TXN = auto()
-    RAW = auto()
+    TRANSACTIONAL = "txn"  # PD's word for it
+    RAW = "raw"
 
 
-_MODE_BYTES: Final = {StoreMode.RAW: 0x72, StoreMode.TXN: 0x78}
+_MODE_BYTES: Final = {StoreMode.RAW: 0x72, StoreMode.TRANSACTIONAL: 0x78}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class OwnedRange(NamedTuple):
 
 
 def owned_ranges(
-    spaces: Iterable[Space], modes: Sequence[StoreMode] = (StoreMode.TXN,), *, has_empty: bool = True
+    spaces: Iterable[Space], modes: Sequence[StoreMode] = (StoreMode.TRANSACTIONAL,), *, has_empty: bool = True
 ) -> list[OwnedRange]:
     """Return the ranges to be kept apart, in key order: of every key space but the deleted ones.
 
