@@ -2,12 +2,36 @@
 
 import os
 import sys
-from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from keyplan.apps.runm.cli_options import (
+    AllowAnyoneOption,
+    ApiListenOption,
+    BindAddressOption,
+    BindPortOption,
+    BootstrapTokenOption,
+    CertPathOption,
+    ConnectTimeoutOption,
+    DialTimeoutOption,
+    EndpointsOption,
+    EnforceDefinitionsOption,
+    IsolateOption,
+    KeyPathOption,
+    ListenOption,
+    LogLevelOption,
+    ObjectTypeOption,
+    PrefixOption,
+    ProviderTypeOption,
+    RegisterOption,
+    RequestTimeoutOption,
+    RootOption,
+    ServiceNameOption,
+    TokensOption,
+    UseTlsOption,
+)
 from keyplan.apps.runm.layout import root_of
 from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
@@ -31,88 +55,32 @@ def _group() -> None:
     """runm-metadata: names, types, definitions, tags and properties of a runmachine deployment, over gRPC."""
 
 
-def _flag(name: str, text: str, *, flag: str = "") -> Any:
-    shown = f"{text} [{VARIABLES[name]}]" if name in VARIABLES else text
-    return typer.Option(flag or f"--{name.replace('_', '-')}", help=shown, show_default=False)
-
-
-PrefixOption = Annotated[str | None, _flag("key_prefix", "The key prefix.", flag="--storage-etcd-key-prefix")]
-RootOption = Annotated[
-    str | None, _flag("root", "The whole root, as in /runm/metadata/, in place of a prefix: taken as it is.")
-]
-
-
 @app.command()
 def serve(
     store: StoreOption = None,
-    listen: Annotated[str | None, _flag("listen", "Where to listen, HOST:PORT, with both services.")] = None,
-    api_listen: Annotated[str | None, _flag("api_listen", "A second address, as the original's runm-api has.")] = None,
-    bind_address: Annotated[str | None, _flag("bind_address", "The host to listen on; 127.0.0.1.")] = None,
-    bind_port: Annotated[str | None, _flag("bind_port", "The port to listen on; 10002.")] = None,
-    endpoints: Annotated[
-        str | None, _flag("endpoints", "etcd's addresses, without --store.", flag="--storage-etcd-endpoints")
-    ] = None,
+    listen: ListenOption = None,
+    api_listen: ApiListenOption = None,
+    bind_address: BindAddressOption = None,
+    bind_port: BindPortOption = None,
+    endpoints: EndpointsOption = None,
     key_prefix: PrefixOption = None,
     root: RootOption = None,
-    connect_timeout: Annotated[
-        str | None,
-        _flag(
-            "connect_timeout_seconds",
-            "How long to wait for the store at the start; 300.",
-            flag="--storage-etcd-connect-timeout-seconds",
-        ),
-    ] = None,
-    request_timeout: Annotated[
-        str | None,
-        _flag(
-            "request_timeout_seconds",
-            "How long a request to etcd may take; 1.",
-            flag="--storage-etcd-request-timeout-seconds",
-        ),
-    ] = None,
-    dial_timeout: Annotated[
-        str | None,
-        _flag("dial_timeout_seconds", "Taken, and part of a request.", flag="--storage-etcd-dial-timeout-seconds"),
-    ] = None,
-    service_name: Annotated[str | None, _flag("service_name", "The name in the registry; runmachine-metadata.")] = None,
-    use_tls: Annotated[
-        bool | None, typer.Option("--use-tls/--no-use-tls", help="Serve, and speak to etcd, by TLS.")
-    ] = None,
-    cert_path: Annotated[str | None, _flag("cert_path", "The server's certificate, PEM.")] = None,
-    key_path: Annotated[str | None, _flag("key_path", "The server's key, PEM.")] = None,
-    bootstrap_token: Annotated[str | None, _flag("bootstrap_token", "Makes the first partition, once.")] = None,
-    log_level: Annotated[str | None, _flag("log_level", "0 warnings, 1 starts and stops, 3 everything.")] = None,
-    tokens: Annotated[
-        Path | None,
-        typer.Option("--tokens", metavar="FILE", help="Bearer tokens, as of keyplan serve; all calls need one."),
-    ] = None,
-    allow_anyone: Annotated[
-        bool, typer.Option("--allow-anyone", help="Listen beyond this machine without tokens, as the original does.")
-    ] = False,
-    enforce_definitions: Annotated[
-        bool,
-        typer.Option(
-            "--enforce-definitions", help="Hold properties of every object against definitions that were set."
-        ),
-    ] = False,
-    isolate: Annotated[
-        bool,
-        typer.Option(
-            "--isolate", help="Keep sessions to their own partition and project, in searches and creates too."
-        ),
-    ] = False,
-    object_type: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--object-type", metavar="CODE:SCOPE[=TEXT]", help="Register an object type; PARTITION or PROJECT."
-        ),
-    ] = None,
-    provider_type: Annotated[
-        list[str] | None, typer.Option("--provider-type", metavar="CODE[=TEXT]", help="Register a provider type.")
-    ] = None,
-    register: Annotated[
-        bool, typer.Option("--register/--no-register", help="Be found in the service registry.")
-    ] = True,
+    connect_timeout: ConnectTimeoutOption = None,
+    request_timeout: RequestTimeoutOption = None,
+    dial_timeout: DialTimeoutOption = None,
+    service_name: ServiceNameOption = None,
+    use_tls: UseTlsOption = None,
+    cert_path: CertPathOption = None,
+    key_path: KeyPathOption = None,
+    bootstrap_token: BootstrapTokenOption = None,
+    log_level: LogLevelOption = None,
+    tokens: TokensOption = None,
+    allow_anyone: AllowAnyoneOption = False,
+    enforce_definitions: EnforceDefinitionsOption = False,
+    isolate: IsolateOption = False,
+    object_type: ObjectTypeOption = None,
+    provider_type: ProviderTypeOption = None,
+    register: RegisterOption = True,
 ) -> None:
     """Serve `runm.RunmMetadata` and `runm.RunmAPI`, with health and reflection, until SIGTERM or SIGINT.
 

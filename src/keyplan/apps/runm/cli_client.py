@@ -117,7 +117,7 @@ def run() -> None:
 
 def _failed(code: int, text: str) -> int:
     sys.stdout.flush()
-    print(f"Error: {text}", file=sys.stderr)
+    typer.echo(f"Error: {text}", err=True)
     return code
 
 

@@ -100,7 +100,7 @@ class Output:
             return
         rows = [row(message) for message in messages]
         if not rows:
-            print(_NOTHING, file=sys.stderr)
+            typer.echo(_NOTHING, err=True)
         elif self.is_quiet:
             print_text("\n".join(cells[place] for cells in rows))
         else:
