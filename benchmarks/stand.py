@@ -36,6 +36,11 @@ class Stands:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def folder(self) -> Path:
+        """Where stores are made."""
+        return self._folder
+
     @contextmanager
     def stand(
         self, size: int, *, has_history: bool = True, durability: str = "none", is_only_read: bool = False

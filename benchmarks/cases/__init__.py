@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import asynchronous, etcd, group, keys, keyspaces, processes, reads, watches, writes
+from benchmarks.cases import asynchronous, etcd, group, hepnos, keys, keyspaces, processes, reads, runm, watches, writes
 from benchmarks.extent import Extent
 from benchmarks.measure import Result
 
@@ -27,6 +27,10 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "etcd": etcd.measure,
     "etcd-list": etcd.measure_list,
     "etcd-watch": etcd.measure_watch,
+    "runm": runm.measure,
+    "hepnos-events": hepnos.measure_write,
+    "hepnos-read": hepnos.measure_read,
+    "hepnos-products": hepnos.measure_products,
     "lint": processes.measure_lint,
     "import": processes.measure_import,
 }

@@ -15,7 +15,7 @@ from keyplan.ring.engine import RingEngine
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
 from keyplan.store import Store
 
-__all__ = ["database_engine", "join_ring", "open_ring", "open_ring_url", "ring_of", "remembered"]
+__all__ = ["database_engine", "join_ring", "open_ring", "open_ring_url", "remembered", "ring_of"]
 
 
 def open_ring(urls: Sequence[str], layout: type[Layout] | BoundLayout, *, create: bool = True) -> Store:

@@ -51,6 +51,8 @@ class Placement:
         self._rules = tuple(rules)
         self.databases = databases
         self._place = lru_cache(_PLACES_KEPT)(self._found)
+        self.of_bytes: Callable[[bytes], int] = self._place
+        """The database of these placed bytes. Why an attribute: a method would be a frame for every key."""
         self._of_prefix = lru_cache(_PLACES_KEPT)(self._found_for_all)
         self.width = rules[0].width if len(rules) == 1 else None
         """The number of leading bytes by which every key is placed, where it is that simple."""
@@ -66,10 +68,6 @@ class Placement:
             if is_alone or (raw_key.startswith(rule.start) and rule.owns(raw_key) is not None):
                 return None if rule.of_key is None else rule.of_key(raw_key)
         return None
-
-    def of_bytes(self, placed: bytes) -> int:
-        """Return the database of these placed bytes."""
-        return self._place(placed)
 
     def of_key(self, raw_key: bytes) -> int:
         """Return the database of a raw key."""

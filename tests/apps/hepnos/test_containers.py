@@ -192,15 +192,21 @@ def test_bounds_of_data_sets(store: hepnos.DataStore) -> None:
         store.root.create_dataset(name)
     view = store.root.datasets
 
-    def name(found: hepnos.DataSet | None) -> str | None:
+    def name_of(found: hepnos.DataSet | None) -> str | None:
         return None if found is None else found.name
 
-    assert [name(view.lower_bound(n)) for n in ("dsC", "dsB", "dsA", "", "dsE")] == ["dsD", "dsB", "dsB", "dsB", None]
-    assert [name(view.upper_bound(n)) for n in ("dsB", "dsD", "dsBx", "")] == ["dsBx", None, "dsD", "dsB"]
-    assert [name(view.before(n)) for n in ("dsB", "dsC", "zz")] == [None, "dsBx", "dsD"]
-    assert [name(view.first()), name(view.last())] == ["dsB", "dsD"]
+    assert [name_of(view.lower_bound(n)) for n in ("dsC", "dsB", "dsA", "", "dsE")] == [
+        "dsD",
+        "dsB",
+        "dsB",
+        "dsB",
+        None,
+    ]
+    assert [name_of(view.upper_bound(n)) for n in ("dsB", "dsD", "dsBx", "")] == ["dsBx", None, "dsD", "dsB"]
+    assert [name_of(view.before(n)) for n in ("dsB", "dsC", "zz")] == [None, "dsBx", "dsD"]
+    assert [name_of(view.first()), name_of(view.last())] == ["dsB", "dsD"]
     assert [child.name for child in view.range(starts_with="dsB")] == ["dsB", "dsBx"]
-    assert (name(view["dsB"].next()), name(view["dsB"].previous()), view["dsD"].next()) == ("dsBx", None, None)
+    assert (name_of(view["dsB"].next()), name_of(view["dsB"].previous()), view["dsD"].next()) == ("dsBx", None, None)
 
 
 def number_of(found: hepnos.Run | hepnos.SubRun | hepnos.Event | None) -> int | None:

@@ -105,7 +105,11 @@ class Databases:
 
     def value(self, kind: Kind, raw_key: bytes) -> bytes | None:
         """Return the value at a key, or None."""
-        snapshot = self.rings[kind].open_snapshot(self.place(kind, raw_key))
+        ring = self.rings[kind]
+        width = ring.placement.width
+        snapshot = ring.open_snapshot(
+            ring.placement.of_key(raw_key) if width is None else ring.placement.of_bytes(raw_key[:width])
+        )
         try:
             return snapshot.value(raw_key)
         finally:

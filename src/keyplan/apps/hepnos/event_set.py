@@ -42,7 +42,7 @@ class EventSet:
         dataset, unpack = self.dataset, _NUMBERS.unpack
         for keys in self._keys():
             for key in keys:
-                yield Event(dataset, unpack(key))
+                yield Event(dataset, unpack(key), key)
 
     def targets(self) -> "list[EventSet]":
         """Return the same events by database: disjoint sets that together are this one."""

@@ -24,14 +24,15 @@ N = TypeVar("N", bound="Numbered")
 class Numbered(Container):
     """A run, subrun or event: its data set and numbers. Two handles are equal when they name the same container."""
 
-    __slots__ = ("dataset", "numbers")
+    __slots__ = ("_raw_key", "dataset", "numbers")
 
     kind: ClassVar[Kind]
 
-    def __init__(self, dataset: "DataSet", numbers: tuple[int, ...]) -> None:
+    def __init__(self, dataset: "DataSet", numbers: tuple[int, ...], raw_key: bytes | None = None) -> None:
         self.datastore = dataset.datastore
         self.dataset = dataset
         self.numbers = numbers
+        self._raw_key = raw_key
 
     @property
     def number(self) -> int:
@@ -41,7 +42,10 @@ class Numbered(Container):
     @property
     def raw_key(self) -> bytes:
         """The key that says that it exists; other processes find it by this. Raises InvalidNumberError."""
-        return number_key(self.dataset.uuid, self.numbers)
+        raw_key = self._raw_key
+        if raw_key is None:
+            raw_key = self._raw_key = number_key(self.dataset.uuid, self.numbers)
+        return raw_key
 
     @property
     def item(self) -> bytes:
@@ -98,7 +102,7 @@ class Event(Numbered):
 
     @property
     def item(self) -> bytes:
-        return number_key(self.dataset.uuid, self.numbers)
+        return self.raw_key
 
     @property
     def subrun(self) -> "SubRun":
@@ -183,7 +187,10 @@ class Numbers(Generic[N]):
     __slots__ = ("_kind", "_make", "_parents", "dataset", "datastore")
 
     def __init__(
-        self, dataset: "DataSet", parents: tuple[int, ...], make: "Callable[[DataSet, tuple[int, ...]], N]"
+        self,
+        dataset: "DataSet",
+        parents: tuple[int, ...],
+        make: "Callable[[DataSet, tuple[int, ...], bytes | None], N]",
     ) -> None:
         self.dataset = dataset
         self.datastore: DataStore = dataset.datastore
@@ -198,13 +205,14 @@ class Numbers(Generic[N]):
 
         Its parent need not exist: there are no checks between databases. Raises InvalidNumberError before anything is written.
         """
-        made = self._make(self.dataset, (*self._parents, number))
-        (into or self.datastore).write(self._kind, number_key(self._uuid, (*self._parents, number)), b"", "new")
-        return made
+        numbers = (*self._parents, number)
+        raw_key = number_key(self._uuid, numbers)
+        (into or self.datastore).write(self._kind, raw_key, b"", "new")
+        return self._make(self.dataset, numbers, raw_key)
 
     def get(self, number: int) -> N | None:
         """Return the child of that number, or None."""
-        return self._make(self.dataset, (*self._parents, number)) if number in self else None
+        return self._make(self.dataset, (*self._parents, number), None) if number in self else None
 
     def __getitem__(self, number: int) -> N:
         """Return the child of that number. Raises MissingError, which is a KeyError."""
@@ -219,7 +227,7 @@ class Numbers(Generic[N]):
 
     def handle(self, number: int) -> N:
         """Return a handle of a child that may not exist, without asking the store."""
-        return self._make(self.dataset, (*self._parents, number))
+        return self._make(self.dataset, (*self._parents, number), None)
 
     # ---- in order ------------------------------------------------------------------------------------------------------
 
@@ -231,8 +239,10 @@ class Numbers(Generic[N]):
     ) -> Iterator[N]:
         """Yield the children with numbers from `at_least` to before `below`, in numeric order or reversed."""
         make, dataset, parents = self._make, self.dataset, self._parents
-        for number in self.numbers(at_least, below, reverse=reverse, limit=limit):
-            yield make(dataset, (*parents, number))
+        from_bytes = int.from_bytes
+        with self.datastore.databases.snapshot(self._kind, self.database) as snapshot:
+            for key in snapshot.keys(self.key_range(at_least, below), reverse=reverse, limit=limit):
+                yield make(dataset, (*parents, from_bytes(key[-8:], "big")), key)
 
     def numbers(
         self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
@@ -301,4 +311,4 @@ _CLASSES: dict[Kind, type[Numbered]] = {Kind.RUN: Run, Kind.SUBRUN: SubRun, Kind
 
 def container_of(dataset: "DataSet", kind: Kind, raw_key: bytes) -> Numbered:
     """Return the handle of the run, subrun or event that a raw key says exists."""
-    return _CLASSES[kind](dataset, numbers_of(kind, raw_key))
+    return _CLASSES[kind](dataset, numbers_of(kind, raw_key), raw_key)

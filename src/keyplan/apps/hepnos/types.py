@@ -266,6 +266,7 @@ class _Registry:
 
 
 _registry: Final = _Registry()
+_resolved: Final[dict[type | str, ProductType]] = {}
 
 
 def register_type(name: str, kind: type | np.dtype[Any]) -> None:
@@ -274,6 +275,7 @@ def register_type(name: str, kind: type | np.dtype[Any]) -> None:
     Raises TypeMismatchError when the name belongs to another type.
     """
     _registry.add(name, _little(kind) if isinstance(kind, np.dtype) else kind)
+    _resolved.clear()
 
 
 def vector(element: Any) -> ProductType:
@@ -293,6 +295,16 @@ def product_type(given: Any) -> ProductType:
     """
     if isinstance(given, ProductType):
         return given
+    known = _resolved.get(given) if isinstance(given, type | str) else None
+    if known is None:
+        known = _resolved_now(given)
+        # Why: a type is asked for with every product that is loaded.
+        if isinstance(given, type | str):
+            _resolved[given] = known
+    return known
+
+
+def _resolved_now(given: Any) -> ProductType:
     if isinstance(given, type) and given in _PYTHON:
         return _PYTHON[given]
     if _is_class(given):

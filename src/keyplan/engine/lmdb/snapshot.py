@@ -23,6 +23,7 @@ _make: Final = tuple.__new__
 
 _PIECE_KEYS_FIRST: Final = 16
 _PIECE_KEYS_MAX: Final = 4_096
+_PIECE_PAIRS_MAX: Final = 256
 
 
 class LmdbSnapshot(Snapshot):
@@ -122,6 +123,21 @@ def _below(keys: Iterator[bytes], end: bytes | None) -> Iterator[list[bytes]]:
         raise unusable(error) from error
 
 
+def _pairs_below(pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[list[tuple[bytes, bytes]]]:
+    """As `_below`, in smaller pieces, because values may be large."""
+    size = _PIECE_KEYS_FIRST
+    try:
+        while piece := list(islice(pairs, size)):
+            if end is not None and piece[-1][0] >= end:
+                # Why a one-part tuple: it sorts just before every pair with that key.
+                yield piece[: bisect_left(piece, (end,))]
+                return
+            yield piece
+            size = min(size * 4, _PIECE_PAIRS_MAX)
+    except lmdb.Error as error:
+        raise unusable(error) from error
+
+
 class HistorySnapshot(LmdbSnapshot):
     """Entries with their revisions."""
 
@@ -204,14 +220,12 @@ class RawSnapshot(LmdbSnapshot):
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         if reverse:
-            yield from super().pairs(key_range, limit=limit, reverse=True)
-            return
-        end = key_range.end
+            return super().pairs(key_range, limit=limit, reverse=True)
         try:
             found = islice(self._pairs(key_range), limit)
-            yield from found if end is None else takewhile(lambda pair: pair[0] < end, found)
         except lmdb.Error as error:
             raise unusable(error) from error
+        return chain.from_iterable(_pairs_below(found, key_range.end))
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make = _make
