@@ -125,11 +125,11 @@ def _rows(ports: Sequence[int], *, rounds: int, seconds: float) -> list[dict[str
                 }
             )
             clusters = f", {ours / REQUESTS_A_SECOND_OF_A_CLUSTER:.0f} clusters" if name == "a Patroni loop" else ""
-            print(
+            sys.stdout.write(
                 f"{name:18} {connections:3} connections  gateway {ours:7.0f}/s  etcd {theirs:7.0f}/s"
-                f"  ratio {ratio:.2f}{clusters}",
-                flush=True,
+                f"  ratio {ratio:.2f}{clusters}\n"
             )
+            sys.stdout.flush()
     return rows
 
 
