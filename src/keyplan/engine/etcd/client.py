@@ -88,9 +88,6 @@ class EtcdClient:
             self._current_metadata(SYSTEM_CLOCK.monotonic() + self._options.timeout_seconds)
         except TransportError as failure:
             raise EngineOpenError(url=self._options.shown_url, problem=f"no log-in: {failure.details}") from failure
-        except EngineRefusedError as error:
-            problem = f"the user is not let in: {error.facts['problem']}"
-            raise EngineOpenError(url=self._options.shown_url, problem=problem) from error
 
     @property
     def has_ordered_progress(self) -> bool:
@@ -188,7 +185,7 @@ class EtcdClient:
         self._answered_at[endpoint] = SYSTEM_CLOCK.monotonic()
 
     def _current_metadata(self, give_up_at: float) -> Metadata:
-        """Return what goes with each call; log in when there is no token. Raises TransportError, EngineRefusedError."""
+        """Return what goes with each call; log in when there is no token. Raises TransportError."""
         if self._metadata is not None:
             return self._metadata
         request = messages.AuthenticateRequest(name=self._options.user, password=self._options.password)
