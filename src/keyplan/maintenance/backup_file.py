@@ -5,6 +5,7 @@ prefix of its section.
 """
 
 import io
+import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, NoReturn
@@ -31,6 +32,8 @@ __all__ = [
 KIND_STORE: Final = "store"
 KIND_FULL: Final = "full"
 KIND_SINGLE: Final = "single"
+
+_length_at: Final = struct.Struct(">I").unpack_from
 
 _DATA_BYTES: Final = 1 << 18
 """Why: zlib's window is 32 KiB, so that larger blocks pack no better, and a damaged block is named within 256 KiB."""
@@ -99,6 +102,7 @@ class BackupWriter:
         self._sections = 0
         self._count = 0
         self._pending = io.BytesIO()
+        self._pending_count = 0
         self._digest = PairDigest()
 
     def begin(self, section: BackupSection) -> None:
@@ -108,9 +112,8 @@ class BackupWriter:
 
     def add(self, key: bytes, value: bytes) -> None:
         """Add the next pair in key order; the key without the section's prefix."""
-        self._digest.add(key, value)
-        self._pending.write(spelled_pair(key, value))
-        if self._pending.tell() >= _DATA_BYTES:
+        self._pending_count += 1
+        if self._pending.write(spelled_pair(key, value)) and self._pending.tell() >= _DATA_BYTES:
             self._flush()
 
     def finish(self, *, leased: int = 0) -> BackupTrailer:
@@ -129,8 +132,11 @@ class BackupWriter:
 
     def _flush(self) -> None:
         if self._pending.tell():
-            self._blocks.write(BlockKind.DATA, self._pending.getvalue())
+            content = self._pending.getvalue()
+            self._digest.add_spelled(content, count=self._pending_count)
+            self._blocks.write(BlockKind.DATA, content)
             self._pending = io.BytesIO()
+            self._pending_count = 0
 
 
 class BackupReader:
@@ -202,28 +208,26 @@ class BackupReader:
                 return
             if block.kind is not BlockKind.DATA:
                 self._refuse("a block that is out of place")
-            for key, value in self._split(block.content):
-                if previous is not None and key <= previous:
+            pairs = list(self._split(block.content))
+            digest.add_spelled(block.content, count=len(pairs))
+            for pair in pairs:
+                if previous is not None and pair[0] <= previous:
                     self._refuse("keys are not in ascending order")
-                previous = key
-                digest.add(key, value)
-                yield key, value
+                previous = pair[0]
+                yield pair
 
     def _split(self, content: bytes) -> Iterator[tuple[bytes, bytes]]:
-        position = 0
-        parts: list[bytes] = []
-        while position < len(content):
-            length = int.from_bytes(content[position : position + 4], "big")
-            start, end = position + 4, position + 4 + length
-            if end > len(content):
-                self._refuse("a pair ends beyond its block")
-            parts.append(content[start:end])
-            position = end
-            if len(parts) == 2:
-                yield parts[0], parts[1]
-                parts.clear()
-        if parts:
-            self._refuse("a key without a value")
+        position, size = 0, len(content)
+        try:
+            while position < size:
+                key_end = position + 4 + _length_at(content, position)[0]
+                value_end = key_end + 4 + _length_at(content, key_end)[0]
+                if value_end > size:
+                    self._refuse("a pair ends beyond its block")
+                yield content[position + 4 : key_end], content[key_end + 4 : value_end]
+                position = value_end
+        except struct.error:
+            self._refuse("a pair ends beyond its block")
 
     def _check_prefix(self, section: BackupSection) -> None:
         try:

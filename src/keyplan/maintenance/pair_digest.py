@@ -38,6 +38,12 @@ class PairDigest:
         self._count += 1
         self._bytes += len(key) + len(value)
 
+    def add_spelled(self, stream: bytes, *, count: int) -> None:
+        """Take the next `count` pairs as they are spelled."""
+        self._hash.update(stream)
+        self._count += count
+        self._bytes += len(stream) - 8 * count
+
     def tally(self) -> Tally:
         """Return the tally of what was added so far."""
         return Tally(self._count, self._bytes, self._hash.hexdigest())

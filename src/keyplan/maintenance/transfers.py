@@ -151,8 +151,8 @@ def pairs_of(
         yield entry.key[size:], entry.value
 
 
-def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]]) -> Tally:
-    """Go through pairs that are to be written below `prefix`, and return their tally.
+def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Go through pairs that are to be written below `prefix`, to see whether the target takes them.
 
     Raises EngineLimitError when the target does not take one of them, with the first one's key, the limit, and how many there
     are; nothing is written here.
@@ -162,11 +162,9 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
     value_max = profile.value_bytes_max
     if profile.commit_bytes_max is not None:
         value_max = min(value_max or profile.commit_bytes_max, profile.commit_bytes_max)
-    digest = PairDigest()
     first: dict[str, object] = {}
     count = 0
     for key, value in pairs:
-        digest.add(key, value)
         key_bytes = len(prefix) + len(key)
         # Why: where the bound is on a commit, key and claim count as well.
         value_bytes = len(value) + (key_bytes + _CLAIM_BYTES if value_max == profile.commit_bytes_max else 0)
@@ -182,7 +180,6 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
         first = first or {"limit": limit, "allowed": allowed, "actual": actual, "raw_key": (prefix + key).hex()}
     if count:
         raise EngineLimitError(**first, engine=profile.name, pairs_refused=count)
-    return digest.tally()
 
 
 class Target:
