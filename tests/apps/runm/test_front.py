@@ -62,7 +62,8 @@ def test_a_provider_is_made_shown_found_and_deleted_with_what_stands_beside_it(w
     assert found(primary_filter={"search": below.uuid[:6], "use_prefix": True}) == ["below"]
     assert found(partition_filter={"search": EAST}) == []
     before = west.dump()
-    for nothing in ([], [{}], [{"primary_filter": {}}]):
+    asks_nothing: list[list[Any]] = [[], [{}], [{"primary_filter": {}}]]
+    for nothing in asks_nothing:
         with refused("FAILED_PRECONDITION"):
             west.api.provider_delete(SW, any=nothing)
     with refused("NOT_FOUND", "no matching records could be found."):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def told(store: Store, code: str) -> set[str]:
     return {one.key.removeprefix(ROOT.decode()) for one in verify(store, "") if one.code == code}
 
 
-def names(running: Served, filters: list[dict[str, object]]) -> list[str]:
+def names(running: Served, filters: Any) -> list[str]:
     return [one.name for one in running.client.object_find(SW, any=filters)]
 
 
