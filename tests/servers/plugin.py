@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -10,6 +10,8 @@ from tests.servers.authority import Authority
 from tests.servers.etcd import EtcdCluster, EtcdServer, why_no_etcd
 
 __all__ = ["authority", "etcd_program", "etcd_server", "own_servers"]
+
+S = TypeVar("S", EtcdServer, EtcdCluster)
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +37,9 @@ def own_servers(etcd_program: None) -> Iterator[Callable[[Any], Any]]:
     """
     with ExitStack() as stack:
 
-        def started(server: EtcdServer | EtcdCluster) -> EtcdServer | EtcdCluster:
-            return stack.enter_context(server)
+        def started(server: S) -> S:
+            stack.enter_context(server)
+            return server
 
         yield started
 

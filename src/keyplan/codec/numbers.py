@@ -191,8 +191,8 @@ class Decimal(Element[int]):
     """A non-negative integer in decimal digits, without sign.
 
     Without `width` it has no leading zeros and does not sort as it counts ("10" before "9"); with `width` it is padded with
-    zeros to exactly that many digits and sorts. No number has more than 40 digits. `least` and `most` bound it; `most` is 10^width - 1 when only a width is
-    given and 2^64 - 1 when neither is.
+    zeros to exactly that many digits and sorts. No number has more than 40 digits. `least` and `most` bound it; `most` is
+    10^width - 1 when only a width is given and 2^64 - 1 when neither is.
     """
 
     code = "decimal"
