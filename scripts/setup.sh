@@ -95,17 +95,22 @@ install() {
     exec 9>&-
 }
 
-# install_etcd: afterwards etcd and etcdctl are there, where we may install them; otherwise their tests are skipped and say so.
-install_etcd() {
+# install_servers: afterwards the servers and tools that tests drive are there, where we may install them; otherwise the tests that
+# need them are skipped and say so.
+install_servers() {
     local missing=()
     command -v etcd >/dev/null || missing+=(etcd-server)
     command -v etcdctl >/dev/null || missing+=(etcd-client)
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+    command -v haproxy >/dev/null || missing+=(haproxy)
+    command -v curl >/dev/null || missing+=(curl)
+    command -v jq >/dev/null || missing+=(jq)
     ((${#missing[@]})) || return 0
     if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
-        say "setup: ${missing[*]} missing: tests on etcd will be skipped. Run: sudo apt-get install ${missing[*]}"
+        say "setup: ${missing[*]} missing: tests that need them will be skipped. Run: sudo apt-get install ${missing[*]}"
         return 0
     fi
-    say "setup: installing ${missing[*]} (apt-get) for the tests on etcd"
+    say "setup: installing ${missing[*]} (apt-get) for the tests"
     # Why: Debian starts a server of its own after the installation; tests start theirs, so that one is refused.
     local policy=/usr/sbin/policy-rc.d is_ours=
     if [[ ! -e $policy ]]; then
@@ -113,6 +118,6 @@ install_etcd() {
     fi
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2 </dev/null ||
-        say "setup: apt-get could not install ${missing[*]}: tests on etcd will be skipped; its messages stand above"
+        say "setup: apt-get could not install ${missing[*]}: tests that need them will be skipped; its messages stand above"
     [[ -z $is_ours ]] || rm -f "$policy"
 }

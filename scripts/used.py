@@ -37,6 +37,21 @@ def server_version(program: str, *arguments: str) -> str:
     return words[-1] if words else "of unknown version"
 
 
+def postgresql_version() -> str:
+    """The major versions in Debian's place, which `initdb` need not be on the path for."""
+    found = sorted(path.parent.parent.name for path in Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return ", ".join(found) or "missing: its tests are skipped"
+
+
+def haproxy_version() -> str:
+    """The version, which HAProxy says as the third word."""
+    if shutil.which("haproxy") is None:
+        return "missing: its tests are skipped"
+    said = subprocess.run(["haproxy", "-v"], capture_output=True, text=True, check=False)  # noqa: S607
+    words = said.stdout.split()
+    return words[2] if len(words) > 2 else "of unknown version"
+
+
 def shared_data() -> Path | None:
     """The folder with real input files: KEYPLAN_SHARED, else `shared` beside the repository; None when neither is there."""
     folder = Path(os.environ.get("KEYPLAN_SHARED") or ROOT.parent / "shared")
@@ -51,6 +66,7 @@ def lines() -> list[str]:
         f"python   {platform.python_version()} on {platform.system()} {platform.machine()}, msgspec {version_of('msgspec')}",
         f"engines  memory; lmdb (LMDB {lmdb_version()}, py-lmdb {version_of('lmdb')}); etcd ({etcd_driver})",
         f"servers  etcd {server_version('etcd', '--version')}, etcdctl {server_version('etcdctl', 'version')}",
+        f"         PostgreSQL {postgresql_version()}, Patroni {version_of('patroni')}, HAProxy {haproxy_version()}",
         "inputs   real input files are found" if found else "inputs   no shared input files: their tests are skipped",
     ]
 
