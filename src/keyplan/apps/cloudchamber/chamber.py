@@ -1,0 +1,294 @@
+"""What is done with racks, workloads and instances as wholes: several records of one thing, in one commit.
+
+Single records are written through the layout's tables (`chamber.layout.blades.update(...)`), which take expected revisions, and
+several under conditions by conditions.py. R and AC numbers are those of this folder's README.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum, auto
+from typing import Any, Final, NamedTuple
+
+from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.proto_json import Message
+from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
+from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
+from keyplan.errors import (
+    AlreadyExistsError,
+    CommitConflictError,
+    ConflictError,
+    EngineLimitError,
+    NotFoundError,
+    StaleRecordError,
+)
+from keyplan.layout import Versioned
+from keyplan.store import Store
+
+__all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
+
+STEP_WRITES_FIRST: Final = 1_024
+"""Why: halved until the engine takes it; three refusals, which cost nothing, come to etcd's 128 operations."""
+TRIES_MAX: Final = 16
+"""Why: a delete that restricts is tried again only when somebody wrote the very record meanwhile."""
+
+_COMMIT_LIMITS: Final = ("commit_operations_max", "commit_bytes_max")
+
+
+class OnParts(StrEnum):
+    """What becomes of the parts of something that is deleted (R17)."""
+
+    CASCADE = auto()
+    """They are deleted with it."""
+    RESTRICT = auto()
+    """While there are any, nothing is deleted."""
+
+
+class PartsExistError(ConflictError):
+    """What was to be deleted still has parts. Facts: `table`, `key`. Nothing was deleted."""
+
+    code = "parts-exist"
+    summary = "there are parts, and the delete was not to take them along"
+
+
+class RackContents(NamedTuple):
+    """A rack and its parts as of one revision, by number in numeric order. Number 0 is the device with the documented key."""
+
+    rack: Rack
+    tors: Mapping[int, Tor]
+    pdus: Mapping[int, Pdu]
+    blades: Mapping[int, Blade]
+
+    def records(self, name: str) -> dict[tuple[str, Any], Message]:
+        """Return every record by table and key: the parts, then the rack itself."""
+        tors: Any = {
+            ("tors", DeviceKey(name, number)) if number else ("tor", name): it for number, it in self.tors.items()
+        }
+        pdus: Any = {
+            ("pdus", DeviceKey(name, number)) if number else ("pdu", name): it for number, it in self.pdus.items()
+        }
+        blades = {("blades", BladeKey(name, number)): blade for number, blade in self.blades.items()}
+        return {**tors, **pdus, **blades, ("racks", name): self.rack}
+
+
+class Chamber:
+    """CloudChamber's store under one name space: the layout's tables, and operations on whole racks and workloads.
+
+    Every operation is one commit or reads one state, unless `in_steps` is asked for. Safe for use by several threads.
+    """
+
+    def __init__(self, store: Store, *, namespace: str = "", layout: type[CloudChamber] = CloudChamber) -> None:
+        self.store = store
+        self.layout = layout(store, namespace=namespace)
+        self._bound = layout.bound(namespace=namespace)
+
+    # ---- racks -----------------------------------------------------------------------------------------------------------
+
+    def create_rack(self, name: str, contents: RackContents, *, in_steps: bool = False) -> int:
+        """Create a rack with its parts in one commit; return its revision (AC-03).
+
+        Raises AlreadyExistsError for a record that is there, and EngineLimitError when the engine does not take so many records
+        at once; then nothing is written. With `in_steps` such a rack is written in several commits, the rack's own record last
+        (AC-31); if that is cut off, parts without a rack are left, which `delete_rack` removes.
+        """
+        records = contents.records(name)
+
+        def work(transaction: CloudChamber) -> CloudChamber:
+            for (table, key), record in records.items():
+                transaction.view(table).insert(key, record)
+            return transaction
+
+        try:
+            return self.layout.run(work).revision
+        except EngineLimitError as error:
+            if not in_steps or error.facts.get("limit") not in _COMMIT_LIMITS:
+                raise
+        with self.layout.snapshot() as state:
+            for table, key in records:
+                there = state.view(table).versioned(key)
+                if there is not None:
+                    raise AlreadyExistsError(table=table, key=key, revision=there.revision)
+        return carried_out_in_steps(
+            self.layout, list(records.items()), lambda tx, item: tx.view(item[0][0]).insert(item[0][1], item[1])
+        )
+
+    def read_rack(self, name: str) -> RackContents | None:
+        """Return a rack and all its parts as of one revision; None when there is no such rack."""
+        with self.layout.snapshot() as state:
+            rack = state.racks.get(name)
+            return None if rack is None else contents_of(state, name, rack)
+
+    def read_racks(self) -> dict[str, RackContents]:
+        """Return every rack with its parts, all as of one revision, in the order of their names."""
+        with self.layout.snapshot() as state:
+            return {name: contents_of(state, name, rack) for name, rack in state.racks.list()}
+
+    def list_blades(self, rack: str) -> list[Versioned[BladeKey, Blade]]:
+        """Return the blades of a rack in numeric order (R10), as of one revision."""
+        return sorted(self.layout.blades.entries(rack), key=lambda found: found.key.blade)
+
+    def delete_rack(
+        self,
+        name: str,
+        *,
+        on_parts: OnParts = OnParts.CASCADE,
+        expected_revision: int | None = None,
+        missing_ok: bool = True,
+        in_steps: bool = False,
+    ) -> int:
+        """Delete a rack and everything under `rack/{name}/`, in one commit; return the store's revision after it (R17).
+
+        Parts that have no rack go as well. Raises PartsExistError under RESTRICT, StaleRecordError for another revision than
+        expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
+        with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
+        """
+        owned = _Owned("racks", name, self._parts_of("tor", name, "tor"), ("tor", "pdu", "tors", "pdus", "blades"))
+        return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+
+    # ---- workloads -------------------------------------------------------------------------------------------------------
+
+    def delete_workload(
+        self,
+        name: str,
+        *,
+        on_parts: OnParts = OnParts.CASCADE,
+        expected_revision: int | None = None,
+        missing_ok: bool = True,
+        in_steps: bool = False,
+    ) -> int:
+        """Delete a workload with its instances, as `delete_rack` does a rack."""
+        first = self._bound.tables["instances"].keys.encode((name, "x"))
+        parts = KeyRange.of_prefix(first.removesuffix(b"instances/x"))
+        owned = _Owned("workloads", name, parts, ("instances", "instance_target", "instance_actual"))
+        return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+
+    # ---- deletes ---------------------------------------------------------------------------------------------------------
+
+    def _parts_of(self, table: str, key: str, last: str) -> KeyRange:
+        """The range of the parts beside one of them, whose key ends in `last`."""
+        return KeyRange.of_prefix(self._bound.tables[table].keys.encode(key).removesuffix(last.encode()))
+
+    def _delete(
+        self,
+        owned: "_Owned",
+        on_parts: OnParts,
+        expected_revision: int | None,
+        *,
+        missing_ok: bool,
+        in_steps: bool,
+    ) -> int:
+        if self._bound.indexes and on_parts is OnParts.CASCADE:
+            return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
+        lost = CommitConflictError(problem="other writers keep coming between")
+        for _ in range(TRIES_MAX):
+            with self.store.engine.snapshot() as snapshot:
+                entry = snapshot.get(raw_key)
+                has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
+            self._require(owned, entry, expected_revision, missing_ok=missing_ok)
+            if on_parts is OnParts.RESTRICT:
+                if has_parts:
+                    raise PartsExistError(table=owned.table, key=owned.key)
+                if entry is None:
+                    return self.layout.revision
+                if self._bound.indexes:
+                    return self._delete_alone(owned, entry)
+                commit = Commit(
+                    (KeyUnchanged(raw_key, entry.mod_revision), RangeEmpty(owned.parts)), (Delete(raw_key),)
+                )
+            else:
+                guards: tuple[Guard, ...] = ()
+                if expected_revision is not None and entry is not None:
+                    guards = (KeyUnchanged(raw_key, entry.mod_revision),)
+                commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)))
+            try:
+                return self.store.engine.commit(commit)
+            except CommitConflictError as conflict:
+                lost = conflict
+        raise lost
+
+    @staticmethod
+    def _require(owned: "_Owned", entry: Entry | None, expected_revision: int | None, *, missing_ok: bool) -> None:
+        actual = 0 if entry is None else entry.mod_revision
+        if expected_revision is not None and expected_revision != actual:
+            raise StaleRecordError(
+                table=owned.table, key=owned.key, expected_revision=expected_revision, actual_revision=actual
+            )
+        if not actual and not missing_ok:
+            raise NotFoundError(table=owned.table, key=owned.key)
+
+    def _delete_alone(self, owned: "_Owned", entry: Entry) -> int:
+        def work(transaction: CloudChamber) -> CloudChamber:
+            if any(transaction.view(part).count(owned.key) for part in owned.listed):
+                raise PartsExistError(table=owned.table, key=owned.key)
+            transaction.view(owned.table).delete(owned.key, expected_revision=entry.mod_revision)
+            return transaction
+
+        return self.layout.run(work).revision
+
+    def _delete_records(
+        self, owned: "_Owned", expected_revision: int | None, *, missing_ok: bool, in_steps: bool
+    ) -> int:
+        def found(state: CloudChamber) -> list[tuple[str, Any]]:
+            own = state.view(owned.table)
+            there = own.versioned(owned.key)
+            if expected_revision is not None or (there is None and not missing_ok):
+                own.delete(owned.key, expected_revision=expected_revision, missing_ok=missing_ok)
+            parts = [(part, key) for part in owned.listed for key in state.view(part).keys(owned.key)]
+            return [*([(owned.table, owned.key)] if there is not None else []), *parts]
+
+        def work(transaction: CloudChamber) -> CloudChamber:
+            for table, key in found(transaction):
+                transaction.view(table).delete(key)
+            return transaction
+
+        try:
+            return self.layout.run(work).revision
+        except EngineLimitError as error:
+            if not in_steps or error.facts.get("limit") not in _COMMIT_LIMITS:
+                raise
+        with self.layout.transaction() as transaction:
+            places = found(transaction)
+        return carried_out_in_steps(self.layout, places, lambda tx, place: tx.view(place[0]).delete(place[1]))
+
+
+class _Owned(NamedTuple):
+    """Something with parts: its record, the raw keys of its parts, and the tables that they are in."""
+
+    table: str
+    key: str
+    parts: KeyRange
+    listed: tuple[str, ...]
+
+
+def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
+    """Return a rack with its parts as a snapshot or transaction sees them; `state.tor` is number 0."""
+    tors = {key.device: tor for key, tor in state.tors.list(name)}
+    pdus = {key.device: pdu for key, pdu in state.pdus.list(name)}
+    tor, pdu = state.tor.get(name), state.pdu.get(name)
+    blades = sorted(((key.blade, blade) for key, blade in state.blades.list(name)), key=lambda pair: pair[0])
+    return RackContents(
+        rack,
+        {**({} if tor is None else {0: tor}), **tors},
+        {**({} if pdu is None else {0: pdu}), **pdus},
+        dict(blades),
+    )
+
+
+def carried_out_in_steps(
+    layout: CloudChamber, items: Iterable[Any], write: Callable[[CloudChamber, Any], object]
+) -> int:
+    """Write items in order, as many in one commit as the engine takes; return the revision of the last commit."""
+    rest, size, revision = list(items), STEP_WRITES_FIRST, layout.revision
+    while rest:
+        step = rest[:size]
+        try:
+            with layout.transaction() as transaction:
+                for item in step:
+                    write(transaction, item)
+        except EngineLimitError as error:
+            if len(step) == 1 or error.facts.get("limit") not in _COMMIT_LIMITS:
+                raise
+            size = len(step) // 2
+            continue
+        revision = transaction.revision
+        rest = rest[size:]
+    return revision

@@ -1,0 +1,156 @@
+"""Several records at once under conditions on their revisions: the original's transactions, as typed reads and writes.
+
+A request is all or nothing and made at one revision. What is read is one state of the store. 0 is the revision of a record that
+is not there; `==` and its like take a revision greater than 0.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.proto_json import Message
+from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
+from keyplan.layout import Versioned
+
+__all__ = [
+    "ANY",
+    "NEW",
+    "REQUIRED",
+    "Address",
+    "Condition",
+    "Relation",
+    "RevisionRead",
+    "at_revision",
+    "delete_records",
+    "read_records",
+    "write_records",
+]
+
+
+class Relation(StrEnum):
+    """What a condition asks; the values are the original's tokens."""
+
+    NEW = "new"
+    REQUIRED = "req"
+    ANY = "*"
+    EQUAL = "=="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER_OR_EQUAL = ">="
+    GREATER = ">"
+
+
+_COMPARE: Final[dict[Relation, Callable[[int, int], bool]]] = {
+    Relation.EQUAL: operator.eq,
+    Relation.NOT_EQUAL: operator.ne,
+    Relation.LESS: operator.lt,
+    Relation.LESS_OR_EQUAL: operator.le,
+    Relation.GREATER_OR_EQUAL: operator.ge,
+    Relation.GREATER: operator.gt,
+}
+
+
+class Condition(NamedTuple):
+    """What must be true of one record's revision."""
+
+    relation: Relation
+    revision: int = 0
+
+
+NEW: Final = Condition(Relation.NEW)
+REQUIRED: Final = Condition(Relation.REQUIRED)
+ANY: Final = Condition(Relation.ANY)
+
+
+def at_revision(revision: int, relation: Relation = Relation.EQUAL) -> Condition:
+    """The condition that a record's revision compares so with `revision`. Raises InvalidInputError unless that is above 0."""
+    if relation not in _COMPARE:
+        raise InvalidInputError(source="condition", problem=f"{relation.value!r} compares with no revision")
+    if revision < 1:
+        raise InvalidInputError(source="condition", problem=f"a revision is greater than 0, not {revision}")
+    return Condition(relation, revision)
+
+
+class Address(NamedTuple):
+    """One record: the name of its table, and its key there."""
+
+    table: str
+    key: Any
+
+
+class RevisionRead(NamedTuple):
+    """The records that were there, each with its own revision, and the store's revision that they were read at."""
+
+    revision: int
+    records: dict[Address, Versioned[Any, Any]]
+
+
+def read_records(chamber: CloudChamber, wanted: Mapping[Address, Condition]) -> RevisionRead:
+    """Read records as of one revision. Absent ones are left out, unless their condition says otherwise.
+
+    Raises NotFoundError, AlreadyExistsError or StaleRecordError for the first condition that does not hold.
+    """
+    with chamber.snapshot() as state:
+        found = {address: state.view(address.table).versioned(address.key) for address in wanted}
+        for address, condition in wanted.items():
+            _require(address, condition, found[address])
+        return RevisionRead(state.revision, {address: one for address, one in found.items() if one is not None})
+
+
+def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message, Condition]]) -> int:
+    """Write records in one commit, if every condition holds; return the revision of all of them.
+
+    Raises as `read_records` does, and EngineLimitError; then nothing is written.
+    """
+
+    def work(transaction: CloudChamber) -> CloudChamber:
+        for address, (record, condition) in writes.items():
+            _check(transaction, address, condition)
+            transaction.view(address.table).put(address.key, record)
+        return transaction
+
+    return chamber.run(work).revision
+
+
+def delete_records(chamber: CloudChamber, deletes: Mapping[Address, Condition]) -> int:
+    """Delete records in one commit, if every condition holds; return the store's revision after it.
+
+    Deleting what is not there changes nothing, not even the revision. Raises as `write_records` does.
+    """
+
+    def work(transaction: CloudChamber) -> CloudChamber:
+        for address, condition in deletes.items():
+            _check(transaction, address, condition)
+            transaction.view(address.table).delete(address.key)
+        return transaction
+
+    return chamber.run(work).revision
+
+
+def _check(transaction: CloudChamber, address: Address, condition: Condition) -> None:
+    # Why: a record that is read becomes a guard, and ANY asks for none.
+    if condition.relation is not Relation.ANY:
+        _require(address, condition, transaction.view(address.table).versioned(address.key))
+
+
+def _require(address: Address, condition: Condition, found: Versioned[Any, Any] | None) -> None:
+    actual = 0 if found is None else found.revision
+    if condition.relation is Relation.NEW and actual:
+        raise AlreadyExistsError(table=address.table, key=address.key, revision=actual)
+    if condition.relation is Relation.REQUIRED and not actual:
+        raise NotFoundError(table=address.table, key=address.key)
+    compare = _COMPARE.get(condition.relation)
+    if compare is None:
+        return
+    at_revision(condition.revision, condition.relation)
+    if not compare(actual, condition.revision):
+        raise StaleRecordError(
+            table=address.table,
+            key=address.key,
+            condition=condition.relation.value,
+            expected_revision=condition.revision,
+            actual_revision=actual,
+        )

@@ -1,0 +1,144 @@
+"""Racks and blades over HTTP (5.3): reading, for everybody who is logged in. An import writes them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from keyplan.apps.cloudchamber.chamber import RackContents
+from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey
+from keyplan.apps.cloudchamber.records import Blade, Capacity
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
+from keyplan.apps.cloudchamber.rest_bodies import Empty, RackEntry, RackView, ZoneSummary, message_answer, text_answer
+from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
+
+__all__ = ["inventory_operations"]
+
+_ZONE: Final = "standard"
+_WHOLE: Final = re.compile(r"[+-]?[0-9]+")
+_DIGITS_MAX: Final = 18
+
+
+def inventory_operations(desk: Desk) -> Sequence[Operation]:
+    """Return the operations on the inventory."""
+    racks = _Racks(desk)
+    one = "/api/racks/{rack}"
+    return [
+        Operation(
+            "GET", "/api/racks", racks.summary, "List the racks.", ZoneSummary, failures="403 500", has_slash=True
+        ),
+        Operation("GET", one, racks.read, "Read a rack.", RackView, failures="403 404", has_slash=True),
+        Operation("GET", f"{one}/blades", racks.list_blades, "List the blades of a rack.", has_slash=True),
+        Operation(
+            "GET", f"{one}/blades/{{blade}}", racks.read_blade, "Read a blade.", Capacity, failures="400 403 404"
+        ),
+    ]
+
+
+class _Racks:
+    def __init__(self, desk: Desk) -> None:
+        self._chamber = desk.chamber
+        self._run = desk.context.run
+
+    async def summary(self, asked: Asked) -> Response:
+        _require_session(asked)
+        racks = await self._run(self._chamber.read_racks)
+        if not racks:
+            raise RefusedError(500, "Inventory empty or not yet loaded")
+        return message_answer(_summary(racks))
+
+    async def read(self, asked: Asked) -> Response:
+        _require_session(asked)
+        rack = await self._run(self._rack, asked.literal("rack"))
+        if rack is None:
+            raise not_found("rack", asked.name("rack"))
+        view = RackView(
+            details=rack.rack.details,
+            pdu=Empty(),
+            tor=Empty(),
+            blades={number: blade.capacity or Capacity() for number, blade in rack.blades.items()},
+            pdus=dict(rack.pdus),
+            tors=dict(rack.tors),
+            full_blades=dict(rack.blades),
+        )
+        return message_answer(view)
+
+    async def list_blades(self, asked: Asked) -> Response:
+        _require_session(asked)
+        rack, numbers = await self._run(self._blade_numbers, asked.literal("rack"))
+        lines = [
+            f"Blades in {quoted(rack)} (List)",
+            *(f"/api/racks/{quote(rack, safe='')}/blades/{number}" for number in numbers),
+        ]
+        return text_answer("".join(f"{line}\n" for line in lines))
+
+    async def read_blade(self, asked: Asked) -> Response:
+        _require_session(asked)
+        given = asked.literal("blade")
+        if not _WHOLE.fullmatch(given) or not given.isascii():
+            raise invalid(f"blade id {quoted(given)} is not a whole number")
+        number = int(given) if len(given) <= _DIGITS_MAX else -1
+        blade = None
+        if 0 <= number <= BLADE_NUMBER_MAX:
+            blade = await self._run(self._blade, asked.literal("rack"), number)
+        if blade is None:
+            raise RefusedError(404, f"blade {given} not found in rack {quoted(asked.name('rack'))}")
+        return message_answer(blade.capacity or Capacity())
+
+    # ---- names: as written when there is such a rack, else in lower case (5.1) -------------------------------------------
+
+    def _rack(self, name: str) -> RackContents | None:
+        for spelled in _spellings(name):
+            found = self._chamber.read_rack(spelled)
+            if found is not None:
+                return found
+        return None
+
+    def _blade(self, rack: str, number: int) -> Blade | None:
+        keys = [BladeKey(spelled, number) for spelled in _spellings(rack)]
+        return next((blade for blade in self._chamber.layout.blades.get_many(keys) if blade is not None), None)
+
+    def _blade_numbers(self, rack: str) -> tuple[str, list[int]]:
+        for spelled in _spellings(rack):
+            numbers = [found.key.blade for found in self._chamber.list_blades(spelled)]
+            if numbers:
+                return spelled, numbers
+        return rack.lower(), []
+
+
+def _spellings(name: str) -> list[str]:
+    return list(dict.fromkeys((name, name.lower())))
+
+
+def _require_session(asked: Asked) -> None:
+    if asked.session is None:
+        raise RefusedError(403, "no session active")
+
+
+def _summary(racks: dict[str, RackContents]) -> ZoneSummary:
+    contents = racks.values()
+    capacities = [blade.capacity for rack in contents for blade in rack.blades.values() if blade.capacity is not None]
+    ports = [
+        *(len(tor.ports) for rack in contents for tor in rack.tors.values()),
+        *(len(pdu.ports) for rack in contents for pdu in rack.pdus.values()),
+    ]
+    return ZoneSummary(
+        racks={name: RackEntry(uri=f"/api/racks/{quote(name, safe='')}/") for name in racks},
+        max_blade_count=_most(len(rack.blades) for rack in contents),
+        max_capacity=Capacity(
+            cores=_most(one.cores for one in capacities),
+            memory_in_mb=_most(one.memory_in_mb for one in capacities),
+            disk_in_gb=_most(one.disk_in_gb for one in capacities),
+            network_bandwidth_in_mbps=_most(one.network_bandwidth_in_mbps for one in capacities),
+        ),
+        name=_ZONE,
+        max_tor_count=_most(len(rack.tors) for rack in contents),
+        max_pdu_count=_most(len(rack.pdus) for rack in contents),
+        max_connectors=_most(ports),
+    )
+
+
+def _most(numbers: Iterable[int]) -> int:
+    return max(numbers, default=0)

@@ -1,0 +1,66 @@
+"""CloudChamber's REST API as a service: `keyplan serve --store URL --app cloudchamber --setting cloudchamber.config=FOLDER`.
+
+One setting, `config`: the folder of `cloudchamber.yaml`, or that file; "." without it. The file says which name space is served
+and whether it is cleaned first, what the system account is, and the bounds of sessions. Where the store is, `--store` says.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from keyplan.apps.cloudchamber.chamber import Chamber
+from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
+from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean
+from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
+from keyplan.apps.cloudchamber.rest_routes import Desk, described, route_list
+from keyplan.apps.cloudchamber.rest_sessions import session_operations
+from keyplan.apps.cloudchamber.rest_users import user_operations
+from keyplan.apps.cloudchamber.rest_workloads import workload_operations
+from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
+from keyplan.server import LOGGER, Service, ServiceContext
+from keyplan.store import Store
+
+__all__ = ["build"]
+
+
+def build(context: ServiceContext) -> Service:
+    """Return the service. Raises InvalidInputError for a configuration that cannot be; nothing is read or written yet.
+
+    The name space is cleaned, where the configuration says so, and the system account made before the first request.
+    """
+    configuration = read_configuration(Path(context.settings.get("config", ".")), os.environ)
+    namespace = namespace_of(configuration.store)
+    web_server = configuration.web_server
+    sessions = SessionTable(
+        context.clock,
+        inactivity_seconds=web_server.session_inactivity_seconds,
+        sessions_max=web_server.active_sessions_max,
+    )
+    # Why never closed: the engine is the server's, and no lease is held.
+    chamber = Chamber(Store(context.engine), namespace=namespace)
+    desk = Desk(context, chamber, sessions, LoginBound(context.clock))
+    operations = [
+        *user_operations(desk),
+        *inventory_operations(desk),
+        *workload_operations(desk),
+        *session_operations(desk),
+    ]
+
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        await context.run(_prepare, context, configuration, desk)
+        yield
+
+    return Service("cloudchamber", route_list(operations, desk), described(operations), lifespan, has_own_access=True)
+
+
+def _prepare(context: ServiceContext, configuration: Configuration, desk: Desk) -> None:
+    removed = pre_clean(context.engine, configuration.store)
+    if removed:
+        LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
+    web_server = configuration.web_server
+    is_known = desk.accounts.bootstrap(web_server.system_account, web_server.system_account_password)
+    if not is_known:
+        facts = {"user": web_server.system_account.lower(), "configuration": configuration.source}
+        LOGGER.warning("the system account has another password than the configuration", extra={"facts": facts})

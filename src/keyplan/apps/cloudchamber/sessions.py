@@ -1,0 +1,150 @@
+"""Sessions of logged-in users, in this process's memory, and the bound on failed logins. For one event loop.
+
+The cookie holds 256 random bits and nothing else. A session is good while its user is the same account, enabled, with the same
+password: whoever asks for a session compares it with the store, so that several servers agree.
+"""
+
+import hashlib
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from keyplan.apps.cloudchamber.records import User
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
+from keyplan.engine import Clock
+from keyplan.layout import Versioned
+
+__all__ = ["COOKIE", "LoginBound", "Session", "SessionTable"]
+
+COOKIE: Final = "CC-Session"
+FAILURES_MAX: Final = 10
+FAILURES_OF_CLIENT_MAX: Final = 100
+WINDOW_SECONDS: Final = 60.0
+"""Why: ten guesses a minute find no password; a person who mistypes has another try."""
+COUNTED_MAX: Final = 10_000
+"""Why: a bound on memory; whoever cycles through so many names has long met the bound of one client."""
+
+
+@dataclass
+class Session:
+    """One login: `id` for people, `secret` for the cookie. `expires_at` is on the monotonic clock."""
+
+    id: int
+    secret: str = field(repr=False)
+    user: str
+    account_revision: int
+    password_mark: bytes = field(repr=False)
+    expires_at: float
+
+    def is_of(self, user: Versioned[str, User] | None) -> bool:
+        """Tell whether this is still the account that logged in, and may."""
+        return (
+            user is not None
+            and user.record.enabled
+            and user.create_revision == self.account_revision
+            and secrets.compare_digest(_mark(user.record.password_hash), self.password_mark)
+        )
+
+
+class SessionTable:
+    """The sessions of one server, at most `sessions_max`; each ends `inactivity_seconds` after its last use."""
+
+    def __init__(self, clock: Clock, *, inactivity_seconds: float, sessions_max: int) -> None:
+        self._clock = clock
+        self.inactivity_seconds = inactivity_seconds
+        self._sessions_max = sessions_max
+        self._by_secret: dict[bytes, Session] = {}
+        self._last_id = 0
+
+    def open(self, user: Versioned[str, User]) -> Session:
+        """Begin a session. Raises RefusedError (400) when there are as many as may be."""
+        self._drop_expired()
+        if len(self._by_secret) >= self._sessions_max:
+            raise invalid("the number of active sessions is at its limit")
+        self._last_id += 1
+        secret = secrets.token_urlsafe(32)
+        session = Session(
+            self._last_id, secret, user.key, user.create_revision, _mark(user.record.password_hash), self._expiry()
+        )
+        self._by_secret[_mark(secret.encode())] = session
+        return session
+
+    def find(self, secret: str) -> Session | None:
+        """Return the session of a cookie, and let it live on from now; None when there is none, or none any more."""
+        mark = _mark(secret.encode("utf-8", "surrogateescape"))
+        session = self._by_secret.get(mark)
+        if session is None:
+            return None
+        if session.expires_at <= self._clock.monotonic():
+            del self._by_secret[mark]
+            return None
+        session.expires_at = self._expiry()
+        return session
+
+    def renew(self, session: Session, user: User) -> None:
+        """Keep a session whose user has just changed its own password."""
+        session.password_mark = _mark(user.password_hash)
+
+    def close(self, session: Session) -> None:
+        """End a session. Ending it twice is harmless."""
+        self._by_secret.pop(_mark(session.secret.encode()), None)
+
+    def is_open(self, session: Session) -> bool:
+        """Tell whether a session was not ended."""
+        return _mark(session.secret.encode()) in self._by_secret
+
+    def of_id(self, number: int) -> Session | None:
+        """Return the session of this number, without letting it live longer."""
+        return next((session for session in self if session.id == number), None)
+
+    def __iter__(self) -> Iterator[Session]:
+        self._drop_expired()
+        return iter(sorted(self._by_secret.values(), key=lambda session: session.id))
+
+    def seconds_left(self, session: Session) -> float:
+        """Return how long a session lives on if nothing happens."""
+        return session.expires_at - self._clock.monotonic()
+
+    def _expiry(self) -> float:
+        return self._clock.monotonic() + self.inactivity_seconds
+
+    def _drop_expired(self) -> None:
+        now = self._clock.monotonic()
+        self._by_secret = {mark: one for mark, one in self._by_secret.items() if one.expires_at > now}
+
+
+class LoginBound:
+    """Bounds the guesses of passwords: by client and user, and by client. Every try counts until it has succeeded."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tries: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+
+    def begin(self, client: str, user: str) -> None:
+        """Count a try. Raises RefusedError (429) when there were too many in the last minute."""
+        now = self._clock.monotonic()
+        for key, most in (((client, ""), FAILURES_OF_CLIENT_MAX), ((client, user), FAILURES_MAX)):
+            tries = self._tries.setdefault(key, deque())
+            self._tries.move_to_end(key)
+            while tries and tries[0] <= now - WINDOW_SECONDS:
+                tries.popleft()
+            if len(tries) >= most:
+                wait = str(int(tries[0] + WINDOW_SECONDS - now) + 1)
+                raise RefusedError(429, "too many failed logins, try again later", headers={"Retry-After": wait})
+        for key in ((client, ""), (client, user)):
+            self._tries[key].append(now)
+        while len(self._tries) > COUNTED_MAX:
+            self._tries.popitem(last=False)
+
+    def succeeded(self, client: str, user: str) -> None:
+        """Forget the tries of who turned out to know the password."""
+        self._tries.pop((client, user), None)
+        everybody = self._tries.get((client, ""))
+        if everybody:
+            everybody.pop()
+
+
+def _mark(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()

@@ -1,0 +1,223 @@
+"""Instances of workloads: description, target and actual state, created and deleted together (R1), and how far they differ."""
+
+from typing import NamedTuple
+
+from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
+from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
+from keyplan.errors import NotFoundError, StaleRecordError
+from keyplan.layout import Versioned
+
+__all__ = [
+    "InstanceDifference",
+    "InstanceStates",
+    "Orphan",
+    "OrphanKind",
+    "create_instance",
+    "delete_instance",
+    "differences_of",
+    "find_orphans",
+    "list_instances",
+    "read_instance",
+    "write_target",
+]
+
+
+class InstanceStates(NamedTuple):
+    """One instance as of one revision: what it is to be like, what is wanted of it, and what it is."""
+
+    description: Instance | None
+    target: InstanceTarget | None
+    actual: InstanceActual | None
+
+
+class InstanceDifference(NamedTuple):
+    """An instance whose actual state is not its target: what is wanted and what is found, by field of the target."""
+
+    key: InstanceKey
+    wanted: dict[str, str | int]
+    found: dict[str, str | int]
+
+
+class OrphanKind:
+    """What can be wrong with the parts of racks and workloads; none of it can come from the operations here."""
+
+    STATE_WITHOUT_DESCRIPTION = "an instance has a target or actual state, and no description"
+    DESCRIPTION_WITHOUT_TARGET = "an instance has a description, and no target"
+    INSTANCE_WITHOUT_WORKLOAD = "an instance belongs to a workload that is not there"
+    PART_WITHOUT_RACK = "a part belongs to a rack that is not there"
+
+
+class Orphan(NamedTuple):
+    """A record that stands alone: its table and key, and what is wrong."""
+
+    table: str
+    key: object
+    problem: str
+
+
+def create_instance(
+    chamber: CloudChamber,
+    key: InstanceKey,
+    description: Instance,
+    target: InstanceTarget,
+    actual: InstanceActual | None = None,
+    *,
+    needs_workload: bool = False,
+) -> int:
+    """Create an instance: description, target and, when given, actual state, in one commit (AC-07). Return its revision.
+
+    Raises AlreadyExistsError; with `needs_workload` NotFoundError when there is no such workload.
+    """
+
+    def work(transaction: CloudChamber) -> CloudChamber:
+        if needs_workload:
+            transaction.workloads.require(key.workload)
+        transaction.instances.insert(key, description)
+        transaction.instance_target.insert(key, target)
+        if actual is not None:
+            transaction.instance_actual.insert(key, actual)
+        return transaction
+
+    return chamber.run(work).revision
+
+
+def delete_instance(
+    chamber: CloudChamber, key: InstanceKey, *, expected_revision: int | None = None, missing_ok: bool = True
+) -> int:
+    """Delete an instance's description, target and actual state in one commit; return the store's revision after it.
+
+    The revision expected is the description's. Raises StaleRecordError, and NotFoundError unless `missing_ok`.
+    """
+
+    def work(transaction: CloudChamber) -> CloudChamber:
+        transaction.instances.delete(key, expected_revision=expected_revision, missing_ok=missing_ok)
+        transaction.instance_target.delete(key)
+        transaction.instance_actual.delete(key)
+        return transaction
+
+    return chamber.run(work).revision
+
+
+def read_instance(chamber: CloudChamber, key: InstanceKey) -> InstanceStates:
+    """Return an instance's three records as of one revision."""
+    with chamber.snapshot() as state:
+        return InstanceStates(state.instances.get(key), state.instance_target.get(key), state.instance_actual.get(key))
+
+
+def write_target(
+    chamber: CloudChamber, key: InstanceKey, target: InstanceTarget, *, expected_revision: int | None = None
+) -> Versioned[InstanceKey, InstanceTarget]:
+    """Replace an instance's target; its generation rises by one when the wish changes, whatever number was given.
+
+    Return what is stored then. Raises NotFoundError, StaleRecordError.
+    """
+
+    def work(transaction: CloudChamber) -> CloudChamber:
+        there = transaction.instance_target.versioned(key)
+        if there is None:
+            raise NotFoundError(table="instance_target", key=key)
+        if expected_revision is not None and there.revision != expected_revision:
+            raise StaleRecordError(
+                table="instance_target",
+                key=key,
+                expected_revision=expected_revision,
+                actual_revision=there.revision,
+            )
+        same = _with_generation(target, there.record.generation)
+        is_same = same == there.record
+        transaction.instance_target.put(key, same if is_same else _with_generation(target, same.generation + 1))
+        return transaction
+
+    chamber.run(work)
+    written = chamber.instance_target.versioned(key)
+    if written is None:
+        raise NotFoundError(table="instance_target", key=key)
+    return written
+
+
+def list_instances(chamber: CloudChamber, workload: str, *, derive: bool = False) -> list[str]:
+    """Return the names of a workload's instances in order: those with a description.
+
+    With `derive` also those of which there is a state alone, as other programs may have written it (R1).
+    """
+    with chamber.snapshot() as state:
+        names = {key.instance for key in state.instances.keys(workload)}
+        if derive:
+            names |= {key.instance for key in state.instance_target.keys(workload)}
+            names |= {key.instance for key in state.instance_actual.keys(workload)}
+    return sorted(names)
+
+
+def differences_of(chamber: CloudChamber, workload: str | None = None) -> list[InstanceDifference]:
+    """Return the instances, of one workload or of all, whose actual state is not their target, as of one revision.
+
+    Compared are state, rack, blade and generation; an instance without an actual state differs in all that is wanted of it.
+    """
+    prefix = () if workload is None else (workload,)
+    with chamber.snapshot() as state:
+        actual = dict(state.instance_actual.list(*prefix))
+        return [
+            difference
+            for key, target in state.instance_target.list(*prefix)
+            if (difference := _difference(key, target, actual.get(key, InstanceActual()))) is not None
+        ]
+
+
+def find_orphans(chamber: CloudChamber) -> list[Orphan]:
+    """Return the parts that stand alone, as of one revision: the original's deletes leave such behind (3.5)."""
+    with chamber.snapshot() as state:
+        workloads, described = set(state.workloads.keys()), set(state.instances.keys())
+        targets, actuals = set(state.instance_target.keys()), set(state.instance_actual.keys())
+        racks = set(state.racks.keys())
+        found = [
+            Orphan(table, key, OrphanKind.STATE_WITHOUT_DESCRIPTION)
+            for table, keys in (("instance_target", targets), ("instance_actual", actuals))
+            for key in sorted(keys - described)
+        ]
+        found += [
+            Orphan("instances", key, OrphanKind.DESCRIPTION_WITHOUT_TARGET) for key in sorted(described - targets)
+        ]
+        found += [
+            Orphan("instances", key, OrphanKind.INSTANCE_WITHOUT_WORKLOAD)
+            for key in sorted(described)
+            if key.workload not in workloads
+        ]
+        for table in ("tor", "pdu", "tors", "pdus", "blades"):
+            parts = state.view(table)
+            found += [
+                Orphan(table, key, OrphanKind.PART_WITHOUT_RACK)
+                for key in parts.keys()  # noqa: SIM118  # Why: a table's, not a dictionary's.
+                if (key if isinstance(key, str) else key.rack) not in racks
+            ]
+    return found
+
+
+def _with_generation(target: InstanceTarget, generation: int) -> InstanceTarget:
+    return InstanceTarget(
+        desired_state=target.desired_state,
+        rackid=target.rackid,
+        bladeid=target.bladeid,
+        generation=generation,
+        unknown_fields=target.unknown_fields,
+    )
+
+
+def _difference(key: InstanceKey, target: InstanceTarget, actual: InstanceActual) -> InstanceDifference | None:
+    wanted: dict[str, str | int] = {
+        "desiredState": target.desired_state,
+        "rackid": target.rackid,
+        "bladeid": target.bladeid,
+        "generation": target.generation,
+    }
+    found: dict[str, str | int] = {
+        "desiredState": actual.state,
+        "rackid": actual.rackid,
+        "bladeid": actual.bladeid,
+        "generation": actual.observed_generation,
+    }
+    differing = [name for name in wanted if wanted[name] != found[name]]
+    if not differing:
+        return None
+    return InstanceDifference(
+        key, {name: wanted[name] for name in differing}, {name: found[name] for name in differing}
+    )
