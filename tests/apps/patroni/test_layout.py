@@ -208,13 +208,10 @@ def test_a_value_is_read_as_its_writer_meant_it(broker: BoundLayout, table: str,
     assert broker.tables[table].form.decode(raw) == value
 
 
-@pytest.mark.parametrize("table", ["members", "leaders"])
-def test_members_and_leaders_hang_on_leases(broker: BoundLayout, table: str) -> None:
-    assert broker.tables[table].spec.has_lease
-
-
-def test_nothing_else_hangs_on_a_lease(broker: BoundLayout) -> None:
-    assert {name for name, table in broker.tables.items() if table.spec.has_lease} == {"members", "leaders"}
+def test_what_is_alive_hangs_on_a_lease_and_nothing_else_does(broker: BoundLayout) -> None:
+    """Members and leaders are Patroni's; registrations, cells and reports a cell's; claims a broker's."""
+    leased = {name for name, table in broker.tables.items() if table.spec.has_lease}
+    assert leased == {"members", "leaders", "registrations", "cells", "reports", "claims"}
 
 
 # ---- derived indexes ---------------------------------------------------------------------------------------------------

@@ -51,6 +51,10 @@ def test_keys_of_others_can_exceed_a_key_of_lmdb(report: LintReport) -> None:
         "nodes",
         "members_by_address",
         "node_intents",
+        "orders",
+        "reports",
+        "operations_by_status",
+        "bindings",
     ]
 
 

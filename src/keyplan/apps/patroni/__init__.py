@@ -1,24 +1,43 @@
 """The Patroni broker's store: clusters, registered containers, routed ports, service instances. Start in layout.py."""
 
-from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, NodeKey, RegistrationKey
+from keyplan.apps.patroni.layout import (
+    DEFAULT_IMAGE,
+    BindingKey,
+    Broker,
+    MemberKey,
+    NodeKey,
+    OrderKey,
+    RegistrationKey,
+)
 from keyplan.apps.patroni.records import (
+    Binding,
+    Cell,
+    Claim,
     Credentials,
     Failover,
     FailoverForm,
     InstanceState,
     Member,
+    NodeOrder,
+    NodeReport,
     NodeState,
     OpenJson,
     OpenRecord,
+    Operation,
     OperationInfo,
     Status,
+    Step,
     Sync,
     address_of,
 )
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "Binding",
+    "BindingKey",
     "Broker",
+    "Cell",
+    "Claim",
     "Credentials",
     "Failover",
     "FailoverForm",
@@ -26,12 +45,17 @@ __all__ = [
     "Member",
     "MemberKey",
     "NodeKey",
+    "NodeOrder",
+    "NodeReport",
     "NodeState",
     "OpenJson",
     "OpenRecord",
+    "Operation",
     "OperationInfo",
+    "OrderKey",
     "RegistrationKey",
     "Status",
+    "Step",
     "Sync",
     "address_of",
 ]

@@ -7,11 +7,17 @@ Records are in records.py.
 from typing import Annotated, Final, NamedTuple
 
 from keyplan.apps.patroni.records import (
+    Binding,
+    Cell,
+    Claim,
     Failover,
     FailoverForm,
     InstanceState,
     Member,
+    NodeOrder,
+    NodeReport,
     OpenJson,
+    Operation,
     Status,
     Sync,
 )
@@ -20,9 +26,11 @@ from keyplan.layout import Counter, Index, Layout, Table, Unique, Waiver
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "BindingKey",
     "Broker",
     "MemberKey",
     "NodeKey",
+    "OrderKey",
     "RegistrationKey",
 ]
 
@@ -51,6 +59,20 @@ class NodeKey(NamedTuple):
 
     instance: str
     node: str
+
+
+class OrderKey(NamedTuple):
+    """A node on a cell: what is ordered of the cell, and what it reports."""
+
+    cell: str
+    node: str
+
+
+class BindingKey(NamedTuple):
+    """A binding of a service instance."""
+
+    instance: str
+    binding: str
 
 
 # Why no bounds below the 255 bytes of every name: these keys are written by others, and a key that is read must have a meaning.
@@ -134,7 +156,9 @@ class Broker(Layout, root="/"):
         "{image}/{host}:{container}:{port}",
         key=RegistrationKey,
         value=str,
-        note='"The key path is /<docker-image>/<hostname>:<internal-id>:<internal-port>"; the value is host-ip:port',
+        lease=True,
+        note='"The key path is /<docker-image>/<hostname>:<internal-id>:<internal-port>"; the value is host-ip:port. '
+        "Cells announce on a lease; registrars of others do without, and such keys are read all the same",
     )
     allocations = Table(
         "routing/allocation/{instance}",
@@ -186,4 +210,49 @@ class Broker(Layout, root="/"):
         key=NodeKey,
         value=str,
         note="1.6 (11): the backend that is asked for a node, written first, so that no container is orphaned",
+    )
+    cells = Table(
+        "_broker/cells/{cell}",
+        key=str,
+        value=Cell,
+        lease=True,
+        note="a server that is alive and runs nodes; written by the cell, on the lease of all that it writes",
+    )
+    orders = Table(
+        "_broker/orders/{cell}/{node}",
+        key=OrderKey,
+        value=NodeOrder,
+        note="a node that the cell is to run; the broker writes and deletes it, the cell follows",
+    )
+    reports = Table(
+        "_broker/reports/{cell}/{node}",
+        key=OrderKey,
+        value=NodeReport,
+        lease=True,
+        note="what the cell says of a node; gone when nothing is left of it, or when the cell is",
+    )
+    operations = Table(
+        "_broker/operations/{instance}",
+        key=str,
+        value=Operation,
+        note="3.4: the last operation on an instance, with its steps; kept for a day after it has ended",
+    )
+    operations_by_status = Index(
+        "_broker/operations-by-status/{status}/{instance}",
+        of=operations,
+        key=str,
+        note="finds the operations that somebody has to go on with",
+    )
+    claims = Table(
+        "_broker/claims/{instance}",
+        key=str,
+        value=Claim,
+        lease=True,
+        note="3.4: which broker works on the operation; when its lease ends, another takes it up",
+    )
+    bindings = Table(
+        "_broker/bindings/{instance}/{binding}",
+        key=BindingKey,
+        value=Binding,
+        note="3.2: a binding and its role in PostgreSQL; hidden from v2's lists because of its password",
     )

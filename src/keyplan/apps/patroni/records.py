@@ -15,16 +15,23 @@ from keyplan.codec import ValueForm
 from keyplan.errors import CorruptionError, InvalidRecordError
 
 __all__ = [
+    "Binding",
+    "Cell",
+    "Claim",
     "Credentials",
     "Failover",
     "FailoverForm",
     "InstanceState",
     "Member",
+    "NodeOrder",
+    "NodeReport",
     "NodeState",
     "OpenJson",
     "OpenRecord",
+    "Operation",
     "OperationInfo",
     "Status",
+    "Step",
     "Sync",
     "address_of",
 ]
@@ -203,7 +210,12 @@ class OperationInfo(Struct, kw_only=True):
 
 
 class InstanceState(Struct, kw_only=True):
-    """What the broker knows of a service instance beside its nodes: plan, owner, users, operation."""
+    """What the broker knows of a service instance beside its nodes: plan, owner, users, operation.
+
+    Users: `superuser_credentials` is PostgreSQL's superuser, whom Patroni and the broker log in as; `replication_credentials`
+    whom standbys log in as; `admin_credentials` the log-in of Patroni's REST API. `app_credentials` is the shared user of
+    former brokers and stays empty here: each binding has its own. `nodes` was theirs too: the `nodes` table is the truth.
+    """
 
     instance_id: str = ""
     service_id: str = ""
@@ -215,5 +227,100 @@ class InstanceState(Struct, kw_only=True):
     admin_credentials: Credentials = field(default_factory=Credentials)
     superuser_credentials: Credentials = field(default_factory=Credentials)
     app_credentials: Credentials = field(default_factory=Credentials)
+    replication_credentials: Credentials = field(default_factory=Credentials)
+    node_count: int = 0
+    cells: list[str] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    created_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
     nodes: list[NodeState] = field(default_factory=list)
+
+
+# ---- what broker and cells tell each other ------------------------------------------------------------------------------
+
+
+class Cell(Struct, kw_only=True):
+    """A server that runs nodes, as it announces itself on its lease: there is a record as long as it is alive.
+
+    `host` is the address under which its nodes are reached. `capacity` is how many nodes it takes; 0: no bound. One that is
+    `is_draining` is given no new nodes.
+    """
+
+    availability_zone: str = "z1"
+    host: str = "127.0.0.1"
+    capacity: int = 0
+    is_draining: bool = False
+
+
+class NodeOrder(Struct, kw_only=True):
+    """That a cell is to run a node: it runs what is ordered of it, and nothing else. Users stand in the instance's state.
+
+    `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...).
+    """
+
+    instance: str
+    patroni: dict[str, Any] = field(default_factory=dict)
+
+
+class NodeReport(Struct, kw_only=True):
+    """What a cell says about a node that was ordered of it, or that it still runs, on the cell's lease.
+
+    `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left of it) or `stopping`. `message`
+    is for people and holds no secret. `address` is the `host:port` that clients of this node's PostgreSQL use.
+    """
+
+    instance: str = ""
+    state: str = "starting"
+    message: str = ""
+    address: str = ""
+
+
+class Step(Struct, kw_only=True):
+    """One step of an operation. Every step may be made again: what it has done already, it finds done.
+
+    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch` or `erase`. `node` is whom it concerns; of a `remove` it is
+    empty until the step has chosen one.
+    """
+
+    kind: str
+    node: str = ""
+
+
+class Operation(Struct, kw_only=True):
+    """The last operation on an instance: what was asked for, how it is done, how far it is. It outlives a deleted instance.
+
+    `kind` is `provision`, `update` or `deprovision`; `status` is `in-progress`, `success` or `failed`. Times are seconds of Unix
+    time. `plan_id`, `node_count` and `cells` are what an update makes of the instance once it has succeeded.
+    """
+
+    id: str
+    kind: str
+    status: str = "in-progress"
+    steps: list[Step] = field(default_factory=list)
+    completed_steps: int = 0
+    message: str = ""
+    plan_id: str = ""
+    node_count: int = 0
+    cells: list[str] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    begun_at: float = 0.0
+    ended_at: float = 0.0
+
+
+class Claim(Struct, kw_only=True):
+    """Which broker works on an instance's operation, on that broker's lease: when it dies, another takes the operation up."""
+
+    broker: str
+    operation: str
+
+
+class Binding(Struct, kw_only=True):
+    """A service binding: a role of its own in the instance's PostgreSQL. `state` is `creating`, `ready` or `removing`."""
+
+    service_id: str
+    plan_id: str
+    state: str = "creating"
+    credentials: Credentials = field(default_factory=Credentials)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    app_guid: str = ""
+    created_at: float = 0.0

@@ -1,0 +1,123 @@
+"""What a node is told: Patroni's configuration as a value. Nothing here touches a disk or a process."""
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import Struct, field
+
+from keyplan.apps.patroni.records import Credentials
+
+__all__ = ["DYNAMIC_DEFAULT", "Gateway", "NodePlan", "patroni_configuration", "written"]
+
+REPLICATION_USER: Final = "replicator"
+REWIND_USER: Final = "rewinder"
+
+DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
+    # 4.1: Patroni's own defaults are 30, 10 and 10. With these a leader that vanished is replaced within twenty seconds.
+    "ttl": 20,
+    "loop_wait": 5,
+    "retry_timeout": 5,
+    "maximum_lag_on_failover": 1_048_576,
+    "postgresql": {
+        "use_pg_rewind": True,
+        "use_slots": True,
+        "parameters": {"max_connections": 100, "shared_buffers": "32MB", "max_wal_senders": 10, "wal_keep_size": "64MB"},
+    },
+}
+"""The dynamic configuration that a cluster is bootstrapped with; later it is the cluster's own, in its `config` key."""
+
+
+class Gateway(Struct, frozen=True):
+    """Where Patroni finds its store, and by which protocol: `etcd` is the v2 keys API, `etcd3` the JSON gateway of v3."""
+
+    hosts: str
+    mode: Literal["etcd", "etcd3"] = "etcd3"
+    username: str = ""
+    password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Gateway(hosts={self.hosts!r}, mode={self.mode!r})"
+
+
+class NodePlan(Struct, kw_only=True):
+    """What one node is: of which instance, where it listens, and by which passwords. Printing it shows none."""
+
+    instance: str
+    node: str
+    address: str = "127.0.0.1"
+    port: int
+    rest_port: int
+    superuser: Credentials
+    gateway: Gateway
+    parameters: dict[str, str] = field(default_factory=dict)
+    dynamic: dict[str, Any] = field(default_factory=lambda: dict(DYNAMIC_DEFAULT))
+
+    @property
+    def member(self) -> str:
+        """Its name in the cluster. Names of members become names of replication slots, which hold no dots (1.3)."""
+        return self.node.replace(".", "_")
+
+    def __repr__(self) -> str:
+        return f"NodePlan(instance={self.instance!r}, node={self.node!r}, port={self.port})"
+
+
+def _secret(plan: NodePlan, purpose: str) -> str:
+    """A password that all nodes of a cluster know without telling one another: it follows from the superuser's."""
+    key = plan.superuser.password.encode()
+    return hmac.new(key, f"keyplan {purpose} {plan.instance}".encode(), hashlib.sha256).hexdigest()
+
+
+def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
+    """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to."""
+    rest, address = _place(plan.address, plan.rest_port), _place(plan.address, plan.port)
+    store: dict[str, Any] = {"hosts": plan.gateway.hosts}
+    if plan.gateway.password:
+        store |= {"username": plan.gateway.username or "cell", "password": plan.gateway.password}
+    return {
+        "scope": plan.instance,
+        "namespace": "/service/",
+        "name": plan.member,
+        "restapi": {"listen": rest, "connect_address": rest},
+        plan.gateway.mode: store,
+        "bootstrap": {
+            "dcs": dict(plan.dynamic),
+            "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, {"auth": "scram-sha-256"}, "data-checksums"],
+        },
+        "postgresql": {
+            "listen": address,
+            "connect_address": address,
+            "data_dir": str(home / "data"),
+            "bin_dir": str(programs),
+            "pgpass": str(home / "pgpass"),
+            "authentication": {
+                "superuser": {"username": plan.superuser.username, "password": plan.superuser.password},
+                "replication": {"username": REPLICATION_USER, "password": _secret(plan, "replication")},
+                "rewind": {"username": REWIND_USER, "password": _secret(plan, "rewind")},
+            },
+            "parameters": {
+                "password_encryption": "scram-sha-256",
+                # Why: the path of a socket is at most 107 bytes, and a data folder's may be longer.
+                "unix_socket_directories": "",
+                # Why: the shared memory of a killed PostgreSQL is removed with its folder then.
+                "dynamic_shared_memory_type": "mmap",
+                **plan.parameters,
+            },
+            "pg_hba": [
+                f"host replication {REPLICATION_USER} all scram-sha-256",
+                "host all all all scram-sha-256",
+            ],
+        },
+    }
+
+
+def written(configuration: Mapping[str, Any]) -> str:
+    """The text of Patroni's file: JSON, which is YAML as well."""
+    return json.dumps(configuration, indent=2) + "\n"
+
+
+def _place(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

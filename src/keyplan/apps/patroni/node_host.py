@@ -1,0 +1,134 @@
+"""What this machine has for running PostgreSQL: its programs, Patroni, and the user that may run them. PostgreSQL refuses root."""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from keyplan.errors import InvalidInputError
+
+__all__ = ["NODE_USER_DEFAULT", "Host", "find_host"]
+
+NODE_USER_DEFAULT: Final = "postgres"
+"""The user that Debian's packages make."""
+
+_DEBIAN_PROGRAMS: Final = Path("/usr/lib/postgresql")
+_PROBE_SECONDS_MAX: Final = 60
+_PROBE: Final = "import patroni, psycopg, sys; print('%d.%d' % sys.version_info[:2])"
+
+
+@dataclass(frozen=True)
+class Host:
+    """How Patroni is started here. `user` is empty where it runs as whoever runs the cell."""
+
+    programs: Path
+    python: str
+    script: Path
+    user: str = ""
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """The ids of the user and its group; None where nothing changes hands."""
+        if not self.user:
+            return None
+        entry = pwd.getpwnam(self.user)
+        return entry.pw_uid, entry.pw_gid
+
+    def patroni(self, configuration: Path) -> list[str]:
+        """The command that runs a node."""
+        # Why the script: Patroni starts itself again by its path, and as a module it would find its own `collections` first.
+        return as_user(self.user, self.python, str(self.script), str(configuration))
+
+    def environment(self, home: Path) -> Mapping[str, str]:
+        """All that a node's processes see of the environment: nothing of the agent's, which may hold secrets."""
+        packages = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+        return {
+            "HOME": str(home),
+            "LC_ALL": "C",
+            "PATH": f"{self.programs}:/usr/bin:/bin",
+            "PYTHONPATH": packages,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            # Trap: without a file it may read, libpq would take root's.
+            "PGPASSFILE": str(home / "pgpass"),
+        }
+
+    def can_reach(self, folder: Path) -> bool:
+        """Whether the user can enter the folder: every folder above it lets others through."""
+        if not self.user:
+            return True
+        done = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
+            as_user(self.user, "/usr/bin/test", "-x", str(folder)), check=False, timeout=_PROBE_SECONDS_MAX
+        )
+        return done.returncode == 0
+
+
+def as_user(user: str, *command: str) -> list[str]:
+    """Return the command as it is run by another user; by this one when `user` is empty."""
+    if not user:
+        return list(command)
+    # Trap: setpriv finds its command with root's rights still, which the command's children lack; so `env` is between.
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "env", *command]
+
+
+def find_host(*, user: str = NODE_USER_DEFAULT, programs: Path | None = None) -> Host:
+    """Find what runs nodes on this machine. Only root changes to `user`; anybody else runs nodes as themselves.
+
+    Raises InvalidInputError, which says what has to be installed.
+    """
+    acting = user if os.geteuid() == 0 else ""
+    if programs is None:
+        versions = sorted(_DEBIAN_PROGRAMS.glob("*/bin"), key=lambda path: float(path.parent.name or 0))
+        found = shutil.which("postgres")
+        programs = versions[-1] if versions else Path(found).parent if found else None
+    if programs is None or not (programs / "postgres").exists():
+        raise InvalidInputError(source="PostgreSQL", problem="is not installed: apt-get install postgresql-15")
+    if importlib.util.find_spec("patroni") is None:
+        raise InvalidInputError(
+            source="Patroni", problem="is not installed: pip install 'patroni[etcd,etcd3,psycopg3]'"
+        )
+    script = Path(sys.prefix) / "bin" / "patroni"
+    if not script.exists():
+        raise InvalidInputError(source=str(script), problem="Patroni's script is not beside this Python")
+    if acting:
+        _require_user(acting)
+    return Host(programs, _python(acting), script, acting)
+
+
+def _require_user(user: str) -> None:
+    if shutil.which("setpriv") is None:
+        raise InvalidInputError(source="setpriv", problem="is not installed, and PostgreSQL refuses to run as root")
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise InvalidInputError(source=user, problem="there is no such user on this machine") from None
+    if entry.pw_uid == 0:
+        raise InvalidInputError(source=user, problem="PostgreSQL refuses to run as root")
+
+
+def _python(user: str) -> str:
+    """An interpreter that the user may run, of the version that Patroni is installed for."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    host = Host(Path("/usr/bin"), "", Path(), user)
+    for candidate in (sys.executable, f"/usr/bin/python{version}", "/usr/bin/python3"):
+        try:
+            asked = subprocess.run(  # noqa: S603  # Why: the words are this module's own.
+                as_user(user, candidate, "-c", _PROBE),
+                capture_output=True,
+                text=True,
+                check=False,
+                env=dict(host.environment(Path("/nonexistent"))),
+                timeout=_PROBE_SECONDS_MAX,
+            )
+        except OSError:
+            continue
+        if asked.stdout.strip() == version:
+            return candidate
+    raise InvalidInputError(
+        source=f"Python {version}", problem=f"with Patroni cannot be run by the user {user or 'who asks'}"
+    )

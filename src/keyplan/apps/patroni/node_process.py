@@ -1,0 +1,172 @@
+"""One node of a cluster as a process of this machine: Patroni and the PostgreSQL that it runs, in a folder of its own.
+
+    NODE/node.json     what it is, for the agent alone          NODE/patroni.yml   Patroni's, readable by its user alone
+    NODE/process       id and start time of Patroni             NODE/home/         all that PostgreSQL writes
+    NODE/log           what both say
+
+A node lives on without the agent, and the next agent finds it here.
+"""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from keyplan.apps.patroni.node_config import NodePlan, patroni_configuration, written
+from keyplan.apps.patroni.node_host import Host
+from keyplan.apps.patroni.processes import Running, Spawned, write_private
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import CorruptionError
+
+__all__ = ["STOP_SECONDS_MAX", "Node", "found_nodes"]
+
+STOP_SECONDS_MAX: Final = 30.0
+"""How long Patroni may take to end PostgreSQL in order before both are killed."""
+
+_RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""How long a node that ended by itself waits before it is started again; the last of them from then on."""
+
+_STEADY_SECONDS: Final = 60.0
+"""A node that ran for so long has not failed at its start."""
+
+
+class Node:
+    """A node in its folder. Nothing here waits: `keep` and `end` are called again and again, and do the next step each time."""
+
+    def __init__(self, folder: Path, plan: NodePlan, host: Host, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.folder = folder
+        self.plan = plan
+        self._host = host
+        self._clock = clock
+        self._process = Spawned(folder / "process")
+        self._starts = 0
+        self._started_at = clock.monotonic()
+        self._may_start_at = clock.monotonic()
+        self._ends_by = 0.0
+
+    @property
+    def address(self) -> str:
+        """The `host:port` of its PostgreSQL, whether it runs or not."""
+        return f"{self.plan.address}:{self.plan.port}"
+
+    @property
+    def process(self) -> Running | None:
+        """Patroni, while it runs."""
+        return self._process.running
+
+    @property
+    def postmaster(self) -> Running | None:
+        """PostgreSQL's first process, while it runs."""
+        # Trap: the file lies in a folder that the cluster's superuser can write to; so the process must be what it should be.
+        try:
+            pid = int((self._home / "data" / "postmaster.pid").read_text(errors="replace").split("\n", 1)[0])
+        except (OSError, ValueError):
+            return None
+        found = Running.of_pid(pid)
+        is_ours = found is not None and found.user == (self._host.owner or (os.geteuid(), 0))[0]
+        command = found.command if found is not None and is_ours else []
+        return found if command and Path(command[0]).name == "postgres" and str(self._home / "data") in command else None
+
+    @property
+    def _home(self) -> Path:
+        return self.folder / "home"
+
+    # ---- to be ----------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Write its folder and its configuration. Again is harmless."""
+        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._home.mkdir(mode=0o700, exist_ok=True)
+        owner = self._host.owner
+        if owner is not None:
+            os.chown(self._home, *owner)
+        configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
+        write_private(self.folder / "patroni.yml", written(configuration), owner=owner)
+        # Invariant: written last. A folder with it is complete, and one without it holds no data.
+        write_private(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
+
+    def keep(self) -> None:
+        """See to it that it runs: start it, again too, later each time when it ends by itself."""
+        now = self._clock.monotonic()
+        if self._process.is_alive:
+            if now - self._started_at > _STEADY_SECONDS:
+                self._starts = 0
+            self._may_start_at = now
+            return
+        if now < self._may_start_at or now < self._waits_until:
+            return
+        self._process.start(
+            self._host.patroni(self.folder / "patroni.yml"),
+            environment=self._host.environment(self._home),
+            log=self.folder / "log",
+        )
+        self._starts += 1
+        self._started_at = now
+
+    @property
+    def _waits_until(self) -> float:
+        if self._starts == 0:
+            return 0.0
+        return self._started_at + _RESTART_SECONDS[min(self._starts, len(_RESTART_SECONDS)) - 1]
+
+    # ---- not to be ------------------------------------------------------------------------------------------------------
+
+    def end(self) -> bool:
+        """Take the next step towards its end; return whether it has ended, PostgreSQL too."""
+        now = self._clock.monotonic()
+        patroni, postmaster = self.process, self.postmaster
+        if patroni is None and postmaster is None:
+            self._process.forget()
+            return True
+        if self._ends_by == 0.0:
+            self._ends_by = now + STOP_SECONDS_MAX
+            if patroni is not None:
+                patroni.send(signal.SIGTERM)
+        elif now >= self._ends_by:
+            self.kill()
+        if patroni is None and postmaster is not None and now < self._ends_by:
+            # Why fast: sessions are ended, and what was committed is on the disk.
+            postmaster.send(signal.SIGINT)
+        return False
+
+    def kill(self) -> None:
+        """End both with SIGKILL."""
+        postmaster = self.postmaster
+        for process in (self.process, postmaster):
+            if process is not None:
+                process.send(signal.SIGKILL)
+
+    def remove(self) -> bool:
+        """Remove its data, once it has ended; return whether they are gone. Not undone by anything."""
+        if self.process is not None or self.postmaster is not None:
+            return False
+        # Invariant: node.json goes first, so that no agent takes a folder with half its data for a node.
+        (self.folder / "node.json").unlink(missing_ok=True)
+        # Why: PostgreSQL's other processes leave within moments of the first, and may write until then.
+        with suppress(OSError):
+            shutil.rmtree(self.folder)
+        return not self.folder.exists()
+
+
+def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> Iterator[Node]:
+    """Yield the nodes that earlier agents left in a folder of nodes, running or not, and clear what was left half made.
+
+    Raises CorruptionError for a node.json that cannot be read: what it stood for must not be guessed.
+    """
+    for child in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if not child.is_dir():
+            continue
+        try:
+            raw = (child / "node.json").read_bytes()
+        except FileNotFoundError:
+            shutil.rmtree(child, ignore_errors=True)
+            continue
+        try:
+            yield Node(child, msgspec.json.decode(raw, type=NodePlan), host, clock)
+        except msgspec.MsgspecError as error:
+            raise CorruptionError(source=str(child / "node.json"), problem="is no description of a node") from error
