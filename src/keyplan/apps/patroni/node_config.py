@@ -25,7 +25,12 @@ DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
     "postgresql": {
         "use_pg_rewind": True,
         "use_slots": True,
-        "parameters": {"max_connections": 100, "shared_buffers": "32MB", "max_wal_senders": 10, "wal_keep_size": "64MB"},
+        "parameters": {
+            "max_connections": 100,
+            "shared_buffers": "32MB",
+            "max_wal_senders": 10,
+            "wal_keep_size": "64MB",
+        },
     },
 }
 """The dynamic configuration that a cluster is bootstrapped with; later it is the cluster's own, in its `config` key."""

@@ -70,7 +70,9 @@ class Node:
         found = Running.of_pid(pid)
         is_ours = found is not None and found.user == (self._host.owner or (os.geteuid(), 0))[0]
         command = found.command if found is not None and is_ours else []
-        return found if command and Path(command[0]).name == "postgres" and str(self._home / "data") in command else None
+        return (
+            found if command and Path(command[0]).name == "postgres" and str(self._home / "data") in command else None
+        )
 
     @property
     def _home(self) -> Path:
