@@ -14,9 +14,19 @@ from keyplan.apps.cloudchamber.definition import (
     parse_definition,
     read_definition,
 )
+from keyplan.apps.cloudchamber.go_inventory import (
+    GO_VIEWS,
+    GoPlace,
+    GoRecord,
+    UnsoundPair,
+    folded,
+    go_inventory_records,
+    unsound_pairs,
+)
 from keyplan.apps.cloudchamber.import_plan import (
     ImportChange,
     ImportPlan,
+    InventoryPlace,
     StoredRecord,
     plan_import,
 )
@@ -99,6 +109,7 @@ from keyplan.apps.cloudchamber.validation import (
 )
 
 __all__ = [
+    "GO_VIEWS",
     "Accelerator",
     "AcceleratorV100",
     "Affinity",
@@ -118,7 +129,9 @@ __all__ = [
     "ExtraDevices",
     "GoBladeKey",
     "GoDeviceKey",
+    "GoPlace",
     "GoRackKey",
+    "GoRecord",
     "GoRegionKey",
     "GoZoneKey",
     "Hardware",
@@ -130,6 +143,7 @@ __all__ = [
     "InstanceActual",
     "InstanceKey",
     "InstanceTarget",
+    "InventoryPlace",
     "InventoryRecord",
     "Message",
     "MultiplicityError",
@@ -151,6 +165,7 @@ __all__ = [
     "StoreSettings",
     "StoredRecord",
     "Tor",
+    "UnsoundPair",
     "User",
     "Volume",
     "VolumeAttribute",
@@ -161,6 +176,8 @@ __all__ = [
     "ZoneDetails",
     "check_production_key",
     "definition_problems",
+    "folded",
+    "go_inventory_records",
     "instance_timestamp",
     "instances_of_tests",
     "inventory_records",
@@ -175,5 +192,6 @@ __all__ = [
     "read_definition",
     "reconcile",
     "timestamp_of_this_process",
+    "unsound_pairs",
     "validated",
 ]

@@ -1,28 +1,78 @@
-"""What an import would write: from the records that are there and those that should be, to one plan. Pure."""
+"""What an import would write: from the records that are there and those that should be, to one plan. Pure.
+
+Any layout of inventories will do: what the plan must know of one, it asks its places.
+"""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from keyplan.apps.cloudchamber.inventory import InventoryRecord, Place
 from keyplan.apps.cloudchamber.proto_json import Message, with_unknown_fields_of
 
-__all__ = ["ImportChange", "ImportPlan", "StoredRecord", "plan_import"]
+__all__ = ["ImportChange", "ImportPlan", "InventoryPlace", "PlaceOrder", "StoredRecord", "plan_import"]
+
+PlaceOrder: TypeAlias = tuple[str | int, ...]
+
+
+class InventoryPlace(Protocol):
+    """Where a record of an inventory is, in one of the layouts: a table and a key, hashable."""
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        ...
+
+    @property
+    def key(self) -> object:
+        """The key in the table."""
+        ...
+
+    @property
+    def rack(self) -> str:
+        """The rack that the record is, or is a part of, as people are told; of zones and regions their own name."""
+        ...
+
+    @property
+    def number(self) -> int | None:
+        """The number of the blade or device, if it has one."""
+        ...
+
+    @property
+    def noun(self) -> str:
+        """What the record is, in a word for people."""
+        ...
+
+    @property
+    def unit(self) -> object:
+        """What is equal for records that one commit must hold together."""
+        ...
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """The key's fields by name, for programs."""
+        ...
+
+    def order(self, *, is_deleted: bool) -> PlaceOrder:
+        """When the record's turn comes in an import of several commits."""
+        ...
+
+
+P = TypeVar("P", bound=InventoryPlace)
 
 
 class StoredRecord(NamedTuple):
     """A record as the store has it, and the revision of its last write."""
 
-    record: InventoryRecord
+    record: object
     revision: int
 
 
 class ImportChange(NamedTuple):
     """What becomes of one record: from `old`, at `revision` (0: absent), to `new`; None is absence."""
 
-    place: Place
-    old: InventoryRecord | None
+    place: InventoryPlace
+    old: object | None
     revision: int
-    new: InventoryRecord | None
+    new: object | None
 
     @property
     def changed_fields(self) -> tuple[str, ...]:
@@ -50,10 +100,11 @@ class ImportPlan(NamedTuple):
         Rack by rack, so that few racks are half done at any time. A rack's own record goes first when it is deleted and comes
         last when it is created: who lists racks while it lasts sees whole ones.
         """
-        return tuple(sorted((*self.creates, *self.updates, *self.deletes), key=_order))
+        changes = (*self.creates, *self.updates, *self.deletes)
+        return tuple(sorted(changes, key=lambda change: change.place.order(is_deleted=change.new is None)))
 
 
-def plan_import(current: Mapping[Place, StoredRecord], desired: Mapping[Place, InventoryRecord]) -> ImportPlan:
+def plan_import(current: Mapping[P, StoredRecord], desired: Mapping[P, object]) -> ImportPlan:
     """Return what makes `current` to `desired`.
 
     Fields that are unknown here, in records that stay, are kept as they are. Whatever is current and not desired is deleted: a
@@ -67,7 +118,10 @@ def plan_import(current: Mapping[Place, StoredRecord], desired: Mapping[Place, I
         if stored is None:
             creates.append(ImportChange(place, None, 0, wanted))
             continue
-        new = with_unknown_fields_of(stored.record, wanted)
+        old = stored.record
+        new = wanted
+        if isinstance(old, Message) and isinstance(wanted, Message):
+            new = with_unknown_fields_of(old, wanted)
         if new == stored.record:
             unchanged += 1
         else:
@@ -78,13 +132,6 @@ def plan_import(current: Mapping[Place, StoredRecord], desired: Mapping[Place, I
         if place not in desired
     ]
     return ImportPlan(tuple(creates), tuple(updates), tuple(deletes), unchanged)
-
-
-def _order(change: ImportChange) -> tuple[str, int, str, int]:
-    place = change.place
-    is_rack = place.table == "racks"
-    phase = 1 if not is_rack else 0 if change.new is None else 2
-    return place.rack, phase, place.table, place.number or 0
 
 
 def _differences(old: object, new: object, place: str = "") -> list[str]:

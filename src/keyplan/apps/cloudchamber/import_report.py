@@ -14,14 +14,9 @@ RACKS_SHOWN_MAX: Final = 50
 """Why: a screenful; `--json` has them all."""
 
 _FIELDS_SHOWN_MAX: Final = 4
-_NOUNS: Final = {
-    "racks": "rack",
-    "pdu": "pdu",
-    "tor": "tor",
-    "pdus": "further pdu",
-    "tors": "further tor",
-    "blades": "blade",
-}
+_ALONE: Final = frozenset({"region", "zone", "rack", "pdu", "tor"})
+"""Why: of these there is one in most places, and `rack` says as much as `1 rack`."""
+_NOUNS: Final = ("region", "zone", "rack", "pdu", "tor", "further pdu", "further tor", "blade", "list key")
 
 
 def counted(number: int, noun: str) -> str:
@@ -74,9 +69,7 @@ def plan_data(plan: ImportPlan) -> dict[str, Any]:
 
 
 def _place_data(change: ImportChange) -> dict[str, Any]:
-    place = change.place
-    number = {} if place.number is None else {"number": place.number}
-    return {"table": place.table, "rack": place.rack, **number}
+    return {"table": change.place.table, **change.place.facts}
 
 
 def _by_sign(changes: list[ImportChange]) -> Iterator[tuple[str, list[ImportChange]]]:
@@ -90,11 +83,9 @@ def _by_sign(changes: list[ImportChange]) -> Iterator[tuple[str, list[ImportChan
 
 def _nouns(changes: list[ImportChange]) -> str:
     """`rack, pdu, tor, 8 blades`."""
-    counts = Counter(change.place.table for change in changes)
+    counts = Counter(change.place.noun for change in changes)
     return ", ".join(
-        noun if counts[table] == 1 and table in {"racks", "pdu", "tor"} else counted(counts[table], noun)
-        for table, noun in _NOUNS.items()
-        if counts[table]
+        noun if counts[noun] == 1 and noun in _ALONE else counted(counts[noun], noun) for noun in _NOUNS if counts[noun]
     )
 
 
@@ -105,6 +96,6 @@ def _updates(changes: list[ImportChange]) -> str:
         fields = change.changed_fields
         shown = ", ".join(fields[:_FIELDS_SHOWN_MAX]) + (", ..." if len(fields) > _FIELDS_SHOWN_MAX else "")
         number = "" if change.place.number is None else f" {change.place.number}"
-        told.append(f"{_NOUNS[change.place.table]}{number} ({shown})")
+        told.append(f"{change.place.noun}{number}{f' ({shown})' if shown else ''}")
     more = len(changes) - _FIELDS_SHOWN_MAX
     return ", ".join(told) + (f" and {counted(more, 'record')} more" if more > 0 else "")

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from keyplan.apps.cloudchamber.definition import Definition, RackDefinition
+from keyplan.apps.cloudchamber.import_plan import PlaceOrder
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.errors import InvalidInputError, InvalidKeyError
@@ -27,6 +28,14 @@ INVENTORY_TABLES: Final = ("racks", "pdu", "tor", "pdus", "tors", "blades")
 """The tables that an inventory is: an import reads and writes these and no others."""
 
 _NAMES_SHOWN_MAX: Final = 4
+_NOUNS: Final = {
+    "racks": "rack",
+    "pdu": "pdu",
+    "tor": "tor",
+    "pdus": "further pdu",
+    "tors": "further tor",
+    "blades": "blade",
+}
 
 InventoryRecord: TypeAlias = Rack | Pdu | Tor | Blade
 
@@ -62,6 +71,26 @@ class Place(NamedTuple):
         if isinstance(self.key, str):
             return None
         return self.key.blade if isinstance(self.key, BladeKey) else self.key.device
+
+    @property
+    def noun(self) -> str:
+        """What the record is, in a word for people."""
+        return _NOUNS[self.table]
+
+    @property
+    def unit(self) -> "Place":
+        """Itself: no two records must be written by one commit."""
+        return self
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """The rack, and the number if there is one."""
+        return {"rack": self.rack} if self.number is None else {"rack": self.rack, "number": self.number}
+
+    def order(self, *, is_deleted: bool) -> PlaceOrder:
+        """Rack by rack; a rack's own record is the first that is deleted and the last that is written."""
+        phase = 1 if self.table != "racks" else 0 if is_deleted else 2
+        return self.rack, phase, self.table, self.number or 0
 
 
 class MultiplicityError(InvalidInputError):

@@ -1,20 +1,36 @@
-"""Bringing a store to an inventory: read, plan, write; in one commit where the engine takes it, else in guarded steps."""
+"""Bringing a store to an inventory: read, plan, write; in one commit where the engine takes it, else in guarded steps.
+
+The same for both layouts: an `InventoryShape` says which tables an inventory is there.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, overload
 
-from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, StoredRecord, plan_import
+from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW, GoPlace, GoRecord
+from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
 from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryRecord, Place
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.errors import CommitConflictError, ConflictError, EngineLimitError
+from keyplan.layout import Layout
 
-__all__ = ["ImportOutcome", "planned_import", "reconcile", "stored_inventory"]
+__all__ = [
+    "ImportOutcome",
+    "InventoryShape",
+    "Steps",
+    "planned_import",
+    "reconcile",
+    "stored_inventory",
+    "write_changes",
+]
 
 COMMIT_LIMITS: Final = ("commit_operations_max", "commit_bytes_max")
 STEP_CHANGES_FIRST: Final = 1_024
 """Why: halved until the engine takes it: three refusals, which cost nothing, come to etcd's 128 operations."""
 ROUNDS_MAX: Final = 8
 """Why: a round starts again only when another writer came between; eight in a row is somebody who imports something else."""
+
+P = TypeVar("P", bound=InventoryPlace)
 
 
 class ImportOutcome(NamedTuple):
@@ -25,27 +41,64 @@ class ImportOutcome(NamedTuple):
     revision: int
 
 
+class InventoryShape(NamedTuple, Generic[P]):
+    """The tables that an inventory is in a layout, the key fields that all of them begin with, and how a place is made."""
+
+    tables: tuple[str, ...]
+    prefix: tuple[object, ...]
+    place: Callable[[str, Any], P]
+
+
+DOCUMENT_SHAPE: Final = InventoryShape(INVENTORY_TABLES, (), Place)
+GO_SHAPE: Final = InventoryShape(GO_INVENTORY_TABLES, (GO_VIEW,), GoPlace)
+
+
 def _no_report(_done: int, _total: int) -> None:
     """Report to nobody."""
 
 
-def planned_import(chamber: CloudChamber, desired: Mapping[Place, InventoryRecord]) -> ImportPlan:
+@overload
+def planned_import(chamber: CloudChamber, desired: Mapping[Place, InventoryRecord]) -> ImportPlan: ...
+
+
+@overload
+def planned_import(chamber: CloudChamberGo, desired: Mapping[GoPlace, GoRecord]) -> ImportPlan: ...
+
+
+def planned_import(chamber: Layout, desired: Mapping[Any, Any]) -> ImportPlan:
     """Return what `reconcile` would write, and write nothing."""
     with chamber.snapshot() as state:
-        return plan_import(stored_inventory(state), desired)
+        return plan_import(stored_inventory(state, _shape_of(chamber)), desired)
 
 
+@overload
 def reconcile(
     chamber: CloudChamber,
     desired: Mapping[Place, InventoryRecord],
     *,
     report: Callable[[int, int], None] = _no_report,
+) -> ImportOutcome: ...
+
+
+@overload
+def reconcile(
+    chamber: CloudChamberGo,
+    desired: Mapping[GoPlace, GoRecord],
+    *,
+    report: Callable[[int, int], None] = _no_report,
+) -> ImportOutcome: ...
+
+
+def reconcile(
+    chamber: Layout, desired: Mapping[Any, Any], *, report: Callable[[int, int], None] = _no_report
 ) -> ImportOutcome:
     """Make the store's inventory the desired one. Users, workloads and everything outside the layout's root are not touched.
 
     One commit, which holds only if nobody changed any part of the inventory since it was read; after a lost race it reads and
     plans again. Where the engine's limits do not allow one commit, several: each guards every record that it writes, and at
     the end the inventory is read again and must be as desired. When such an import is cut off, running it again completes it.
+    Under the Go program's keys a record and its list key are always written by the same commit, and no view but the
+    definition is touched.
 
     `report` is told how many of the changes are done. Raises a ConflictError when other writers keep coming between, and
     CorruptionError, before anything is written, when a stored record cannot be read.
@@ -61,39 +114,41 @@ def reconcile(
     return outcome
 
 
-def stored_inventory(chamber: CloudChamber) -> dict[Place, StoredRecord]:
+def stored_inventory(chamber: Layout, shape: InventoryShape[P]) -> dict[P, StoredRecord]:
     """Return every record of the inventory as it is stored, parts without a rack among them."""
     return {
-        Place(table, found.key): StoredRecord(found.record, found.revision)
-        for table in INVENTORY_TABLES
-        for found in chamber.view(table).entries()
+        shape.place(table, found.key): StoredRecord(found.record, found.revision)
+        for table in shape.tables
+        for found in chamber.view(table).entries(*shape.prefix)
     }
 
 
-def _in_one_commit(chamber: CloudChamber, desired: Mapping[Place, InventoryRecord]) -> ImportOutcome:
-    def work(transaction: CloudChamber) -> tuple[ImportPlan, CloudChamber]:
-        plan = plan_import(stored_inventory(transaction), desired)
-        _write(transaction, plan.changes)
+def _shape_of(chamber: Layout) -> InventoryShape[Any]:
+    return cast("InventoryShape[Any]", GO_SHAPE if isinstance(chamber, CloudChamberGo) else DOCUMENT_SHAPE)
+
+
+def _in_one_commit(chamber: Layout, desired: Mapping[Any, Any]) -> ImportOutcome:
+    def work(transaction: Layout) -> tuple[ImportPlan, Layout]:
+        plan = plan_import(stored_inventory(transaction, _shape_of(chamber)), desired)
+        write_changes(transaction, plan.changes)
         return plan, transaction
 
     plan, transaction = chamber.run(work)
     return ImportOutcome(plan, 0 if plan.is_empty else 1, transaction.revision)
 
 
-def _in_steps(
-    chamber: CloudChamber, desired: Mapping[Place, InventoryRecord], report: Callable[[int, int], None]
-) -> ImportOutcome:
+def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int, int], None]) -> ImportOutcome:
     first: ImportPlan | None = None
     commits = 0
     lost: ConflictError = CommitConflictError(problem="other writers keep changing the inventory")
     for _ in range(ROUNDS_MAX):
         with chamber.snapshot() as state:
             revision = state.revision
-            plan = plan_import(stored_inventory(state), desired)
+            plan = plan_import(stored_inventory(state, _shape_of(chamber)), desired)
         first = first or plan
         if plan.is_empty:
             return ImportOutcome(first, commits, revision)
-        steps = _Steps(chamber, plan.changes, report)
+        steps = Steps(plan.changes, lambda step: _write_step(chamber, step), report)
         try:
             steps.carry_out()
         except ConflictError as conflict:
@@ -103,35 +158,47 @@ def _in_steps(
     raise lost
 
 
-class _Steps:
-    """Carries changes out in order, as many at a time as the engine takes."""
+class Steps:
+    """Carries changes out in order, as many at a time as the engine takes; what belongs to one unit is one commit."""
 
     def __init__(
-        self, chamber: CloudChamber, changes: tuple[ImportChange, ...], report: Callable[[int, int], None]
+        self,
+        changes: tuple[ImportChange, ...],
+        write: Callable[[tuple[ImportChange, ...]], object],
+        report: Callable[[int, int], None],
     ) -> None:
-        self._chamber = chamber
-        self._changes = changes
+        self._units = [tuple(unit) for _, unit in groupby(changes, key=lambda change: change.place.unit)]
+        self._total = len(changes)
+        self._write = write
         self._report = report
         self.commits = 0
 
     def carry_out(self) -> None:
-        done, size = 0, STEP_CHANGES_FIRST
-        while done < len(self._changes):
-            step = self._changes[done : done + size]
+        """Write everything. Raises what a commit raises; what was committed before stays."""
+        begun, done, size = 0, 0, STEP_CHANGES_FIRST
+        while begun < len(self._units):
+            units = self._units[begun : begun + size]
+            step = tuple(change for unit in units for change in unit)
             try:
-                with self._chamber.transaction() as transaction:
-                    _write(transaction, step)
+                self._write(step)
             except EngineLimitError as error:
-                if len(step) == 1 or error.facts.get("limit") not in COMMIT_LIMITS:
+                if len(units) == 1 or error.facts.get("limit") not in COMMIT_LIMITS:
                     raise
-                size = len(step) // 2
+                size = len(units) // 2
                 continue
             self.commits += 1
+            begun += len(units)
             done += len(step)
-            self._report(done, len(self._changes))
+            self._report(done, self._total)
 
 
-def _write(transaction: CloudChamber, changes: tuple[ImportChange, ...]) -> None:
+def _write_step(chamber: Layout, step: tuple[ImportChange, ...]) -> None:
+    with chamber.transaction() as transaction:
+        write_changes(transaction, step)
+
+
+def write_changes(transaction: Layout, changes: tuple[ImportChange, ...]) -> None:
+    """Write changes in a transaction that holds only if every record is still as the plan found it."""
     for place, _, revision, new in changes:
         table = transaction.view(place.table)
         if new is None:
