@@ -11,9 +11,8 @@ from msgspec import Struct, field
 
 from keyplan.apps.patroni.records import Credentials
 
-__all__ = ["DYNAMIC_DEFAULT", "Gateway", "NodePlan", "patroni_configuration", "written"]
+__all__ = ["DYNAMIC_DEFAULT", "Gateway", "NodePlan", "merged", "patroni_configuration", "written"]
 
-REPLICATION_USER: Final = "replicator"
 REWIND_USER: Final = "rewinder"
 
 DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
@@ -57,6 +56,8 @@ class NodePlan(Struct, kw_only=True):
     port: int
     rest_port: int
     superuser: Credentials
+    replication: Credentials
+    rest: Credentials
     gateway: Gateway
     parameters: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, Any] = field(default_factory=lambda: dict(DYNAMIC_DEFAULT))
@@ -70,10 +71,10 @@ class NodePlan(Struct, kw_only=True):
         return f"NodePlan(instance={self.instance!r}, node={self.node!r}, port={self.port})"
 
 
-def _secret(plan: NodePlan, purpose: str) -> str:
+def _rewind_password(plan: NodePlan) -> str:
     """A password that all nodes of a cluster know without telling one another: it follows from the superuser's."""
     key = plan.superuser.password.encode()
-    return hmac.new(key, f"keyplan {purpose} {plan.instance}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, f"keyplan rewind {plan.instance}".encode(), hashlib.sha256).hexdigest()
 
 
 def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
@@ -82,11 +83,12 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
     store: dict[str, Any] = {"hosts": plan.gateway.hosts}
     if plan.gateway.password:
         store |= {"username": plan.gateway.username or "cell", "password": plan.gateway.password}
+    log_in = {"authentication": _user(plan.rest)} if plan.rest.password else {}
     return {
         "scope": plan.instance,
         "namespace": "/service/",
         "name": plan.member,
-        "restapi": {"listen": rest, "connect_address": rest},
+        "restapi": {"listen": rest, "connect_address": rest, **log_in},
         plan.gateway.mode: store,
         "bootstrap": {
             "dcs": dict(plan.dynamic),
@@ -99,9 +101,9 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
             "bin_dir": str(programs),
             "pgpass": str(home / "pgpass"),
             "authentication": {
-                "superuser": {"username": plan.superuser.username, "password": plan.superuser.password},
-                "replication": {"username": REPLICATION_USER, "password": _secret(plan, "replication")},
-                "rewind": {"username": REWIND_USER, "password": _secret(plan, "rewind")},
+                "superuser": _user(plan.superuser),
+                "replication": _user(plan.replication),
+                "rewind": {"username": REWIND_USER, "password": _rewind_password(plan)},
             },
             "parameters": {
                 "password_encryption": "scram-sha-256",
@@ -112,16 +114,33 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
                 **plan.parameters,
             },
             "pg_hba": [
-                f"host replication {REPLICATION_USER} all scram-sha-256",
+                f"host replication {plan.replication.username} all scram-sha-256",
                 "host all all all scram-sha-256",
             ],
         },
     }
 
 
+def merged(base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `above` laid over it, objects within objects too; a null takes a setting away."""
+    result = dict(base)
+    for name, value in above.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping) and isinstance(result.get(name), Mapping):
+            result[name] = merged(result[name], value)
+        else:
+            result[name] = value
+    return result
+
+
 def written(configuration: Mapping[str, Any]) -> str:
     """The text of Patroni's file: JSON, which is YAML as well."""
     return json.dumps(configuration, indent=2) + "\n"
+
+
+def _user(credentials: Credentials) -> dict[str, str]:
+    return {"username": credentials.username, "password": credentials.password}
 
 
 def _place(address: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""What this machine has for running PostgreSQL: its programs, Patroni, and the user that may run them. PostgreSQL refuses root."""
+"""What this machine has for running PostgreSQL: programs, Patroni, and the user that may run them: PostgreSQL refuses root."""
 
 import importlib.util
 import os

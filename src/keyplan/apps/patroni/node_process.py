@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from keyplan.apps.patroni.node_config import NodePlan, patroni_configuration, written
+from keyplan.apps.patroni.node_config import Gateway, NodePlan, patroni_configuration, written
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.processes import Running, Spawned, write_private
 from keyplan.engine import SYSTEM_CLOCK, Clock
@@ -75,6 +75,23 @@ class Node:
         )
 
     @property
+    def is_ready(self) -> bool:
+        """Whether Patroni runs, and PostgreSQL takes connections, to read at least."""
+        if self.process is None or self.postmaster is None:
+            return False
+        try:
+            lines = (self._home / "data" / "postmaster.pid").read_text(errors="replace").splitlines()
+        except OSError:
+            return False
+        # Why here: PostgreSQL itself keeps its state in the eighth line, for whoever waits for its start.
+        return len(lines) > 7 and lines[7].strip() in {"ready", "standby"}
+
+    @property
+    def starts(self) -> int:
+        """How often it was started here since it last ran for a while."""
+        return self._starts
+
+    @property
     def _home(self) -> Path:
         return self.folder / "home"
 
@@ -92,6 +109,13 @@ class Node:
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
         write_private(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
 
+    def move_to(self, gateway: Gateway) -> None:
+        """Let it find its store elsewhere from now on; Patroni, when it runs, reads its configuration again."""
+        if gateway != self.plan.gateway:
+            self.plan.gateway = gateway
+            self.prepare()
+            self._process.send(signal.SIGHUP)
+
     def keep(self) -> None:
         """See to it that it runs: start it, again too, later each time when it ends by itself."""
         now = self._clock.monotonic()
@@ -108,6 +132,7 @@ class Node:
             log=self.folder / "log",
         )
         self._starts += 1
+        self._ends_by = 0.0
         self._started_at = now
 
     @property

@@ -1,0 +1,269 @@
+"""A cell: runs the nodes that are ordered of it on this machine, and nothing else. README.md tells the conversation.
+
+Everything is level, not edge: each step compares what is ordered with what is there and does what is next, so that an agent
+that was away, or killed, finds out by itself what it missed. Nothing in a step waits.
+"""
+
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, OrderKey
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
+from keyplan.apps.patroni.node_host import Host
+from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.node_process import Node, found_nodes
+from keyplan.apps.patroni.processes import write_private
+from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
+from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import ConflictError, CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
+from keyplan.layout import ChangeKind, Changes
+from keyplan.store import Store
+
+__all__ = ["CellAgent", "CellSettings"]
+
+_POLL_SECONDS: Final = 0.25
+_RETRY_SECONDS: Final = 1.0
+_PORTS_DEFAULT: Final = PortRange(20_000, 24_999)
+
+
+@dataclass(frozen=True)
+class CellSettings:
+    """What a cell is: its name, its folder, what it announces, and how its nodes reach their store."""
+
+    name: str
+    folder: Path
+    gateway: Gateway
+    cell: Cell = field(default_factory=Cell)
+    ports: PortRange = _PORTS_DEFAULT
+    hostname: str = "localhost"
+    image: str = DEFAULT_IMAGE
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, Any] = field(default_factory=lambda: DYNAMIC_DEFAULT)
+    lease_seconds: float = CELL_LEASE_SECONDS
+    is_new_store_accepted: bool = False
+
+
+class CellAgent:
+    """The agent of one cell. `run` until it is told to stop; its nodes go on without it unless `stop_nodes` is called."""
+
+    def __init__(self, store: Store, settings: CellSettings, host: Host, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store = store
+        self._broker = Broker(store)
+        self._settings = settings
+        self._host = host
+        self._clock = clock
+        self._folder = settings.folder / "nodes"
+        self._nodes: dict[str, Node] = {}
+        self._orders: dict[str, NodeOrder] = {}
+        self._refused: dict[str, NodeReport] = {}
+        self._changes: Changes[OrderKey, NodeOrder] | None = None
+        self._may_remove = False
+        self._lock = -1
+        self._registrar = Registrar(
+            store,
+            settings.name,
+            settings.cell,
+            file=settings.folder / "lease",
+            hostname=settings.hostname,
+            image=settings.image,
+            lease_seconds=settings.lease_seconds,
+        )
+
+    # ---- its life -------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the folder, and the nodes in it. Raises InvalidInputError: another agent has it, or nodes cannot enter it."""
+        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        if not self._host.can_reach(self._folder):
+            problem = f"the user {self._host.user} cannot enter it: let others through the folders above it, or choose another"
+            raise InvalidInputError(source=str(self._folder), problem=problem)
+        self._lock = os.open(self._settings.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidInputError(source=str(self._settings.folder), problem="another agent runs this cell") from None
+        self._nodes = {node.plan.node: node for node in found_nodes(self._folder, self._host, self._clock)}
+        for node in self._nodes.values():
+            LOGGER.info(
+                "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
+            )
+
+    def run(self, stop: Event) -> None:
+        """Follow the store until `stop` is set. A store that cannot be reached leaves every node as it is."""
+        while not stop.is_set():
+            try:
+                self.step(_POLL_SECONDS)
+            except LeaseNotFoundError:
+                LOGGER.warning("the cell's lease was lost; it announces itself anew")
+                self._registrar.lose()
+            except (EngineError, ConflictError) as error:
+                LOGGER.warning("the store: %s", error)
+                self._leave()
+                self._keep_all()
+                stop.wait(_RETRY_SECONDS)
+
+    def stop_nodes(self, impatient: Event) -> None:
+        """End every node, PostgreSQL in order, and wait for them; their data stay. `impatient`, once set, kills them."""
+        left = list(self._nodes.values())
+        while left := [node for node in left if not node.end()]:
+            if impatient.wait(0.1):
+                for node in left:
+                    node.kill()
+                impatient = Event()
+
+    def close(self) -> None:
+        """Take back what was announced, as far as the store can be reached."""
+        self._leave()
+        try:
+            self._registrar.end()
+        except EngineError as error:
+            LOGGER.warning("the cell's lease runs out by itself: %s", error)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    # ---- one step -------------------------------------------------------------------------------------------------------
+
+    def step(self, wait_seconds: float = 0.0) -> None:
+        """Learn of changes, waiting for them at most so long, and take the next step for each node. Raises EngineError."""
+        if self._registrar.announce():
+            self._learn(wait_seconds)
+            for node in sorted({*self._orders, *self._nodes}):
+                if node in self._orders:
+                    self._run_node(node, self._orders[node])
+                elif self._may_remove:
+                    self._remove_node(node)
+            for node in self._refused.keys() - self._orders.keys():
+                del self._refused[node]
+                self._registrar.forget(node)
+        else:
+            self._keep_all()
+            Event().wait(wait_seconds)
+
+    def _learn(self, wait_seconds: float) -> None:
+        if self._changes is None:
+            self._require_same_store()
+            self._orders, self._may_remove = {}, False
+            self._changes = self._broker.orders.follow(self._settings.name)
+            is_damaged = False
+            while not self._changes.token:
+                is_damaged |= self._take(0.0)
+            self._may_remove = not is_damaged
+            self._registrar.clear(known={*self._orders, *self._nodes})
+        elif self._take(wait_seconds):
+            self._may_remove = False
+
+    def _take(self, wait_seconds: float) -> bool:
+        """Take the changes that come; return whether one could not be read, so that not all orders are known."""
+        assert self._changes is not None
+        try:
+            for change in self._changes.poll(wait_seconds):
+                if change.kind is ChangeKind.REMOVED or change.new is None:
+                    self._orders.pop(change.key.node, None)
+                else:
+                    self._orders[change.key.node] = change.new
+        except CorruptionError as error:
+            # Invariant: what cannot be read is no leave to remove data.
+            LOGGER.error("an order cannot be read; nothing is removed until it can be: %s", error)
+            return True
+        return False
+
+    def _leave(self) -> None:
+        if self._changes is not None:
+            self._changes.close()
+            self._changes = None
+
+    def _keep_all(self) -> None:
+        for node in self._nodes.values():
+            node.keep()
+
+    def _require_same_store(self) -> None:
+        """Refuse a store that is older than it was: it was replaced, and its silence is no order to remove data."""
+        file = self._settings.folder / "revision"
+        seen = int(file.read_text()) if file.exists() else 0
+        if self._store.revision < seen and not self._settings.is_new_store_accepted:
+            problem = (
+                "the store's revision went back: it is another one, or was restored. Give --accept-store to follow it"
+            )
+            raise InvalidInputError(source=self._settings.name, problem=problem)
+        write_private(file, f"{self._store.revision}\n")
+
+    # ---- one node -------------------------------------------------------------------------------------------------------
+
+    def _run_node(self, name: str, order: NodeOrder) -> None:
+        if name in self._refused:
+            self._registrar.report(name, self._refused[name])
+            return
+        node = self._nodes.get(name)
+        if node is None:
+            try:
+                plan = self._plan(name, order)
+            except InvalidInputError as error:
+                self._refused[name] = NodeReport(instance=order.instance, state="refused", message=str(error))
+                return
+            # Invariant: the report comes first, and the broker knows of the node before anything of it runs.
+            self._registrar.report(name, NodeReport(instance=order.instance, state="starting"))
+            node = self._nodes[name] = Node(self._folder / name, plan, self._host, self._clock)
+            node.prepare()
+            self._require_same_store()
+            LOGGER.info("node %s of %s is new, on port %d", name, order.instance, plan.port)
+        node.keep()
+        self._registrar.report(name, self._report(node))
+        self._registrar.register(name, node.address if node.postmaster is not None else "")
+
+    def _report(self, node: Node) -> NodeReport:
+        report = NodeReport(instance=node.plan.instance, address=node.address)
+        if node.is_ready:
+            report.state = "running"
+        elif node.process is None and node.starts > 1:
+            report.state = "failed"
+            report.message = "Patroni ends by itself; its log is in the cell's folder"
+        return report
+
+    def _plan(self, name: str, order: NodeOrder) -> NodePlan:
+        settings = self._settings
+        if settings.cell.capacity and len(self._nodes) >= settings.cell.capacity:
+            raise InvalidInputError(source=settings.name, problem="the cell is full")
+        # Why: names become folders here.
+        if name.startswith(".") or "/" in name or len(name.encode()) > 200:
+            raise InvalidInputError(source=name, problem="is no name for a node")
+        state = self._broker.instances.get(order.instance)
+        if state is None:
+            raise InvalidInputError(source=order.instance, problem="there is no such instance")
+        taken = {port for node in self._nodes.values() for port in (node.plan.port, node.plan.rest_port)}
+        free = list(islice(settings.ports.free(settings.cell.host, taken=taken), 2))
+        if len(free) < 2:
+            raise InvalidInputError(source=settings.name, problem="the cell has no free ports left")
+        return NodePlan(
+            instance=order.instance,
+            node=name,
+            address=settings.cell.host,
+            port=free[0],
+            rest_port=free[1],
+            superuser=state.superuser_credentials,
+            replication=state.replication_credentials,
+            rest=state.admin_credentials,
+            gateway=settings.gateway,
+            parameters=dict(settings.parameters),
+            dynamic=merged(settings.dynamic, order.patroni),
+        )
+
+    def _remove_node(self, name: str) -> None:
+        node = self._nodes[name]
+        self._registrar.report(name, NodeReport(instance=node.plan.instance, state="stopping", address=node.address))
+        if not (node.end() and node.remove()):
+            return
+        del self._nodes[name]
+        # Why: Patroni leaves its member key to its TTL, and who waits for the members would wait for that.
+        self._broker.members.delete(MemberKey(node.plan.instance, node.plan.member))
+        self._registrar.register(name, "")
+        self._registrar.forget(name)
+        LOGGER.info("node %s of %s is removed, with its data", name, node.plan.instance)

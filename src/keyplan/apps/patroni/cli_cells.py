@@ -1,0 +1,183 @@
+"""The commands `keyplan patroni cell` and `keyplan patroni router`: each follows one store until it is told to stop."""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Annotated, Any, Literal
+
+import typer
+
+from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.cli_options_cells import (
+    AddressOption,
+    ForwardOption,
+    LogLevelOption,
+    ParameterOption,
+    PatroniOption,
+    PostgreSQLOption,
+    UserOption,
+    settings_of,
+)
+from keyplan.apps.patroni.logs import LOGGER, set_up_logging
+from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
+from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
+from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.records import Cell
+from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS
+from keyplan.apps.patroni.router_agent import Router, Switchboard
+from keyplan.apps.patroni.router_forward import Forwarder
+from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
+from keyplan.cli import ConfigOption, StoreOption, print_text, store_of_option
+from keyplan.errors import InvalidInputError
+
+__all__ = ["cell", "dynamic_of", "router", "told_by_signals"]
+
+
+def cell(
+    name: Annotated[str, typer.Argument(help="The cell's name: unique in the store, and the same after a restart.")],
+    gateway: Annotated[
+        str, typer.Option("--gateway", metavar="HOST:PORT,...", help="Where Patroni finds the same store as etcd.")
+    ],
+    data: Annotated[
+        Path, typer.Option("--data", metavar="FOLDER", help="The cell's own folder; nodes' data lie in it.")
+    ],
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    mode: Annotated[
+        str,
+        typer.Option("--mode", metavar="etcd3|etcd", help="Patroni's protocol: v3's JSON gateway, or v2's keys API."),
+    ] = "etcd3",
+    password_file: Annotated[
+        Path | None, typer.Option("--gateway-password-file", metavar="FILE", help="The gateway's token, in a file.")
+    ] = None,
+    zone: Annotated[str, typer.Option("--zone", metavar="NAME", help="The cell's availability zone.")] = "z1",
+    capacity: Annotated[
+        int, typer.Option("--capacity", metavar="N", min=0, help="How many nodes it takes; 0: any.")
+    ] = 0,
+    address: AddressOption = "127.0.0.1",
+    hostname: Annotated[
+        str, typer.Option("--hostname", metavar="NAME", help="The name that its nodes are registered under.")
+    ] = "",
+    ports: Annotated[
+        str, typer.Option("--ports", metavar="FIRST-LAST", help="The ports of its nodes, two for each.")
+    ] = "20000-24999",
+    user: UserOption = NODE_USER_DEFAULT,
+    postgresql: PostgreSQLOption = None,
+    parameter: ParameterOption = None,
+    patroni: PatroniOption = None,
+    lease: Annotated[
+        float, typer.Option("--lease", metavar="SECONDS", min=2, help="How long it counts as alive when it has died.")
+    ] = CELL_LEASE_SECONDS,
+    stop_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--stop-nodes", help="End the nodes with the agent. Without, they go on, and it finds them again."
+        ),
+    ] = False,
+    accept_store: Annotated[
+        bool, typer.Option("--accept-store", help="Follow the store although it is older than when it was last seen.")
+    ] = False,
+    log_level: LogLevelOption = "info",
+) -> None:
+    """Run the nodes that the broker orders of this machine: Patroni and PostgreSQL as processes of an unprivileged user.
+
+    SIGTERM ends the agent; its nodes go on without it, as they do when it is killed, and the next one finds them.
+    """
+    set_up_logging(log_level)
+    settings = CellSettings(
+        name=name,
+        folder=data.absolute(),
+        gateway=Gateway(gateway, _mode(mode), password=password_file.read_text().strip() if password_file else ""),
+        cell=Cell(availability_zone=zone, host=address, capacity=capacity),
+        ports=PortRange.of_text(ports),
+        hostname=(hostname or socket.gethostname()).replace(":", "-").replace("/", "-"),
+        parameters=settings_of(parameter, "--parameter"),
+        dynamic=merged(DYNAMIC_DEFAULT, dynamic_of(patroni)),
+        lease_seconds=lease,
+        is_new_store_accepted=accept_store,
+    )
+    host = find_host(user=user, programs=postgresql)
+    with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
+        agent = CellAgent(opened, settings, host)
+        agent.open()
+        try:
+            print_text(f"cell {name}")
+            sys.stdout.flush()
+            agent.run(stop)
+            if stop_nodes:
+                agent.stop_nodes(impatient)
+        finally:
+            agent.close()
+
+
+def router(
+    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="The router's own folder: HAProxy's files.")],
+    store: StoreOption = None,
+    config: ConfigOption = None,
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="HOST", help="The address that the public ports are opened at.")
+    ] = "127.0.0.1",
+    forward: ForwardOption = False,
+    stop_haproxy: Annotated[
+        bool,
+        typer.Option("--stop-haproxy", help="End HAProxy with the router. Without, it goes on, and is found again."),
+    ] = False,
+    log_level: LogLevelOption = "info",
+) -> None:
+    """Make the public port of every instance lead to its current leader, by HAProxy, or by itself where there is none."""
+    set_up_logging(log_level)
+    program = None if forward else find_haproxy()
+    with told_by_signals() as (stop, _), store_of_option(store, config, create=False) as opened:
+        switchboard: Switchboard
+        if program is None:
+            switchboard = Forwarder(bind=bind)
+        else:
+            switchboard = HAProxy(data.absolute(), program=program, bind=bind, is_root=os.geteuid() == 0)
+        following = Router(opened, switchboard)
+        try:
+            print_text(f"router by {'this process' if program is None else program}")
+            sys.stdout.flush()
+            following.run(stop)
+        finally:
+            following.close()
+            if stop_haproxy or program is None:
+                switchboard.stop()
+
+
+def dynamic_of(given: list[str] | None) -> dict[str, Any]:
+    """Read dynamic settings of Patroni that are numbers or words: `ttl=20`, `synchronous_mode=true`."""
+    words = {"true": True, "false": False}
+    return {
+        name: int(value) if value.isdecimal() else words.get(value, value)
+        for name, value in settings_of(given, "--patroni").items()
+    }
+
+
+def _mode(text: str) -> Literal["etcd", "etcd3"]:
+    if text == "etcd3":
+        return "etcd3"
+    if text == "etcd":
+        return "etcd"
+    raise InvalidInputError(source="--mode", problem="Patroni's protocol is etcd3 or etcd")
+
+
+@contextmanager
+def told_by_signals() -> Iterator[tuple[Event, Event]]:
+    """Two events: SIGTERM or SIGINT sets the first, a second one of them the other."""
+    stop, impatient = Event(), Event()
+
+    def told(number: int, _frame: object) -> None:
+        LOGGER.info("told to stop by %s", signal.Signals(number).name)
+        (impatient if stop.is_set() else stop).set()
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop, impatient
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,56 @@
+"""Options that the commands for cells, routers and `up` share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "AddressOption",
+    "ForwardOption",
+    "LogLevelOption",
+    "ParameterOption",
+    "PatroniOption",
+    "PostgreSQLOption",
+    "UserOption",
+    "settings_of",
+]
+
+from keyplan.errors import InvalidInputError
+
+AddressOption = Annotated[
+    str,
+    typer.Option("--address", metavar="HOST", help="The address that clients and other nodes reach this machine at."),
+]
+UserOption = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="Who runs PostgreSQL, when this is started by root.")
+]
+PostgreSQLOption = Annotated[
+    Path | None,
+    typer.Option("--postgresql", metavar="FOLDER", help="PostgreSQL's programs; by default the newest of Debian's."),
+]
+ParameterOption = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter of PostgreSQL on all nodes; may be repeated."),
+]
+PatroniOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--patroni", metavar="NAME=NUMBER", help="A dynamic setting of new clusters, as ttl; may be repeated."
+    ),
+]
+ForwardOption = Annotated[
+    bool, typer.Option("--forward", help="Forward connections in this process, also where HAProxy is installed.")
+]
+LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+def settings_of(given: list[str] | None, option: str) -> dict[str, str]:
+    """Read NAME=VALUE. Raises InvalidInputError."""
+    settings: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise InvalidInputError(source=option, problem=f"{text} is not NAME=VALUE")
+        settings[name] = value
+    return settings

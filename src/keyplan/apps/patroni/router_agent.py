@@ -1,0 +1,151 @@
+"""The router: follows leaders, members and allocated ports, and makes every public port lead to its current leader.
+
+A leader is who holds the leader key, once it says by its REST interface that it takes writes: the key changes hands a moment
+before PostgreSQL does. Where that interface cannot be asked, the key alone counts. A store that cannot be reached changes
+nothing: ports lead where they led.
+"""
+
+from collections.abc import Sequence
+from http.client import HTTPConnection, HTTPException
+from threading import Event
+from typing import Any, Final, Protocol
+
+from keyplan.apps.patroni.layout import Broker, MemberKey
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.records import Member
+from keyplan.apps.patroni.router_routes import Candidate, Leader, Route, Seen, candidates, routes
+from keyplan.errors import CorruptionError, EngineError, InvalidInputError
+from keyplan.layout import ChangeKind, Changes
+from keyplan.store import Store
+
+__all__ = ["Router", "Switchboard", "is_primary"]
+
+_POLL_SECONDS: Final = 0.5
+_PENDING_POLL_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
+_ASK_SECONDS_MAX: Final = 1.0
+
+
+class Switchboard(Protocol):
+    """What carries connections: HAProxy, or this process."""
+
+    def apply(self, routes: Sequence[Route]) -> None:
+        """Lead each port where its route says. Raises OSError and InvalidInputError."""
+        ...
+
+    def stop(self) -> None:
+        """End it, and all connections."""
+        ...
+
+
+class Router:
+    """Drives a switchboard by the store. `run` until it is told to stop; the switchboard is the caller's to stop."""
+
+    def __init__(self, store: Store, switchboard: Switchboard) -> None:
+        self._broker = Broker(store)
+        self._switchboard = switchboard
+        self._allocations: dict[str, int] = {}
+        self._leaders: dict[str, str] = {}
+        self._members: dict[MemberKey, Member] = {}
+        self._watches: list[tuple[Changes[Any, Any], dict[Any, Any]]] = []
+        self._confirmed: dict[str, Candidate] = {}
+        self._is_pending = False
+        self._applied: tuple[Route, ...] | None = None
+
+    def run(self, stop: Event) -> None:
+        """Follow the store until `stop` is set."""
+        while not stop.is_set():
+            try:
+                self.step(_PENDING_POLL_SECONDS if self._is_pending else _POLL_SECONDS)
+            except EngineError as error:
+                LOGGER.warning("the store: %s; ports lead where they led", error)
+                self.close()
+                stop.wait(_RETRY_SECONDS)
+            except (OSError, InvalidInputError) as error:
+                LOGGER.error("connections cannot be led where they should be: %s", error)
+                self._applied = None
+                stop.wait(_RETRY_SECONDS)
+
+    def step(self, wait_seconds: float = 0.0) -> None:
+        """Learn of changes, waiting for them at most so long, and lead ports accordingly. Raises EngineError, OSError."""
+        if not self._watches:
+            self._begin()
+        else:
+            self._learn(wait_seconds)
+        seen = Seen(self._allocations, self._leaders, self._members)
+        self._confirm(candidates(seen))
+        wanted = routes(seen, self._confirmed)
+        self._switchboard.apply(wanted)
+        if wanted != self._applied:
+            self._tell(wanted)
+            self._applied = wanted
+
+    def close(self) -> None:
+        """End the watches; the next step begins anew."""
+        for changes, _ in self._watches:
+            changes.close()
+        self._watches = []
+
+    def _begin(self) -> None:
+        seen: tuple[dict[Any, Any], ...] = ({}, {}, {})
+        followed: tuple[Changes[Any, Any], ...] = (
+            self._broker.leaders.follow(),
+            self._broker.members.follow(),
+            self._broker.allocations.follow(),
+        )
+        # Invariant: what was known stays in use until the lists are whole, or ports would lead nowhere for a moment.
+        for changes, records in zip(followed, seen, strict=True):
+            self._watches.append((changes, records))
+            while not changes.token:
+                _take(changes, records, 0.0)
+        self._leaders, self._members, self._allocations = seen
+
+    def _learn(self, wait_seconds: float) -> None:
+        # Why the leaders wait: theirs are the changes that somebody out there waits for.
+        for number, (changes, records) in enumerate(self._watches):
+            _take(changes, records, wait_seconds if number == 0 else 0.0)
+
+    def _confirm(self, found: dict[str, Candidate]) -> None:
+        self._is_pending = False
+        for instance in [*self._confirmed]:
+            if found.get(instance) != self._confirmed[instance]:
+                # Why even so when only its address changed: sessions with the former place are of no use.
+                del self._confirmed[instance]
+        for instance, candidate in found.items():
+            if instance in self._confirmed:
+                continue
+            if not candidate.leader.health or is_primary(candidate.leader):
+                self._confirmed[instance] = candidate
+            else:
+                self._is_pending = True
+
+    def _tell(self, wanted: tuple[Route, ...]) -> None:
+        before = {route.instance: route for route in self._applied or ()}
+        for route in wanted:
+            if before.get(route.instance) != route:
+                place = f"{route.leader.host}:{route.leader.port}" if route.leader else "nobody"
+                LOGGER.info("port %d of %s leads to %s", route.port, route.instance, place)
+
+
+def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: float) -> None:
+    try:
+        for change in changes.poll(wait_seconds):
+            if change.kind is ChangeKind.REMOVED or change.new is None:
+                records.pop(change.key, None)
+            else:
+                records[change.key] = change.new
+    except CorruptionError as error:
+        LOGGER.error("a record cannot be read, and is left as it was: %s", error)
+
+
+def is_primary(leader: Leader) -> bool:
+    """Whether a member says by its REST interface that it takes writes."""
+    host, _, port = leader.health.rpartition(":")
+    connection = HTTPConnection(host.strip("[]"), int(port), timeout=_ASK_SECONDS_MAX)
+    try:
+        connection.request("OPTIONS", "/primary")
+        return connection.getresponse().status == 200
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()

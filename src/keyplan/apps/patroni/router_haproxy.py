@@ -1,0 +1,304 @@
+"""A real HAProxy: its configuration as text, its process, and the commands that move a port to another leader without a reload.
+
+The configuration is written whole, checked by HAProxy itself, and loaded by a new worker while the old one serves the
+connections that it has. A change of leader reloads nothing: the server is given another address, and sessions with the old
+leader are cut in every worker, old ones too.
+"""
+
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+import msgspec
+
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.processes import Spawned, write_private
+from keyplan.apps.patroni.router_routes import Leader, Route
+from keyplan.errors import InvalidInputError
+
+__all__ = ["HAProxy", "Switch", "configuration", "find_haproxy", "has_same_listeners", "switches"]
+
+CONNECTIONS_MAX: Final = 10_000
+_ANSWER_SECONDS_MAX: Final = 5.0
+_START_SECONDS_MAX: Final = 15.0
+_STOP_SECONDS_MAX: Final = 10.0
+_CHECK_SECONDS_MAX: Final = 30
+_WORKER: Final = re.compile(r"^(\d+)\s+worker\b", re.MULTILINE)
+
+_HEAD: Final = """\
+# Written by keyplan patroni router: changes are overwritten.
+global
+  maxconn {connections_max}
+{identity}
+defaults
+  mode tcp
+  maxconn {connections_max}
+  retries 2
+  option clitcpka
+  option srvtcpka
+  timeout client 30m
+  timeout server 30m
+  timeout connect 4s
+  timeout check 5s
+"""
+
+_ROUTE: Final = """
+# {instance}
+frontend port_{port}
+  bind {bind}:{port}
+  default_backend leader_{port}
+backend leader_{port}
+  {check}
+  server leader {server}
+"""
+_CHECK: Final = "option httpchk OPTIONS /primary\n  http-check expect status 200"
+
+
+class Switch:
+    """The commands, for one worker, by which a port leads elsewhere."""
+
+    def __init__(self, port: int, leader: Leader | None) -> None:
+        self.server = f"leader_{port}/leader"
+        self.leader = leader
+
+    @property
+    def cut(self) -> str:
+        """The command that ends the connections with the old leader."""
+        return f"shutdown sessions server {self.server}"
+
+    @property
+    def commands(self) -> list[str]:
+        """In order: nobody new comes to the old leader, who is there is cut, then the new one is open."""
+        server = self.server
+        commands = [f"set server {server} state maint", self.cut]
+        if self.leader is None:
+            return commands
+        health = self.leader.health.rpartition(":")[2]
+        place = f"addr {self.leader.host.strip('[]')} port {self.leader.port}"
+        return [
+            *commands,
+            f"set server {server} {place}",
+            *([f"set server {server} check-port {health}"] if health else []),
+            f"set server {server} state ready",
+            *([f"set server {server} health up"] if health else []),
+        ]
+
+
+def configuration(
+    routes: Sequence[Route], *, bind: str = "127.0.0.1", user: str = "", connections_max: int = CONNECTIONS_MAX
+) -> str:
+    """Return HAProxy's configuration for these routes: the same text for the same routes."""
+    identity = f"  user {user}\n  group {user}\n" if user else ""
+    parts = [_HEAD.format(connections_max=connections_max, identity=identity)]
+    for route in routes:
+        health = route.leader.health if route.leader else ""
+        parts.append(
+            _ROUTE.format(
+                # Why: names of instances are others' choice, and a line's end in one would end the comment.
+                instance=re.sub(r"[^\x20-\x7e]", "?", route.instance),
+                port=route.port,
+                bind=bind,
+                check=_CHECK if health or route.leader is None else "# the leader's REST interface cannot be reached",
+                server=_server(route.leader),
+            )
+        )
+    return "".join(parts)
+
+
+def _server(leader: Leader | None) -> str:
+    if leader is None:
+        # Why an address at all: HAProxy gives a server another address, but not a first one.
+        return (
+            "127.0.0.1:1 check port 1 inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions disabled"
+        )
+    place = f"{leader.host}:{leader.port}"
+    if not leader.health:
+        return place
+    port = leader.health.rpartition(":")[2]
+    return f"{place} check port {port} inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions"
+
+
+def has_same_listeners(old: Sequence[Route], new: Sequence[Route]) -> bool:
+    """Whether commands can make the one the other: the same ports, and each checked as it was.
+
+    A route without a leader is checked, so that one of either kind of leader may follow only when it is checked as well.
+    """
+
+    def shape(routes: Sequence[Route]) -> list[tuple[int, bool]]:
+        return [(route.port, route.leader is None or bool(route.leader.health)) for route in routes]
+
+    return shape(old) == shape(new)
+
+
+def switches(old: Sequence[Route], new: Sequence[Route]) -> list[Switch]:
+    """Return what leads elsewhere now, of the ports that both have."""
+    before = {route.port: route.leader for route in old}
+    return [
+        Switch(route.port, route.leader) for route in new if route.port in before and before[route.port] != route.leader
+    ]
+
+
+def find_haproxy() -> str | None:
+    """The program, when it is installed."""
+    return shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+
+
+class HAProxy:
+    """HAProxy in a folder: `haproxy.cfg`, its process, its socket. It lives on without the router, and is found again."""
+
+    def __init__(self, folder: Path, *, program: str, bind: str = "127.0.0.1", is_root: bool = False) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._program = program
+        self._bind = bind
+        self._user = "haproxy" if is_root and _has_user("haproxy") else ""
+        self._process = Spawned(folder / "process")
+        self._routes: tuple[Route, ...] | None = None
+        self._pause = Event()
+
+    @property
+    def file(self) -> Path:
+        """The configuration in use."""
+        return self._folder / "haproxy.cfg"
+
+    @property
+    def socket(self) -> Path:
+        """The master's socket, for its owner alone."""
+        return self._folder / "master.sock"
+
+    def apply(self, routes: Sequence[Route]) -> None:
+        """Make HAProxy lead where the routes say; return when it does. Nothing happens when it does already.
+
+        Raises InvalidInputError when HAProxy refuses the configuration, which then stays as it was; OSError when it does not
+        answer.
+        """
+        wanted = tuple(routes)
+        if wanted == self._routes and self._process.is_alive:
+            return
+        before, self._routes = self._routes, None
+        was_here = before is not None
+        if before is None:
+            before = self._remembered()
+        # Invariant: the file is right before the process is, so that whatever restarts HAProxy starts it right.
+        self._write(wanted)
+        if not self._process.is_alive:
+            self._start()
+        elif not was_here or not has_same_listeners(before, wanted):
+            # Why after a restart of the router: HAProxy may run on an older file than the one that is here.
+            self._reload()
+            self._tell(switches(before, wanted), old_workers_only=True)
+        else:
+            self._tell(switches(before, wanted), old_workers_only=False)
+        write_private(self._folder / "routes.json", msgspec.json.encode(wanted).decode())
+        self._routes = wanted
+
+    def _remembered(self) -> tuple[Route, ...]:
+        """Where the router before this one led: connections that it left may still go there."""
+        try:
+            return msgspec.json.decode((self._folder / "routes.json").read_bytes(), type=tuple[Route, ...])
+        except (OSError, msgspec.MsgspecError):
+            return ()
+
+    def _write(self, routes: Sequence[Route]) -> None:
+        text = configuration(routes, bind=self._bind, user=self._user)
+        if self.file.exists() and self.file.read_text() == text:
+            return
+        trial = self._folder / "trial.cfg"
+        write_private(trial, text)
+        done = subprocess.run(  # noqa: S603  # Why: the program was looked up by name.
+            [self._program, "-c", "-f", str(trial)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_CHECK_SECONDS_MAX,
+        )
+        if done.returncode != 0:
+            raise InvalidInputError(source=str(trial), problem=f"HAProxy refuses it: {done.stderr.strip()[-500:]}")
+        trial.replace(self.file)
+
+    def _start(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        command = [self._program, "-W", "-S", f"{self.socket},level,admin,mode,600", "-f", str(self.file)]
+        self._process.start(command, environment={"PATH": "/usr/sbin:/usr/bin:/bin"}, log=self._folder / "log")
+        self._until_workers(1, among=set())
+
+    def _reload(self) -> None:
+        before = set(self._workers())
+        self.command("reload")
+        self._until_workers(1, among=before)
+
+    def _until_workers(self, count: int, *, among: set[int]) -> None:
+        """Wait until there are new workers: that many besides those there were."""
+        for _ in range(round(_START_SECONDS_MAX / 0.05)):
+            try:
+                if len(set(self._workers()) - among) >= count:
+                    return
+            except OSError:
+                if not self._process.is_alive and self._process.file.exists() and among:
+                    break
+            self._pause.wait(0.05)
+        raise InvalidInputError(source=str(self.file), problem=f"HAProxy does not start; see {self._folder / 'log'}")
+
+    def _workers(self) -> list[int]:
+        """The ids of the workers; the first is the one that takes new connections."""
+        return [int(pid) for pid in _WORKER.findall(self.command("show proc"))]
+
+    def _old_workers(self) -> list[int]:
+        text = self.command("show proc")
+        return [int(pid) for pid in _WORKER.findall(text.partition("# old workers")[2])]
+
+    def _tell(self, changed: Sequence[Switch], *, old_workers_only: bool) -> None:
+        if not changed:
+            return
+        if not old_workers_only:
+            for switch in changed:
+                self._say("@1", switch.commands)
+        for worker in self._old_workers():
+            self._say(f"@!{worker}", [switch.cut for switch in changed])
+
+    def _say(self, worker: str, commands: Sequence[str]) -> None:
+        self.command("; ".join(f"{worker} {command}" for command in commands))
+
+    def command(self, text: str) -> str:
+        """Give the master a command, or a worker through it, and return what it answers. Raises OSError."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_ANSWER_SECONDS_MAX)
+            connection.connect(str(self.socket))
+            connection.sendall(text.encode() + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+            parts: list[bytes] = []
+            # Trap: the master closes the connection when it reloads, instead of an answer.
+            try:
+                while part := connection.recv(65_536):
+                    parts.append(part)
+            except ConnectionResetError:
+                pass
+        return b"".join(parts).decode(errors="replace")
+
+    def stop(self) -> None:
+        """End HAProxy and all its connections."""
+        self._process.send(signal.SIGTERM)
+        for _ in range(round(_STOP_SECONDS_MAX / 0.05)):
+            if not self._process.is_alive:
+                break
+            self._pause.wait(0.05)
+        else:
+            LOGGER.warning("HAProxy does not end when it is told to, and is killed")
+            self._process.send(signal.SIGKILL)
+        self._process.forget()
+        self._routes = None
+
+
+def _has_user(name: str) -> bool:
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
