@@ -17,6 +17,8 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.engine import ALL_KEYS, Entry
 from keyplan.store import Store
+from tests.apps.cloudchamber.web import Web, served
+from tests.servers.etcd import EtcdServer
 
 Desired = Mapping[Place, InventoryRecord]
 CheckAfter = Callable[..., AbstractContextManager[Store]]
@@ -32,6 +34,38 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, check_after: CheckAfte
 @pytest.fixture
 def chamber(store: Store) -> CloudChamber:
     return CloudChamber(store)
+
+
+@pytest.fixture(params=["lmdb", "etcd"])
+def any_store(request: pytest.FixtureRequest, tmp_path: Path, check_after: CheckAfter) -> Iterator[Store]:
+    """An empty store on each engine that CloudChamber is kept on, checked afterwards unless the test closed it."""
+    if request.param == "lmdb":
+        url = f"lmdb:{tmp_path / 'chamber.kv'}"
+    else:
+        server: EtcdServer = request.getfixturevalue("etcd_server")
+        url = server.emptied().url
+    with check_after(keyplan.open(url), CloudChamber) as opened:
+        yield opened
+
+
+@pytest.fixture
+def any_chamber(any_store: Store) -> CloudChamber:
+    return CloudChamber(any_store)
+
+
+@pytest.fixture(scope="module", params=["lmdb", "etcd"])
+def web(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """The REST API of a store that is empty but for the system account: one server for all tests of a module.
+
+    Tests share it, and use names of their own.
+    """
+    folder = tmp_path_factory.mktemp("web")
+    url = f"lmdb:{folder / 'chamber.kv'}?durability=none"
+    if request.param == "etcd":
+        server: EtcdServer = request.getfixturevalue("etcd_server")
+        url = server.emptied().url
+    with served(url, folder) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,0 +1,252 @@
+"""Racks and workloads as wholes; AC and R numbers are those of the specification."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import keyplan
+from keyplan.apps.cloudchamber import (
+    Blade,
+    BladeKey,
+    CloudChamber,
+    Instance,
+    InstanceActual,
+    InstanceKey,
+    InstanceTarget,
+    Pdu,
+    Rack,
+    RackDetails,
+    Tor,
+    Workload,
+)
+from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, PartsExistError, RackContents
+from keyplan.apps.cloudchamber.workloads import (
+    InstanceDifference,
+    InstanceStates,
+    Orphan,
+    OrphanKind,
+    create_instance,
+    delete_instance,
+    differences_of,
+    find_orphans,
+    list_instances,
+    read_instance,
+    write_target,
+)
+from keyplan.errors import (
+    AlreadyExistsError,
+    EngineLimitError,
+    EngineUnavailableError,
+    NotFoundError,
+    StaleRecordError,
+)
+from keyplan.store import Store
+from tests.apps.cloudchamber.conftest import raw_entries, raw_keys
+from tests.servers.etcd import EtcdServer
+
+WEB1 = InstanceKey("web", "i1")
+
+
+def rack_of(blades: int, *, tors: int = 1) -> RackContents:
+    details = RackDetails(enabled=True)
+    return RackContents(
+        Rack(details=details),
+        {number: Tor() for number in range(tors)},
+        {0: Pdu()},
+        {number: Blade() for number in range(1, blades + 1)},
+    )
+
+
+@pytest.fixture
+def racks(any_store: Store) -> Chamber:
+    return Chamber(any_store)
+
+
+def test_a_rack_is_created_and_read_with_its_parts_in_numeric_order(racks: Chamber, any_store: Store) -> None:
+    """AC-03, R10."""
+    revision = racks.create_rack("rack1", rack_of(11, tors=2))
+    racks.create_rack("rack10", rack_of(1))
+    assert {
+        entry.mod_revision for entry in raw_entries(any_store) if b"rack1/" in entry.key or entry.key.endswith(b"rack1")
+    } == {revision}
+    found = racks.read_rack("rack1")
+    assert found is not None
+    assert (list(found.tors), list(found.pdus), list(found.blades)) == ([0, 1], [0], list(range(1, 12)))
+    assert [one.key.blade for one in racks.list_blades("rack1")] == list(range(1, 12))
+    assert list(racks.read_racks()) == ["rack1", "rack10"]
+    assert racks.read_rack("rack2") is None
+
+
+def test_a_rack_whose_blade_is_there_is_not_created_at_all(racks: Chamber, any_store: Store) -> None:
+    racks.layout.blades.insert(BladeKey("rack1", 2), Blade())
+    with pytest.raises(AlreadyExistsError):
+        racks.create_rack("rack1", rack_of(3))
+    assert raw_keys(any_store) == [b"/CloudChamber/V0.1/rack/rack1/blades/2"]
+
+
+def test_deleting_a_rack_takes_its_parts_and_nothing_of_a_neighbour(racks: Chamber, any_store: Store) -> None:
+    """R17; orphans go as well, which the original leaves behind."""
+    racks.create_rack("rack1", rack_of(2, tors=2))
+    racks.create_rack("rack10", rack_of(1))
+    before = racks.layout.revision
+    assert racks.delete_rack("rack1") == before + 1
+    assert raw_keys(any_store) == [
+        b"/CloudChamber/V0.1/rack/rack10/blades/1",
+        b"/CloudChamber/V0.1/rack/rack10/pdu",
+        b"/CloudChamber/V0.1/rack/rack10/tor",
+        b"/CloudChamber/V0.1/racks/rack10",
+    ]
+    racks.layout.tor.insert("rack1", Tor())
+    racks.delete_rack("rack1")
+    assert racks.layout.tor.get("rack1") is None
+
+
+def test_a_rack_with_parts_is_kept_when_the_delete_restricts(racks: Chamber, any_store: Store) -> None:
+    """R17."""
+    racks.create_rack("rack1", rack_of(1))
+    before = raw_entries(any_store)
+    with pytest.raises(PartsExistError):
+        racks.delete_rack("rack1", on_parts=OnParts.RESTRICT)
+    assert raw_entries(any_store) == before
+    racks.layout.racks.insert("empty", Rack())
+    racks.delete_rack("empty", on_parts=OnParts.RESTRICT)
+    assert not racks.layout.racks.exists("empty")
+
+
+def test_a_rack_is_deleted_at_the_revision_expected_only(racks: Chamber) -> None:
+    revision = racks.create_rack("rack1", rack_of(1))
+    with pytest.raises(StaleRecordError) as caught:
+        racks.delete_rack("rack1", expected_revision=revision + 7)
+    assert caught.value.actual_revision == revision
+    racks.delete_rack("rack1", expected_revision=revision)
+    before = racks.layout.revision
+    with pytest.raises(NotFoundError):
+        racks.delete_rack("rack1", missing_ok=False)
+    assert racks.delete_rack("rack1") == before
+
+
+@pytest.mark.slow
+def test_a_rack_of_200_blades_needs_leave_to_be_written_in_steps_on_etcd(
+    etcd_server: EtcdServer, etcd_program: None
+) -> None:
+    """AC-31."""
+    with keyplan.open(etcd_server.emptied().url) as store:
+        chamber = Chamber(store)
+        with pytest.raises(EngineLimitError) as caught:
+            chamber.create_rack("rack1", rack_of(200))
+        assert (caught.value.limit, caught.value.allowed) == ("commit_operations_max", 128)
+        assert raw_keys(store) == []
+        chamber.create_rack("rack1", rack_of(200), in_steps=True)
+        assert len(raw_keys(store)) == 203
+        with pytest.raises(AlreadyExistsError):
+            chamber.create_rack("rack1", rack_of(200), in_steps=True)
+        before = chamber.layout.revision
+        assert chamber.delete_rack("rack1") == before + 1
+        assert raw_keys(store) == []
+
+
+@pytest.mark.parametrize("name", ["lmdb", "etcd"])
+def test_a_closed_store_refuses_everything_and_closing_it_again_is_harmless(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """AC-32, as far as it can be here: opening and connecting are one."""
+    store = keyplan.open(f"lmdb:{tmp_path / 'kv'}" if name == "lmdb" else request.getfixturevalue("etcd_server").url)
+    chamber = Chamber(store)
+    store.close()
+    store.close()
+    acts: list[Callable[[], object]] = [
+        lambda: chamber.read_rack("rack1"),
+        lambda: chamber.create_rack("rack1", rack_of(1)),
+        lambda: list(chamber.layout.users.list()),
+        lambda: chamber.layout.racks.delete("rack1"),
+        lambda: chamber.delete_rack("rack1"),
+        chamber.layout.users.watch,
+    ]
+    for act in acts:
+        with pytest.raises(EngineUnavailableError):
+            act()
+
+
+# ---- workloads -------------------------------------------------------------------------------------------------------
+
+
+def test_an_instance_is_created_and_deleted_whole(racks: Chamber, any_store: Store) -> None:
+    """AC-07, R1."""
+    chamber = racks.layout
+    chamber.workloads.insert("web", Workload(name="web"))
+    description, target, actual = Instance(config="c"), InstanceTarget(desired_state="on"), InstanceActual(state="off")
+    revision = create_instance(chamber, WEB1, description, target, actual, needs_workload=True)
+    assert {entry.key: entry.mod_revision for entry in raw_entries(any_store) if b"/workload/" in entry.key} == {
+        b"/CloudChamber/V0.1/workload/web/instances/i1": revision,
+        b"/CloudChamber/V0.1/workload/web/instance/i1/target": revision,
+        b"/CloudChamber/V0.1/workload/web/instance/i1/actual": revision,
+    }
+    assert read_instance(chamber, WEB1) == InstanceStates(description, target, actual)
+    with pytest.raises(AlreadyExistsError):
+        create_instance(chamber, WEB1, description, target)
+    with pytest.raises(NotFoundError):
+        create_instance(chamber, InstanceKey("other", "i1"), description, target, needs_workload=True)
+    with pytest.raises(StaleRecordError):
+        delete_instance(chamber, WEB1, expected_revision=revision + 1)
+    delete_instance(chamber, WEB1, expected_revision=revision)
+    assert raw_keys(any_store) == [b"/CloudChamber/V0.1/workloads/web"]
+
+
+def test_deleting_a_workload_takes_its_instances(racks: Chamber, any_store: Store) -> None:
+    for workload in ("web", "web2"):
+        racks.layout.workloads.insert(workload, Workload(name=workload))
+        create_instance(racks.layout, InstanceKey(workload, "i1"), Instance(), InstanceTarget(), InstanceActual())
+    with pytest.raises(PartsExistError):
+        racks.delete_workload("web", on_parts=OnParts.RESTRICT)
+    racks.delete_workload("web")
+    assert raw_keys(any_store) == [
+        b"/CloudChamber/V0.1/workload/web2/instance/i1/actual",
+        b"/CloudChamber/V0.1/workload/web2/instance/i1/target",
+        b"/CloudChamber/V0.1/workload/web2/instances/i1",
+        b"/CloudChamber/V0.1/workloads/web2",
+    ]
+
+
+def test_instances_that_have_a_state_alone_are_listed_when_asked_for(chamber: CloudChamber) -> None:
+    """R1: other programs may write the documented keys only."""
+    create_instance(chamber, WEB1, Instance(), InstanceTarget())
+    chamber.instance_actual.insert(InstanceKey("web", "i0"), InstanceActual())
+    assert list_instances(chamber, "web") == ["i1"]
+    assert list_instances(chamber, "web", derive=True) == ["i0", "i1"]
+
+
+def test_what_stands_alone_is_found(chamber: CloudChamber) -> None:
+    chamber.workloads.insert("web", Workload())
+    create_instance(chamber, WEB1, Instance(), InstanceTarget())
+    chamber.racks.insert("rack1", Rack())
+    chamber.tor.insert("rack1", Tor())
+    assert find_orphans(chamber) == []
+    chamber.instance_target.delete(WEB1)
+    chamber.instance_actual.insert(InstanceKey("web", "i2"), InstanceActual())
+    chamber.instances.insert(InstanceKey("gone", "i3"), Instance())
+    chamber.instance_target.insert(InstanceKey("gone", "i3"), InstanceTarget())
+    chamber.blades.insert(BladeKey("rack2", 1), Blade())
+    assert find_orphans(chamber) == [
+        Orphan("instance_actual", InstanceKey("web", "i2"), OrphanKind.STATE_WITHOUT_DESCRIPTION),
+        Orphan("instances", WEB1, OrphanKind.DESCRIPTION_WITHOUT_TARGET),
+        Orphan("instances", InstanceKey("gone", "i3"), OrphanKind.INSTANCE_WITHOUT_WORKLOAD),
+        Orphan("blades", BladeKey("rack2", 1), OrphanKind.PART_WITHOUT_RACK),
+    ]
+
+
+def test_a_change_of_the_wish_raises_its_generation_and_shows_as_a_difference(chamber: CloudChamber) -> None:
+    target = InstanceTarget(desired_state="on", rackid="rack1", bladeid=2)
+    create_instance(chamber, WEB1, Instance(), target, InstanceActual(state="on", rackid="rack1", bladeid=2))
+    assert differences_of(chamber) == []
+    again = write_target(chamber, WEB1, target)
+    assert again.record.generation == 0
+    moved = write_target(chamber, WEB1, InstanceTarget(desired_state="on", rackid="rack2", bladeid=2, generation=99))
+    assert moved.record.generation == 1
+    assert differences_of(chamber, "web") == [
+        InstanceDifference(WEB1, {"rackid": "rack2", "generation": 1}, {"rackid": "rack1", "generation": 0})
+    ]
+    with pytest.raises(StaleRecordError):
+        write_target(chamber, WEB1, target, expected_revision=again.revision)
+    with pytest.raises(NotFoundError):
+        write_target(chamber, InstanceKey("web", "i2"), target)

@@ -1,0 +1,190 @@
+"""Racks, blades and workloads over HTTP (5.3, 5.4), on the original's own inventory."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from keyplan.apps.cloudchamber import (
+    CloudChamber,
+    Rack,
+    inventory_records,
+    read_definition,
+    reconcile,
+    validated,
+)
+from tests.apps.cloudchamber.test_rest_users import create, said
+from tests.apps.cloudchamber.web import Web
+
+BLADE_1 = {
+    "cores": "16",
+    "memoryInMb": "16384",
+    "diskInGb": "240",
+    "networkBandwidthInMbps": "2048",
+    "arch": "X64",
+}
+
+
+@pytest.fixture
+def stocked(web: Web, samples: Path) -> Web:
+    """The server with the standard inventory."""
+    with web.store() as store:
+        reconcile(CloudChamber(store), inventory_records(validated(read_definition(samples / "inventory.yaml"))))
+    return web
+
+
+def test_an_empty_inventory_is_an_error_and_nobody_reads_without_a_session(web: Web) -> None:
+    with web.store() as store:
+        reconcile(CloudChamber(store), {})
+    with web.as_user() as admin, web.client() as nobody:
+        assert said(admin.get("/api/racks")) == (500, "CloudChamber: Inventory empty or not yet loaded\n")
+        for path in ("/api/racks", "/api/racks/rack1", "/api/racks/rack1/blades", "/api/racks/rack1/blades/1"):
+            assert said(nobody.get(path)) == (403, "CloudChamber: no session active\n")
+
+
+def test_the_summary_names_the_racks_and_the_most_of_everything(stocked: Web) -> None:
+    with stocked.as_user() as admin:
+        for path in ("/api/racks", "/API/Racks/"):
+            assert admin.get(path).json() == {
+                "racks": {f"rack{number}": {"uri": f"/api/racks/rack{number}/"} for number in range(1, 9)},
+                "maxBladeCount": "8",
+                "maxCapacity": {
+                    "cores": "32",
+                    "memoryInMb": "16384",
+                    "diskInGb": "240",
+                    "networkBandwidthInMbps": "2048",
+                },
+                "name": "standard",
+                "maxTorCount": "1",
+                "maxPduCount": "1",
+                "maxConnectors": "9",
+            }
+
+
+def test_a_rack_is_shown_as_it_is_stored_and_nothing_is_made_up(stocked: Web) -> None:
+    with stocked.as_user() as admin:
+        rack = admin.get("/api/racks/RACK1/").json()
+        assert list(rack) == ["details", "pdu", "tor", "blades", "pdus", "tors", "fullBlades"]
+        assert (rack["pdu"], rack["tor"]) == ({}, {})
+        assert list(rack["blades"]) == [str(number) for number in range(1, 9)]
+        assert rack["blades"]["1"] == BLADE_1
+        assert rack["pdus"]["0"]["ports"]["8"] == {"wired": True, "item": {"type": "blade", "id": "8"}}
+        assert rack["fullBlades"]["1"]["bootInfo"]["parameters"] == "-version=1 -node=R1Z1R1B1"
+        assert "observed" not in str(rack)
+        assert said(admin.get("/api/racks/rack9")) == (404, 'CloudChamber: rack "rack9" not found\n')
+
+
+def test_blades_are_listed_by_number_and_read_alone(stocked: Web) -> None:
+    with stocked.as_user() as admin:
+        lines = admin.get("/api/racks/rack1/blades/").text.splitlines()
+        assert lines == ['Blades in "rack1" (List)', *(f"/api/racks/rack1/blades/{number}" for number in range(1, 9))]
+        assert said(admin.get("/api/racks/rack9/blades")) == (200, 'Blades in "rack9" (List)\n')
+        assert admin.get("/api/racks/rack1/blades/1").json() == BLADE_1
+        for number in ("9", "-1", "99999999999999999999"):
+            assert said(admin.get(f"/api/racks/rack1/blades/{number}")) == (
+                404,
+                f'CloudChamber: blade {number} not found in rack "rack1"\n',
+            )
+        assert admin.get("/api/racks/rack1/blades/one").status_code == 400
+
+
+def test_a_rack_whose_name_has_capitals_is_found_as_written(stocked: Web) -> None:
+    """R9: keys are literal, and paths are folded only where the literal name is not there."""
+    with stocked.store() as store:
+        CloudChamber(store).racks.insert("Ada & Co", Rack())
+    with stocked.as_user() as admin:
+        uri = admin.get("/api/racks").json()["racks"]["Ada & Co"]["uri"]
+        assert uri == "/api/racks/Ada%20%26%20Co/"
+        assert admin.get(uri).json() == {"pdu": {}, "tor": {}}
+    with stocked.store() as store:
+        CloudChamber(store).racks.delete("Ada & Co")
+
+
+# ---- workloads -------------------------------------------------------------------------------------------------------
+
+
+def etag_of(answer: httpx.Response) -> dict[str, str]:
+    assert answer.status_code == 200, answer.text
+    return {"If-Match": answer.headers["etag"]}
+
+
+def test_a_workload_is_created_read_replaced_and_deleted_under_its_etag(web: Web) -> None:
+    with web.as_user() as admin:
+        made = admin.post("/api/workloads/Shop", json={"affinity": "Strong_Affinity"})
+        assert said(made) == (200, 'Workload "Shop" created')
+        assert web.raw("/CloudChamber/V0.1/workloads/Shop") == b'{"name":"Shop","affinity":"Strong_Affinity"}'
+        assert said(admin.post("/api/workloads/Shop", json={})) == (
+            400,
+            'CloudChamber: workload "Shop" already exists\n',
+        )
+        assert {"name": "Shop", "uri": "/api/workloads/Shop"} in admin.get("/api/workloads/").json()["workloads"]
+        match = etag_of(admin.get("/api/workloads/Shop"))
+        assert match == etag_of(made)
+        replaced = admin.put("/api/workloads/Shop", json={"name": "Shop", "newer": 1}, headers=match)
+        assert replaced.json() == {"name": "Shop", "newer": 1}
+        assert said(admin.put("/api/workloads/Shop", json={}, headers=match)) == (
+            409,
+            'CloudChamber: workload "shop" has a newer version than expected\n',
+        )
+        assert admin.put("/api/workloads/Shop", json={}).status_code == 400
+        assert admin.put("/api/workloads/none", json={}, headers=match).status_code == 404
+        assert admin.delete("/api/workloads/Shop", headers=match).status_code == 409
+        assert said(admin.delete("/api/workloads/Shop", headers=etag_of(replaced))) == (
+            200,
+            'Workload "Shop" deleted.',
+        )
+        assert said(admin.delete("/api/workloads/Shop")) == (404, 'CloudChamber: workload "shop" not found\n')
+
+
+def test_an_instance_stands_under_the_documents_keys(web: Web) -> None:
+    root = "/CloudChamber/V0.1/workload/site/instance"
+    one = "/api/workloads/site/instances/i1"
+    with web.as_user() as admin:
+        body = {
+            "description": {"config": "c"},
+            "target": {"desiredState": "running", "rackid": "rack1", "bladeid": "3"},
+        }
+        assert said(admin.post(one, json=body)) == (404, 'CloudChamber: workload "site" not found\n')
+        admin.post("/api/workloads/site", json={})
+        made = admin.post(one, json=body)
+        assert said(made) == (200, 'Instance "i1" created')
+        assert web.raw(f"{root}s/i1") == b'{"config":"c"}'
+        assert web.raw(f"{root}/i1/target") == b'{"desiredState":"running","rackid":"rack1","bladeid":"3"}'
+        assert web.raw(f"{root}/i1/actual") is None
+        assert admin.post(one, json=body).status_code == 400
+        assert admin.get("/api/workloads/site/instances").json() == {"instances": [{"name": "i1", "uri": one}]}
+        assert admin.get(one).json() == {"config": "c"}
+        assert admin.get(f"{one}/actual").status_code == 404
+        first = admin.put(f"{one}/actual", json={"state": "running", "rackid": "rack1", "bladeid": 2})
+        assert admin.put(f"{one}/actual", json={"state": "off"}).status_code == 400
+        assert admin.get("/api/workloads/site/differences").json() == {
+            "differences": [{"instance": "i1", "fields": [{"name": "bladeid", "wanted": "3", "found": "2"}]}]
+        }
+        seen = {"state": "running", "rackid": "rack1", "bladeid": "3"}
+        assert admin.put(f"{one}/actual", json=seen, headers=etag_of(first)).json() == seen
+        assert admin.get("/api/workloads/site/differences").json() == {}
+        target = etag_of(admin.get(f"{one}/target"))
+        changed = admin.put(f"{one}/target", json={"desiredState": "off"}, headers=target)
+        assert changed.json() == {"desiredState": "off", "generation": "1"}
+        assert admin.put(f"{one}/target", json={}, headers=target).status_code == 409
+        assert admin.delete("/api/workloads/site?restrict").status_code == 409
+        assert said(admin.delete(one)) == (200, 'Instance "i1" deleted.')
+        assert web.raw(f"{root}/i1/target") is None
+        assert admin.delete("/api/workloads/site?restrict").status_code == 200
+
+
+def test_workloads_are_read_with_a_session_and_changed_with_the_right(web: Web) -> None:
+    with web.as_user() as admin:
+        create(admin, "reader")
+        create(admin, "writer", "canModifyWorkloads")
+    with web.client() as nobody:
+        assert nobody.get("/api/workloads").status_code == 403
+        assert nobody.post("/api/workloads/mine", json={}).status_code == 403
+    with web.as_user("reader", "test") as reader, web.as_user("writer", "test") as writer:
+        assert said(reader.post("/api/workloads/mine", json={})) == (403, "CloudChamber: permission denied\n")
+        assert writer.post("/api/workloads/mine", json={}).status_code == 200
+        assert reader.get("/api/workloads/mine").status_code == 200
+        for method, path in (("PUT", ""), ("DELETE", ""), ("POST", "/instances/a"), ("PUT", "/instances/a/actual")):
+            answer = reader.request(method, f"/api/workloads/mine{path}", json={}, headers={"If-Match": '"1"'})
+            assert answer.status_code == 403
+        assert writer.delete("/api/workloads/mine").status_code == 200

@@ -1,0 +1,142 @@
+"""Sessions and the bound on logins, with a clock that the test moves; passwords and rights by themselves."""
+
+import pytest
+
+from keyplan.apps.cloudchamber import CloudChamber, Rights, User
+from keyplan.apps.cloudchamber.accounts import (
+    ALL_RIGHTS,
+    described_rights,
+    hashed_password,
+    is_password,
+    rights_beyond,
+    rights_of,
+)
+from keyplan.apps.cloudchamber.refusals import RefusedError
+from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
+from keyplan.layout import Versioned
+from keyplan.testing.faults import FakeClock
+
+
+def stored(*, create_revision: int = 1, password_hash: bytes = b"h", enabled: bool = True) -> Versioned[str, User]:
+    return Versioned("bob", User(enabled=enabled, password_hash=password_hash), create_revision, 5, 1, 0)
+
+
+def test_every_use_lets_a_session_live_on() -> None:
+    """3.5, 10: the original counted from the first use."""
+    clock = FakeClock()
+    table = SessionTable(clock, inactivity_seconds=100, sessions_max=3)
+    session = table.open(stored())
+    for _ in range(5):
+        clock.advance(99)
+        assert table.find(session.secret) is session
+    clock.advance(101)
+    assert table.find(session.secret) is None
+    assert list(table) == []
+
+
+def test_looking_at_a_session_does_not_let_it_live_longer() -> None:
+    clock = FakeClock()
+    table = SessionTable(clock, inactivity_seconds=100, sessions_max=3)
+    session = table.open(stored())
+    clock.advance(60)
+    assert table.of_id(session.id) is session
+    assert table.seconds_left(session) == 40
+    clock.advance(41)
+    assert table.of_id(session.id) is None
+
+
+def test_expired_sessions_make_room() -> None:
+    clock = FakeClock()
+    table = SessionTable(clock, inactivity_seconds=100, sessions_max=2)
+    first, second = table.open(stored()), table.open(stored())
+    assert first.secret != second.secret
+    with pytest.raises(RefusedError) as caught:
+        table.open(stored())
+    assert caught.value.status == 400
+    clock.advance(101)
+    assert table.open(stored()).id == 3
+
+
+@pytest.mark.parametrize(
+    ("user", "is_same"),
+    [
+        (stored(), True),
+        (None, False),
+        (stored(enabled=False), False),
+        (stored(create_revision=2), False),
+        (stored(password_hash=b"other"), False),
+    ],
+)
+def test_a_session_belongs_to_the_account_that_logged_in(user: Versioned[str, User] | None, *, is_same: bool) -> None:
+    session = SessionTable(FakeClock(), inactivity_seconds=100, sessions_max=2).open(stored())
+    assert session.is_of(user) is is_same
+    assert session.secret not in repr(session)
+
+
+def test_ten_failed_logins_a_minute_and_then_none() -> None:
+    clock = FakeClock()
+    bound = LoginBound(clock)
+    for _ in range(10):
+        bound.begin("1.2.3.4", "bob")
+        clock.advance(1)
+    with pytest.raises(RefusedError) as caught:
+        bound.begin("1.2.3.4", "bob")
+    assert (caught.value.status, caught.value.headers) == (429, {"Retry-After": "51"})
+    bound.begin("1.2.3.4", "alice")
+    bound.begin("5.6.7.8", "bob")
+    clock.advance(51)
+    bound.begin("1.2.3.4", "bob")
+
+
+def test_logins_that_succeed_are_not_bounded() -> None:
+    bound = LoginBound(FakeClock())
+    for _ in range(300):
+        bound.begin("1.2.3.4", "bob")
+        bound.succeeded("1.2.3.4", "bob")
+
+
+def test_one_client_cannot_guess_with_many_names() -> None:
+    bound = LoginBound(FakeClock())
+    for number in range(100):
+        bound.begin("1.2.3.4", f"user{number}")
+    with pytest.raises(RefusedError):
+        bound.begin("1.2.3.4", "user100")
+
+
+def test_a_password_fits_its_hash_alone() -> None:
+    known = hashed_password("pässword")
+    assert known.startswith(b"$2a$10$")
+    assert is_password("pässword".encode(), known)
+    assert not is_password(b"password", known)
+    assert not is_password(b"", known)
+    assert not is_password(b"x" * 100, known)
+    assert not is_password(b"-", None)
+    assert not is_password(b"x", b"no hash at all")
+
+
+@pytest.mark.parametrize("password", ["", "x" * 73, "ä" * 37, "a\x00"])
+def test_a_password_that_bcrypt_would_cut_is_refused(password: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        hashed_password(password)
+    assert caught.value.status == 400
+
+
+def test_rights_in_words_stand_in_the_originals_order() -> None:
+    assert described_rights(ALL_RIGHTS) == (
+        "can inject faults, can manage accounts, can modify inventory, can modify workloads, can perform repairs, "
+        "can modify the simulated time"
+    )
+    assert described_rights(Rights()) == ""
+
+
+def test_only_what_is_new_must_be_held() -> None:
+    holder = Rights(can_step_time=True)
+    both = Rights(can_step_time=True, can_inject_faults=True)
+    assert rights_beyond(holder, both) == ["can inject faults"]
+    assert rights_beyond(holder, both, had=Rights(can_inject_faults=True)) == []
+    assert rights_beyond(Rights(), Rights(), had=ALL_RIGHTS) == []
+
+
+def test_the_flag_of_an_old_record_counts_until_there_are_rights(chamber: CloudChamber) -> None:
+    assert rights_of(User(can_manage_accounts=True)) == Rights(can_manage_accounts=True)
+    assert rights_of(User(can_manage_accounts=True, rights=Rights())) == Rights()
