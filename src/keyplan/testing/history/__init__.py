@@ -1,0 +1,50 @@
+"""Recorded histories: what concurrent clients asked and were told, judged against the log. Read `checker` first.
+
+journal = Journal(descriptor, "client 1")
+store = Store(HistoryEngine(open_engine(url), journal))      # use it, from several clients, under faults
+findings = check_history(History(read_records(path)))        # with the log before, after and between among the records
+"""
+
+from keyplan.testing.history.checker import Finding, Wrong, check_history
+from keyplan.testing.history.recorder import Acting, HistoryEngine, Journal
+from keyplan.testing.history.records import (
+    NEVER,
+    Act,
+    Failure,
+    Fault,
+    History,
+    Outcome,
+    Read,
+    Record,
+    Truth,
+    Watched,
+    Write,
+    encode_record,
+    read_records,
+    tagged_guard,
+    tagged_mutation,
+)
+
+__all__ = [
+    "NEVER",
+    "Act",
+    "Acting",
+    "Failure",
+    "Fault",
+    "Finding",
+    "History",
+    "HistoryEngine",
+    "Journal",
+    "Outcome",
+    "Read",
+    "Record",
+    "Truth",
+    "Watched",
+    "Write",
+    "Wrong",
+    "check_history",
+    "encode_record",
+    "read_records",
+    "tagged_guard",
+    "tagged_mutation",
+]

@@ -1,0 +1,293 @@
+"""Judges a recorded history against its log: `check_history` replays it in the order of revisions and returns what is wrong.
+
+What makes it sound: no two commits that write do the same (each puts a value that nobody else puts), so that a revision of
+the log tells which commit made it.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from keyplan.engine import ALL_KEYS, Entry, Event, Put
+from keyplan.testing.history.clockwork import Times
+from keyplan.testing.history.records import Act, Failure, History, Outcome, Read, Watched, Write
+from keyplan.testing.history.replay import Replay, Written, written_of
+
+__all__ = ["Finding", "Wrong", "check_history"]
+
+_MARK: Final = re.compile(rb"~[^~\s]+~")
+
+
+class Wrong(Enum):
+    """What a history can break."""
+
+    LOG = "the log contradicts itself, or does not lead to what is stored"
+    LOST = "an acknowledged commit is not at its revision"
+    TWICE = "a commit happened more than once"
+    HALF = "a commit is there in part"
+    REFUSED = "a commit that was said not to be written is there"
+    STRANGER = "a revision was made by nobody"
+    GUARD = "a commit was applied although a guard did not hold"
+    CONFLICT = "a conflict that was none"
+    TIME = "a revision that real time contradicts"
+    READ = "a read saw something else than its revision"
+    WATCH = "a watch left out, repeated, reordered or made up an event"
+    ACT = "a typed operation is not what its caller was told"
+
+
+class Finding(NamedTuple):
+    """Something wrong, and where."""
+
+    wrong: Wrong
+    detail: str
+
+
+def check_history(history: History) -> list[Finding]:
+    """Return everything that is wrong; empty when the history holds.
+
+    The history's truths must have the entries before the log and those after it, and the log between them without a gap.
+    """
+    states = [truth for truth in history.truths if truth.entries is not None]
+    if len(states) != 2:
+        return [Finding(Wrong.LOG, "a history needs what was stored before and after")]
+    before, after = states
+    events = [event for truth in history.truths for event in truth.events]
+    replay = Replay(before.revision, before.entries or (), events)
+    findings = [Finding(Wrong.LOG, problem) for problem in replay.problems]
+    if (replay.last, replay.entries(ALL_KEYS, replay.last)) != (after.revision, list(after.entries or ())):
+        findings.append(Finding(Wrong.LOG, f"it leads to revision {replay.last}, and not to what is stored"))
+    return [*findings, *_Checker(history, replay).findings()]
+
+
+class _Checker:
+    def __init__(self, history: History, replay: Replay) -> None:
+        self._history = history
+        self._replay = replay
+        self._times = Times(history, first=replay.first, last=replay.last)
+        self._makers: dict[int, Write] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        for write in self._history.writes:
+            if write.outcome is Outcome.ACKNOWLEDGED:
+                yield from self._acknowledged(write)
+        yield from self._unclaimed()
+        for write in self._history.writes:
+            if write.outcome is Outcome.CONFLICT:
+                yield from self._conflict(write)
+        for read in self._history.reads:
+            yield from self._read(read)
+        yield from self._watches()
+        yield from self._acts()
+
+    # ---- commits ---------------------------------------------------------------------------------------------------------
+
+    def _acknowledged(self, write: Write) -> Iterator[Finding]:
+        revision, replay = write.revision, self._replay
+        is_idle = not _puts(write) and not replay.effect(write.mutations, revision)
+        found = written_of(replay.by_revision.get(revision, []))
+        if found and replay.effect(write.mutations, revision - 1) == found and revision not in self._makers:
+            self._makers[revision] = write
+            state, least = revision - 1, self._times.floor(write.begin) + 1
+        elif is_idle:
+            state, least = revision, self._times.floor(write.begin)
+        else:
+            yield Finding(Wrong.LOST, f"{_name(write)} was told revision {revision}, which does not hold it")
+            return
+        yield from self._guards(write, state)
+        if not least <= revision <= self._times.ceiling(write.end):
+            bounds = f"{least} to {self._times.ceiling(write.end)}"
+            yield Finding(Wrong.TIME, f"{_name(write)} was told revision {revision}; the clock says {bounds}")
+
+    def _guards(self, write: Write, state: int) -> Iterator[Finding]:
+        for guard in write.guards:
+            if not self._replay.holds(guard, state):
+                yield Finding(Wrong.GUARD, f"{_name(write)} at revision {state + 1}: {guard}")
+
+    def _unclaimed(self) -> Iterator[Finding]:
+        """Find out who made each revision that nobody was told of."""
+        unknown, others = _Index(), _Index()
+        for write in self._history.writes:
+            (unknown if write.outcome is Outcome.UNKNOWN else others).add(write)
+        for revision, events in self._replay.by_revision.items():
+            if revision in self._makers:
+                continue
+            found = written_of(events)
+            makers = [one for one in unknown.candidates(found) if self._has_made(one, revision, found)]
+            if not makers:
+                yield self._explained(revision, found, [*unknown.candidates(found), *others.candidates(found)])
+                continue
+            write = makers[0]
+            self._makers[revision] = write
+            unknown.remove(write)
+            others.add(write)  # a second time would be one too many
+            yield from self._guards(write, revision - 1)
+            if revision <= self._times.floor(write.begin):
+                yield Finding(Wrong.TIME, f"{_name(write)} is at revision {revision}, older than its beginning")
+
+    def _has_made(self, write: Write, revision: int, found: Written) -> bool:
+        return self._replay.effect(write.mutations, revision - 1) == found
+
+    def _explained(self, revision: int, found: Written, candidates: Sequence[Write]) -> Finding:
+        for write in candidates:
+            if self._has_made(write, revision, found):
+                is_told = write.outcome in (Outcome.ACKNOWLEDGED, Outcome.UNKNOWN)
+                wrong = Wrong.TWICE if is_told else Wrong.REFUSED
+                return Finding(wrong, f"{_name(write)}, {write.outcome.value}, is at revision {revision}")
+        for write in candidates:
+            if _puts(write) & _puts_in(found):
+                return Finding(Wrong.HALF, f"revision {revision} has a part of {_name(write)}, or more than it")
+        return Finding(Wrong.STRANGER, f"revision {revision} writes {sorted(found)}")
+
+    def _conflict(self, write: Write) -> Iterator[Finding]:
+        first, last = self._times.floor(write.begin), self._times.ceiling(write.end)
+        if not any(self._fails_so(write, revision) for revision in range(first, last + 1)):
+            told = ", ".join(str(write.guards[failure.guard]) for failure in write.failed)
+            yield Finding(Wrong.CONFLICT, f"{_name(write)}: at no revision from {first} to {last} failed just {told}")
+
+    def _fails_so(self, write: Write, revision: int) -> bool:
+        told = {failure.guard: failure for failure in write.failed}
+        for number, guard in enumerate(write.guards):
+            failure = told.get(number)
+            if self._replay.holds(guard, revision) is not (failure is None):
+                return False
+            if failure is not None and not self._is_actual(failure, revision):
+                return False
+        return bool(told)
+
+    def _is_actual(self, failure: Failure, revision: int) -> bool:
+        if failure.key is None:
+            return True
+        entry = self._replay.at(failure.key, revision)
+        return failure.actual_revision == (0 if entry is None else entry.mod_revision)
+
+    # ---- reads -----------------------------------------------------------------------------------------------------------
+
+    def _read(self, read: Read) -> Iterator[Finding]:
+        expected = self._replay.entries(read.range, read.revision)
+        if read.is_reversed:
+            expected.reverse()
+        expected = expected[: read.limit] if read.is_whole else expected[: len(read.entries)]
+        found = list(read.entries)
+        if read.is_keys_only:
+            expected = [entry._replace(value=b"") for entry in expected]
+        if found != expected:
+            yield Finding(Wrong.READ, f"{read.client} at revision {read.revision}: {_difference(found, expected)}")
+        first, last = self._times.floor(read.begin), self._times.ceiling(read.end)
+        if not first <= read.revision <= last:
+            at = f"{read.begin:.6f} to {read.end:.6f}"
+            detail = (
+                f"{read.client} read {read.range} at revision {read.revision} ({at}); the clock says {first} to {last}"
+            )
+            yield Finding(Wrong.TIME, detail)
+
+    # ---- watches ---------------------------------------------------------------------------------------------------------
+
+    def _watches(self) -> Iterator[Finding]:
+        watches: defaultdict[tuple[str, int], list[Watched]] = defaultdict(list)
+        for watched in self._history.watched:
+            watches[watched.client, watched.watch].append(watched)
+        for polls in watches.values():
+            yield from self._watch(polls)
+
+    def _watch(self, polls: Sequence[Watched]) -> Iterator[Finding]:
+        place = polls[0].after
+        for poll in polls:
+            who = f"{poll.client}, watch {poll.watch}, from {place} to {poll.revision}"
+            if poll.error:
+                continue
+            if poll.revision < place:
+                yield Finding(Wrong.WATCH, f"{who}: it went backwards")
+            expected = [event for event in self._between(place, poll.revision) if event.key in poll.range]
+            if list(poll.events) != expected:
+                yield Finding(Wrong.WATCH, f"{who}: {_difference(poll.events, expected)}")
+            if poll.revision > self._times.ceiling(poll.end):
+                yield Finding(Wrong.TIME, f"{who}: it stands at what was begun later")
+            place = max(place, poll.revision)
+
+    def _between(self, after: int, until: int) -> Iterator[Event]:
+        for revision in range(max(after, self._replay.first) + 1, until + 1):
+            yield from self._replay.by_revision.get(revision, [])
+
+    # ---- typed operations --------------------------------------------------------------------------------------------------
+
+    def _acts(self) -> Iterator[Finding]:
+        places: defaultdict[bytes, list[int]] = defaultdict(list)
+        for revision, events in self._replay.by_revision.items():
+            for mark in {mark for event in events for mark in _new_marks(event)}:
+                places[mark].append(revision)
+        for act in self._history.acts:
+            found = places[act.mark.encode()]
+            if not _is_as_told(act, found):
+                told = f"{act.outcome.value} at revision {act.revision}"
+                yield Finding(Wrong.ACT, f"{act.kind} {act.mark}, {told}, is at revisions {found}")
+
+
+def _is_as_told(act: Act, found: Sequence[int]) -> bool:
+    match act.outcome:
+        case Outcome.ACKNOWLEDGED:
+            return list(found) == [act.revision]
+        case Outcome.UNKNOWN:
+            return len(found) <= 1
+        case _:
+            return not found
+
+
+def _new_marks(event: Event) -> set[bytes]:
+    after = set() if event.entry is None else set(_MARK.findall(event.entry.value))
+    return after - (set() if event.previous is None else set(_MARK.findall(event.previous.value)))
+
+
+class _Index:
+    """Writes by what they put, or delete: so that those which may have made a revision are found at once."""
+
+    def __init__(self) -> None:
+        self._by_put: defaultdict[tuple[bytes, bytes], list[Write]] = defaultdict(list)
+        self._without_put: list[Write] = []
+
+    def add(self, write: Write) -> None:
+        """Take a write up."""
+        for place in _puts(write):
+            self._by_put[place].append(write)
+        if not _puts(write):
+            self._without_put.append(write)
+
+    def remove(self, write: Write) -> None:
+        """Leave a write out from now on."""
+        for place in _puts(write):
+            self._by_put[place].remove(write)
+        if not _puts(write):
+            self._without_put.remove(write)
+
+    def candidates(self, found: Written) -> list[Write]:
+        """Return the writes that put something of what was found; for a revision that only deletes, those that only delete."""
+        puts = _puts_in(found)
+        named = {(write.client, write.number): write for place in sorted(puts) for write in self._by_put.get(place, ())}
+        return list(named.values()) if puts else list(self._without_put)
+
+
+def _puts(write: Write) -> set[tuple[bytes, bytes]]:
+    return {(put.key, put.value) for put in write.mutations if isinstance(put, Put)}
+
+
+def _puts_in(found: Written) -> set[tuple[bytes, bytes]]:
+    return {(key, written[0]) for key, written in found.items() if written is not None}
+
+
+def _name(write: Write) -> str:
+    return f"{write.client}'s commit {write.number}"
+
+
+def _difference(found: Iterable[Entry | Event], expected: Iterable[Entry | Event]) -> str:
+    """Tell where two lists part, by keys and revisions alone: values may be long."""
+    told, due = [_place(one) for one in found], [_place(one) for one in expected]
+    at = next((number for number, pair in enumerate(zip(told, due, strict=False)) if pair[0] != pair[1]), None)
+    if at is None and len(told) == len(due):
+        return "the same places with other contents"
+    at = min(len(told), len(due)) if at is None else at
+    return f"{len(told)} instead of {len(due)}; at {at}: {told[at : at + 3]} instead of {due[at : at + 3]}"
+
+
+def _place(one: Entry | Event) -> tuple[int, bytes]:
+    return (one.mod_revision, one.key) if isinstance(one, Entry) else (one.revision, one.key)
