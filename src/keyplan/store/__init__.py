@@ -1,5 +1,6 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
+from keyplan.store.ahead import Place
 from keyplan.store.explanation import Explanation
 from keyplan.store.index_state import (
     IndexStage,
@@ -39,6 +40,7 @@ __all__ = [
     "Lease",
     "LeaseSchedule",
     "PinnedState",
+    "Place",
     "Plan",
     "Pointer",
     "Store",

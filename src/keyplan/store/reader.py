@@ -34,6 +34,10 @@ class Reader(Protocol):
         """Return the entry or None for each key, in the order asked."""
         ...
 
+    def read_ahead(self, raw_keys: Sequence[bytes], /) -> None:
+        """Read the entries at the keys together, for the single reads to come. In a transaction that makes none a premise."""
+        ...
+
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         """Yield the entries in the range; the state read is that of the first `next`, until exhausted or closed."""
         ...
@@ -48,14 +52,38 @@ class SnapshotReader:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.get = snapshot.get
-        self.peek = snapshot.get
-        self.value = snapshot.value
-        self.get_many = snapshot.get_many
+        self._ahead: dict[bytes, Entry | None] = {}
+        self.get: Callable[[bytes], Entry | None] = snapshot.get
+        self.peek: Callable[[bytes], Entry | None] = snapshot.get
+        self.value: Callable[[bytes], bytes | None] = snapshot.value
+        self.get_many: Callable[[Sequence[bytes]], list[Entry | None]] = snapshot.get_many
 
     @property
     def revision(self) -> int:
         return self._snapshot.revision
+
+    def read_ahead(self, raw_keys: Sequence[bytes], /) -> None:
+        # Why replaced here: who never reads ahead pays nothing, and a snapshot's entries cannot change.
+        ahead = self._ahead
+        missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in ahead]
+        ahead.update(zip(missing, self._snapshot.get_many(missing), strict=True))
+        self.get = self.peek = self._get
+        self.value = self._value
+        self.get_many = self._get_many
+
+    def _get(self, raw_key: bytes, /) -> Entry | None:
+        return self._ahead[raw_key] if raw_key in self._ahead else self._snapshot.get(raw_key)
+
+    def _value(self, raw_key: bytes, /) -> bytes | None:
+        if raw_key not in self._ahead:
+            return self._snapshot.value(raw_key)
+        entry = self._ahead[raw_key]
+        return None if entry is None else entry.value
+
+    def _get_many(self, raw_keys: Sequence[bytes], /) -> list[Entry | None]:
+        missing = [raw_key for raw_key in raw_keys if raw_key not in self._ahead]
+        read = dict(zip(missing, self._snapshot.get_many(missing), strict=True)) if missing else {}
+        return [read[raw_key] if raw_key in read else self._ahead[raw_key] for raw_key in raw_keys]
 
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         return self._snapshot.scan(key_range, reverse=reverse, keys_only=keys_only)
@@ -89,6 +117,9 @@ class LatestReader:
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         with self._open() as snapshot:
             return snapshot.get_many(raw_keys)
+
+    def read_ahead(self, raw_keys: Sequence[bytes]) -> None:
+        """Do nothing: each read is of the state that is the latest then."""
 
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         with self._open() as snapshot:

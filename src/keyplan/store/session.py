@@ -70,6 +70,10 @@ class Session:
         self.reads.fetch_many(stored)
         return [self.get(raw_key) for raw_key in raw_keys]
 
+    def read_ahead(self, raw_keys: Sequence[bytes]) -> None:
+        self._check_open()
+        self.reads.fetch_many(list(dict.fromkeys(raw_keys)))
+
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         self._check_open()
         stored = self.reads.scan(key_range, reverse=reverse, keys_only=keys_only)

@@ -14,6 +14,7 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
+from keyplan.store.ahead import Place, raw_keys_of
 from keyplan.store.counters import CounterNumber
 from keyplan.store.indexes import IndexEntries, UniqueEntries
 from keyplan.store.reader import Reader
@@ -38,6 +39,10 @@ class PinnedState(Binding):
     def revision(self) -> int:
         """The revision that is read."""
         return self._reader.revision
+
+    def read_ahead(self, *places: Place) -> None:
+        """Read what the places hold at once, so that views bound afterwards find it read. Raises InvalidKeyError."""
+        self._reader.read_ahead(raw_keys_of(places))
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         return TableRecords(table, self._reader, self._no_writer, self._no_watcher)

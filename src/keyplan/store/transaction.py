@@ -18,6 +18,7 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
+from keyplan.store.ahead import Place, raw_keys_of
 from keyplan.store.conflicts import telling_conflict, telling_limit
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
@@ -61,6 +62,13 @@ class Transaction(Binding):
     def session(self) -> Session:
         """What was collected so far: for keyplan's own use."""
         return self._session
+
+    def read_ahead(self, *places: Place) -> None:
+        """Read what the places hold at once, so that the transaction's reads of it find it read. Raises InvalidKeyError.
+
+        Reading ahead makes nothing a premise of the commit; a read of the same place does, as ever.
+        """
+        self._session.read_ahead(raw_keys_of(places))
 
     # ---- what a layout asks of its binding -----------------------------------------------------------------------------
 
