@@ -8,7 +8,7 @@ from uuid import UUID
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName, Runm
-from keyplan.apps.runm.records import Object, ObjectTypeScope
+from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import invalid, missing
 from keyplan.apps.runm.session import Caller
 from keyplan.errors import InvalidKeyError
@@ -176,7 +176,7 @@ def _of_own_project(constraint: Constraint, caller: Caller) -> Constraint:
 
 
 def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) -> Constraint:
-    scopes = {code: kind.scope is ObjectTypeScope.PROJECT for code, kind in deployment.object_types().items()}
+    scopes = {code: kind.scope is ObjectTypeScope.PROJECT for code, kind in _types_for(deployment, given).items()}
     if given is None:
         empty = frozenset[Any]()
         properties, tags = _Properties(*[empty] * 6), _Tags(empty, empty, empty)
@@ -193,6 +193,15 @@ def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) 
         properties=_properties(given.property_filter),
         tags=_Tags(*(frozenset(getattr(given.tag_filter, name)) for name in _Tags._fields)),
     )
+
+
+def _types_for(deployment: Deployment, given: Any) -> Mapping[str, ObjectType]:
+    """The types that a filter may mean. Why not always all: one that is named, and was read before, need not be read again."""
+    code_filter = None if given is None else given.object_type_filter.code_filter
+    if code_filter is not None and code_filter.code and not code_filter.use_prefix:
+        kind = deployment.object_type(code_filter.code)
+        return {} if kind is None else {kind.code: kind}
+    return deployment.object_types()
 
 
 def _of_codes(scopes: dict[str, bool], code_filter: Any) -> dict[str, bool]:

@@ -4,8 +4,9 @@ from typing import Any, Final
 from uuid import UUID
 
 from keyplan.apps.runm.answers import definition_message, definition_record
-from keyplan.apps.runm.definitions import Scope, definition_at, remove, resolved, set_definition
+from keyplan.apps.runm.definitions import definition_at, remove, resolved, set_definition
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType
 from keyplan.apps.runm.messages import message_class
@@ -32,28 +33,28 @@ _ANYTHING: Final = ObjectDefinition(UUID(int=0), '{"type": "object"}')
 
 def provider_definition_get_global_default(deployment: Deployment, request: Any) -> Any:
     """Return the definition of providers for which there is no more explicit one."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         return _exact(state, Scope(None, PROVIDER))
 
 
 def provider_definition_get_by_partition(deployment: Deployment, request: Any) -> Any:
     """Return a partition's own definition of providers."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         return _exact(state, Scope(_partition_of(state, request.partition_uuid), PROVIDER))
 
 
 def provider_definition_get_by_type(deployment: Deployment, request: Any) -> Any:
     """Return the definition of a provider type for all partitions."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         return _exact(state, Scope(None, PROVIDER, _provider_type_of(state, request.provider_type_code)))
 
 
 def provider_definition_get_by_partition_and_type(deployment: Deployment, request: Any) -> Any:
     """Return a partition's own definition of a provider type."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         partition = _partition_of(state, request.partition_uuid)
         return _exact(state, Scope(partition, PROVIDER, _provider_type_of(state, request.provider_type_code)))
@@ -61,7 +62,7 @@ def provider_definition_get_by_partition_and_type(deployment: Deployment, reques
 
 def provider_definition_set(deployment: Deployment, request: Any) -> Any:
     """Set the definition of providers on one of the four levels."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else None
         code = _provider_type_of(state, request.provider_type_code) if request.provider_type_code else ""
@@ -70,11 +71,11 @@ def provider_definition_set(deployment: Deployment, request: Any) -> Any:
 
 def definition_get(deployment: Deployment, request: Any) -> Any:
     """Return the definition of exactly a scope; with `resolve`, the one that holds for it, and where it was found."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         scope = _scope_of(deployment, state, request.scope)
         if request.resolve:
-            where, definition = resolved(state.runm, scope) or (Scope(None, scope.object_type), _ANYTHING)
+            where, definition = resolved(state, scope) or (Scope(None, scope.object_type), _ANYTHING)
         else:
             where, definition = scope, _found(state, scope)
     message = definition_message(definition)
@@ -85,7 +86,7 @@ def definition_get(deployment: Deployment, request: Any) -> Any:
 
 def definition_set(deployment: Deployment, request: Any) -> Any:
     """Set the definition of a scope of any object type."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         scope = _scope_of(deployment, state, request.scope)
     return _set(deployment, scope, request)
@@ -93,7 +94,7 @@ def definition_set(deployment: Deployment, request: Any) -> Any:
 
 def definition_delete(deployment: Deployment, request: Any) -> Any:
     """Remove the definition of exactly a scope, so that the next less explicit one holds."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         scope = _scope_of(deployment, state, request.scope)
     return message_class("DeleteResponse")(num_deleted=int(remove(deployment, scope)))

@@ -1,12 +1,12 @@
 """Definitions: where they hang, on four levels, which of them holds, and how one is set and removed."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from msgspec import structs
 
 from keyplan.apps.runm.deployment import Deployment, State
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_uuid
 from keyplan.apps.runm.json_schema import checked_schema
 from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionType, Runm
@@ -27,22 +27,6 @@ __all__ = [
 ]
 
 
-class Scope(NamedTuple):
-    """What a definition is for: a partition or all (None), an object type, one of its sub-types or all (empty)."""
-
-    partition: UUID | None
-    object_type: str
-    sub_type: str = ""
-
-    def fallbacks(self) -> Iterator["Scope"]:
-        """The scopes that answer for this one, the most explicit first (ruling S22)."""
-        partitions = (self.partition, None) if self.partition is not None else (None,)
-        for partition in partitions:
-            if self.sub_type:
-                yield self._replace(partition=partition)
-            yield Scope(partition, self.object_type)
-
-
 def pointer_at(runm: Runm, scope: Scope) -> UUID | None:
     """Return the UUID of the definition that hangs at exactly this scope."""
     partition, object_type, sub_type = scope
@@ -61,10 +45,13 @@ def definition_at(runm: Runm, scope: Scope) -> ObjectDefinition | None:
     return None if uuid is None else runm.definitions.get(uuid)
 
 
-def resolved(runm: Runm, scope: Scope) -> tuple[Scope, ObjectDefinition] | None:
+def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | None:
     """Return the definition that holds for a scope, and the scope that it was found at."""
+    state.read_ahead_scope(scope)
     for candidate in scope.fallbacks():
-        definition = definition_at(runm, candidate)
+        uuid = pointer_at(state.runm, candidate)
+        state.foresight.note_definition(candidate, uuid)
+        definition = None if uuid is None else state.runm.definitions.get(uuid)
         if definition is not None:
             return candidate, definition
     return None

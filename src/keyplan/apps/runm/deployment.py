@@ -1,16 +1,16 @@
 """One deployment that is served: its store with the layouts on it, what it was told, and the types that it knows."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final, NamedTuple
 
+from keyplan.apps.runm.foresight import Foresight, Scope
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
-from keyplan.errors import CorruptionError
-from keyplan.layout import Binding, BoundLayout
-from keyplan.store import Store
+from keyplan.errors import InvalidKeyError
+from keyplan.layout import BoundLayout
+from keyplan.store import PinnedState, Place, Store, Transaction
 
 __all__ = ["GENERATION_MAX", "PROVIDER", "Deployment", "Rulings", "State", "Stored", "generation_of"]
 
@@ -43,10 +43,23 @@ class Stored(NamedTuple):
 
 
 class State(NamedTuple):
-    """Both layouts bound to one thing: a snapshot, or a transaction."""
+    """Both layouts bound to one thing: a snapshot, or a transaction; and what is known of what will be read."""
 
     runm: Runm
     beside: RunmBeside
+    foresight: Foresight
+    binding: PinnedState | Transaction
+
+    def read_ahead(self, places: Iterable[Place]) -> None:
+        """Read what the places hold at once. A place that cannot be a key is for the call to find out."""
+        try:
+            self.binding.read_ahead(*places)
+        except InvalidKeyError:
+            return
+
+    def read_ahead_scope(self, scope: Scope) -> None:
+        """Read at once what says which definition holds for a scope."""
+        self.read_ahead(self.foresight.of_scope(scope))
 
     @property
     def is_empty(self) -> bool:
@@ -66,17 +79,29 @@ class Deployment:
         self.runm = Runm(self.store, prefix=self.prefix)
         self.beside = RunmBeside(self.store, prefix=self.prefix)
         self.bound: BoundLayout = Runm.bound(prefix=self.prefix)
+        self.foresight = Foresight(self.bound, RunmBeside.bound(prefix=self.prefix))
         self._object_types: dict[str, ObjectType] = {}
 
-    def over(self, binding: Binding) -> State:
-        """Return the layouts bound to a snapshot or a transaction."""
-        return State(self.runm.over(binding), self.beside.over(binding))
+    def over(self, binding: PinnedState | Transaction, *places: Place) -> State:
+        """Return the layouts bound to a snapshot or a transaction, which reads what the places hold at once."""
+        # Why even without places: views find what is read ahead later only if they were bound after the first time.
+        try:
+            binding.read_ahead(*places)
+        except InvalidKeyError:
+            binding.read_ahead()
+        return State(self.runm.over(binding), self.beside.over(binding), self.foresight, binding)
 
     @contextmanager
-    def reading(self) -> Generator[State, None, None]:
-        """Pin one state of the store for the length of a block."""
+    def reading(self, *places: Place) -> Generator[State, None, None]:
+        """Pin one state of the store for the length of a block; what the places hold is read at once."""
         with self.store.snapshot() as pinned:
-            yield self.over(pinned)
+            yield self.over(pinned, *places)
+
+    @contextmanager
+    def reading_for(self, request: Any, *places: Place) -> Generator[State, None, None]:
+        """As `reading`, with what a request's session is checked against."""
+        with self.reading(*self.foresight.of_session(request), *places) as state:
+            yield state
 
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 
@@ -87,6 +112,10 @@ class Deployment:
             self._object_types = self._read_types()
             known = self._object_types.get(code)
         return known
+
+    def known_type(self, code: str) -> ObjectType | None:
+        """Return the object type of that code if it was read before; reads nothing."""
+        return self._object_types.get(code)
 
     def object_types(self) -> Mapping[str, ObjectType]:
         """Return every object type by code."""
@@ -105,26 +134,6 @@ class Deployment:
         """Whether names of this object's type belong to projects; by the object itself where the type is gone."""
         kind = self.object_type(record.object_type)
         return bool(record.project) if kind is None else kind.scope is ObjectTypeScope.PROJECT
-
-    # ---- objects with their generation ----------------------------------------------------------------------------------
-
-    def stored_objects(self, uuids: Sequence[UUID]) -> list[Stored | CorruptionError | None]:
-        """Return each object, None where there is none, or the error in the place of one that cannot be read."""
-        table = self.bound.table("objects")
-        with self.store.engine.snapshot() as snapshot:
-            entries = snapshot.get_many([table.keys.encode(uuid) for uuid in uuids])
-        found: list[Stored | CorruptionError | None] = []
-        for entry in entries:
-            if entry is None:
-                found.append(None)
-                continue
-            try:
-                record = table.form.decode(entry.value)
-            except CorruptionError as error:
-                found.append(error)
-            else:
-                found.append(Stored(record, generation_of(entry.version, entry.mod_revision), entry.mod_revision))
-        return found
 
 
 def generation_of(version: int, revision: int) -> int:

@@ -14,14 +14,15 @@ from keyplan.apps.runm.answers import (
     uuid_or_new,
 )
 from keyplan.apps.runm.definition_document import compiled_definition
-from keyplan.apps.runm.definitions import Scope, definition_at, resolved, set_definition
+from keyplan.apps.runm.definitions import definition_at, resolved, set_definition
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.documents import ProviderDocument, partition_document, provider_document, read_document
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.json_schema import checked_schema, violations
 from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.object_calls import require_own_place
-from keyplan.apps.runm.objects import create, delete
+from keyplan.apps.runm.objects import create, created, delete
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.partition_calls import PARTITION_FIELDS, add_partition, find_partitions
 from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_message
@@ -53,7 +54,7 @@ _YAML = 0
 
 def partition_get(deployment: Deployment, request: Any) -> Any:
     """Return the partition of a UUID or a name."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         search = request.filter.primary_filter.search
         if not search:
@@ -66,7 +67,7 @@ def partition_get(deployment: Deployment, request: Any) -> Any:
 
 def partition_list(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the partitions that fit any filter, a UUID or name or the beginning of one."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         options = options_of(request.options, PARTITION_FIELDS, identity="uuid")
         filters = [one for given in request.any for one in _partition_filters(given.primary_filter)]
@@ -77,7 +78,7 @@ def partition_list(deployment: Deployment, request: Any) -> Iterator[Any]:
 def partition_create(deployment: Deployment, request: Any) -> Any:
     """Make the partition of a document. As in RunmMetadata, no session is asked for unless a bootstrap token is configured."""
     if deployment.rulings.bootstrap_token:
-        with deployment.reading() as state:
+        with deployment.reading_for(request) as state:
             caller_of(request, state)
     given = partition_document(read_document(_payload(request)))
     record = add_partition(deployment, given.name, uuid_or_new(given.uuid))
@@ -86,7 +87,7 @@ def partition_create(deployment: Deployment, request: Any) -> Any:
 
 def provider_type_get(deployment: Deployment, request: Any) -> Any:
     """Return the provider type of a code."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         if not request.filter.search:
             raise missing("A code to search for is required.")
@@ -98,7 +99,7 @@ def provider_type_get(deployment: Deployment, request: Any) -> Any:
 
 def provider_type_list(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the provider types that fit any filter, a code or the beginning of one."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         fields = {"code": lambda record: record.code, "description": lambda record: record.description}
         options = options_of(request.options, fields, identity="code")
@@ -119,7 +120,7 @@ def provider_type_list(deployment: Deployment, request: Any) -> Iterator[Any]:
 
 def provider_definition_get(deployment: Deployment, request: Any) -> Any:
     """Return the definition of exactly one of the four levels, as RunmMetadata's gets do."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         definition = definition_at(state.runm, _scope_of(state, request))
     if definition is None:
@@ -129,7 +130,7 @@ def provider_definition_get(deployment: Deployment, request: Any) -> Any:
 
 def provider_definition_set(deployment: Deployment, request: Any) -> Any:
     """Compile the definition of a document, and set it on one of the four levels."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         scope = _scope_of(state, request)
     definition = compiled_definition(read_document(_payload(request)), caller.project)
@@ -142,7 +143,7 @@ def provider_definition_set(deployment: Deployment, request: Any) -> Any:
 
 def provider_get(deployment: Deployment, request: Any) -> Any:
     """Return the provider of a UUID or a name, in the session's partition unless the filter names another."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         if not request.filter.primary_filter.search:
             raise missing("a name or UUID to search for is required.")
@@ -156,7 +157,7 @@ def provider_get(deployment: Deployment, request: Any) -> Any:
 
 def provider_list(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the providers that fit any of the filters, those of the session's partition without filters."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         options = options_of(request.options, PROVIDER_FIELDS, identity="uuid")
         found = found_providers(deployment, caller, state, request.any)
@@ -166,7 +167,7 @@ def provider_list(deployment: Deployment, request: Any) -> Iterator[Any]:
 
 def provider_create(deployment: Deployment, request: Any) -> Any:
     """Make the provider of a document, validated whole by the definition that holds for its partition and type."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         given = provider_document(read_document(_payload(request)))
         partition = partition_named(state, given.partition)
@@ -175,7 +176,7 @@ def provider_create(deployment: Deployment, request: Any) -> Any:
         if provider_type_of(state, given.provider_type) is None:
             raise missing(f"Provider type {given.provider_type} not found")
         parent = _parent(deployment, caller, state, partition.uuid, given.parent)
-        holding = resolved(state.runm, Scope(partition.uuid, PROVIDER, given.provider_type))
+        holding = resolved(state, Scope(partition.uuid, PROVIDER, given.provider_type))
     if holding is not None:
         _validate(holding[1].schema, given)
     record = Object(
@@ -188,7 +189,7 @@ def provider_create(deployment: Deployment, request: Any) -> Any:
     )
     require_own_place(deployment, caller, record)
     beside = ProviderRecord(partition.uuid, given.provider_type, record.uuid, parent)
-    stored = create(deployment, caller, record, provider=beside)
+    stored = created(deployment, lambda state: create(deployment, state, caller, record, provider=beside))
     with deployment.reading() as state:
         return message_class("ProviderCreateResponse")(provider=provider_message(state, Found(stored, beside)))
 
@@ -198,7 +199,7 @@ def provider_delete(deployment: Deployment, request: Any) -> Any:
 
     A filter that asks for nothing is refused, not taken for all.
     """
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         if not request.any or not all(one.ByteSize() and _asks(one) for one in request.any):
             raise missing("at least one filter, which names something, is required.")

@@ -8,16 +8,18 @@ from msgspec import structs
 
 from keyplan.apps.runm.answers import object_message, object_record, property_records, uuid_or_new
 from keyplan.apps.runm.deployment import Deployment, State, Stored
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
 from keyplan.apps.runm.messages import message_class
-from keyplan.apps.runm.objects import create, delete, get, update
+from keyplan.apps.runm.objects import create, created, delete, get, update
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.session import Caller, caller_of
 from keyplan.errors import InvalidKeyError
+from keyplan.store import Place
 
 __all__ = [
     "object_create",
@@ -32,7 +34,9 @@ __all__ = [
 
 def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
     """Return an object; one answer for what is not there and for what the caller may not see."""
-    with deployment.reading() as state:
+    uuid, foresight = parsed_uuid(request.uuid), deployment.foresight
+    places = () if uuid is None else foresight.of_objects([uuid], foresight.partition_of(request))
+    with deployment.reading_for(request, *places) as state:
         caller = caller_of(request, state)
         if not request.uuid:
             raise missing("UUID is required.")
@@ -41,7 +45,7 @@ def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
 
 def object_get_by_name(deployment: Deployment, request: Any) -> Any:
     """Return the object of a name, in the session's partition and project unless others are named."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request, *_places_of_name(deployment, request)) as state:
         caller = caller_of(request, state)
         if not request.name:
             raise missing("name is required.")
@@ -62,12 +66,15 @@ def object_get_by_name(deployment: Deployment, request: Any) -> Any:
             uuid = None
         if uuid is None:
             raise not_found()
+        state.read_ahead(state.foresight.of_objects([uuid], partition))
         return _visible(deployment, caller, state, uuid)
 
 
 def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
-    with deployment.reading() as state:
+    named = (uuid for one in request.any for uuid in one.partition_filter.uuids)
+    places = (*deployment.foresight.of_partitions(named), *deployment.foresight.of_index_states())
+    with deployment.reading_for(request, *places) as state:
         caller = caller_of(request, state)
         options = options_of(request.options, OBJECT_FIELDS, identity="uuid")
         found = search(deployment, caller, state, request.any, options)
@@ -77,7 +84,8 @@ def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
 def object_create(deployment: Deployment, request: Any) -> Any:
     """Store a new object."""
     given = request.object
-    with deployment.reading() as state:
+
+    def work(state: State) -> Stored:
         caller = caller_of(request, state)
         if not given.object_type:
             raise missing("object type is required.")
@@ -86,14 +94,17 @@ def object_create(deployment: Deployment, request: Any) -> Any:
         partition = _partition_of(state, given.partition)
         if deployment.object_type(given.object_type) is None:
             raise missing(f"Object type {given.object_type} not found")
-    record = object_record(given, partition, uuid_or_new(given.uuid))
-    require_own_place(deployment, caller, record)
-    return message_class("ObjectCreateResponse")(object=object_message(create(deployment, caller, record)))
+        record = object_record(given, partition, uuid_or_new(given.uuid))
+        require_own_place(deployment, caller, record)
+        return create(deployment, state, caller, record)
+
+    stored = created(deployment, work, *_places_of_new(deployment, request))
+    return message_class("ObjectCreateResponse")(object=object_message(stored))
 
 
 def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
     """Delete objects; those that are not there, or not the caller's to see, are passed over."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
     if not request.uuids:
         raise missing("at least one UUID is required.")
@@ -146,12 +157,41 @@ def require_own_place(deployment: Deployment, caller: Caller, record: Object) ->
 
 
 def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, change: Any) -> Any:
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
     if not uuid:
         raise missing("UUID is required.")
     stored = update(deployment, caller, checked_uuid(uuid), generation, change)
     return message_class("ObjectUpdateResponse")(object=object_message(stored))
+
+
+def _places_of_name(deployment: Deployment, request: Any) -> Iterator[Place]:
+    """Where the name of a request by name most likely points."""
+    foresight = deployment.foresight
+    partition = parsed_uuid(request.partition_uuid) or foresight.partition_of(request)
+    kind = deployment.known_type(request.object_type_code)
+    if partition is not None and kind is not None and request.name:
+        has_project = kind.scope is ObjectTypeScope.PROJECT
+        project = spelled_project(request.project or request.session.project) if has_project else ""
+        if project or not has_project:
+            yield from foresight.of_name(partition, kind.code, project, request.name)
+    yield from foresight.of_partitions([request.partition_uuid])
+
+
+def _places_of_new(deployment: Deployment, request: Any) -> Iterator[Place]:
+    """What the creation of an object looks at."""
+    given, foresight = request.object, deployment.foresight
+    partition, uuid = parsed_uuid(given.partition), parsed_uuid(given.uuid)
+    yield from foresight.of_session(request)
+    yield from foresight.of_partitions([given.partition])
+    kind = deployment.known_type(given.object_type)
+    if partition is None or kind is None or not given.name:
+        return
+    yield from foresight.of_scope(Scope(partition, kind.code))
+    if uuid is not None:
+        yield from foresight.of_objects([uuid], None)
+    if bool(given.project) == (kind.scope is ObjectTypeScope.PROJECT):
+        yield from foresight.of_name(partition, kind.code, spelled_project(given.project), given.name)
 
 
 def _visible(deployment: Deployment, caller: Caller, state: State, uuid: UUID) -> Any:

@@ -1,13 +1,14 @@
 """Objects one by one: made, changed and deleted with their index entries, each in one guarded commit."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from uuid import UUID
 
 from msgspec import structs
 
-from keyplan.apps.runm.definitions import Scope, definition_at, resolved
+from keyplan.apps.runm.definitions import definition_at, resolved
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.json_schema import checked_schema, property_violations
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
@@ -15,15 +16,18 @@ from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, Status, already_exists, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import is_untouched_default
-from keyplan.engine import Commit, Mutation, Put
-from keyplan.errors import AlreadyExistsError, UniqueViolationError
+from keyplan.engine import Capability, Commit, Mutation, Put
+from keyplan.errors import AlreadyExistsError, CorruptionError, UniqueViolationError
 from keyplan.layout import BoundLayout
-from keyplan.store import Backoff, Transaction
+from keyplan.store import Backoff, Place, Transaction
 
-__all__ = ["RulesByScope", "create", "delete", "get", "update"]
+__all__ = ["RulesByScope", "create", "created", "delete", "get", "stored_objects", "update"]
 
-_DELETE_OPERATIONS_MAX = 96
-"""Why: below etcd's 128 for a commit, with room for the guards of the records that are read."""
+_DELETED_AT_ONCE_MAX = 256
+"""Objects of one commit of a delete, where the engine does not allow fewer."""
+
+_SPARED_OPERATIONS = 32
+"""Left unused in a commit that deletes several objects. Why: one may have grown between the look and the commit."""
 
 _NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
 
@@ -39,50 +43,64 @@ class RulesByScope:
 
     def learn(self, records: Iterable[Object]) -> None:
         """Read what the rules of these objects depend on, at once."""
+        records = list(records)
         uuids = [one.uuid for one in records if one.object_type == PROVIDER]
         providers = self._state.beside.providers.get_many(uuids) if uuids else []
         self._sub_types.update((one.uuid, one.provider_type) for one in providers if one is not None)
 
     def of(self, record: Object) -> PropertyRules:
         """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
-        return self.of_scope(Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, "")))
+        scope = Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, ""))
+        self._state.foresight.note_scope(record.partition, scope)
+        return self.of_scope(scope)
 
     def of_scope(self, scope: Scope) -> PropertyRules:
         """Return the rules for objects of a scope."""
         rules = self._rules.get(scope)
         if rules is None:
-            found = resolved(self._state.runm, scope)
+            found = resolved(self._state, scope)
             rules = self._rules[scope] = rules_of(None if found is None else found[1], self._reader)
         return rules
 
 
-def create(deployment: Deployment, caller: Caller, record: Object, *, provider: ProviderRecord | None = None) -> Stored:
-    """Store a new object with its index entries, and what belongs beside a provider, in one commit.
+def stored_objects(state: State, uuids: Sequence[UUID]) -> list[Stored | CorruptionError | None]:
+    """Return each object, None where there is none, or the error in the place of one that cannot be read."""
+    state.read_ahead(state.foresight.of_objects(uuids, None))
+    return [_stored_or_error(state, uuid) for uuid in uuids]
 
-    Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, ALREADY_EXISTS for a name or a UUID that
-    is taken, PERMISSION_DENIED for a property that is not the caller's to write.
+
+def created(deployment: Deployment, work: Callable[[State], Stored], *places: Place) -> Stored:
+    """Carry out `work`, which creates an object, in one transaction, with what the places hold read at once.
+
+    Raises what `work` raises; RefusedError, ALREADY_EXISTS, for a name or a UUID that is taken.
+    """
+    try:
+        return deployment.store.run(lambda transaction: work(deployment.over(transaction, *places)))
+    except (AlreadyExistsError, UniqueViolationError) as error:
+        raise already_exists("object already exists.") from error
+
+
+def create(
+    deployment: Deployment, state: State, caller: Caller, record: Object, *, provider: ProviderRecord | None = None
+) -> Stored:
+    """Store a new object with its index entries, and what belongs beside a provider, as a part of a transaction.
+
+    Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, PERMISSION_DENIED for a property that is
+    not the caller's to write; AlreadyExistsError, UniqueViolationError, which `created` translates.
     """
     kind = deployment.object_type(record.object_type)
     if kind is None:
         raise missing(f"Object type {record.object_type} not found")
     kept = checked_object(deployment.bound, record, kind)
-    sub_type = provider.provider_type if provider else ""
-
-    def work(transaction: Transaction) -> None:
-        state = deployment.over(transaction)
-        if not state.runm.partitions.exists(kept.partition):
-            raise missing(f"Partition {kept.partition.hex} not found")
-        rules = RulesByScope(state, caller.reader).of_scope(Scope(kept.partition, kept.object_type, sub_type))
-        rules.require_writable([one.key for one in kept.properties])
-        _check_definition(deployment, state, kept)
-        state.runm.objects.insert(kept.uuid, kept)
-        if provider is not None:
-            state.beside.providers.put(kept.uuid, provider)
-
-    try:
-        deployment.store.run(work)
-    except (AlreadyExistsError, UniqueViolationError) as error:
-        raise already_exists("object already exists.") from error
+    if not state.runm.partitions.exists(kept.partition):
+        raise missing(f"Partition {kept.partition.hex} not found")
+    scope = Scope(kept.partition, kept.object_type, provider.provider_type if provider else "")
+    rules = RulesByScope(state, caller.reader).of_scope(scope)
+    rules.require_writable([one.key for one in kept.properties])
+    _check_definition(deployment, state, kept)
+    state.runm.objects.insert(kept.uuid, kept)
+    if provider is not None:
+        state.beside.providers.put(kept.uuid, provider)
     return Stored(kept, 1, 0)
 
 
@@ -109,7 +127,7 @@ def update(
 
     def attempt() -> Stored:
         with deployment.store.transaction() as transaction:
-            state = deployment.over(transaction)
+            state = deployment.over(transaction, *deployment.foresight.of_objects([uuid], caller.partition))
             stored, rules = get(deployment, caller, state, uuid)
             if generation not in {0, stored.generation}:
                 raise RefusedError(Status.ABORTED, "the object is at another generation.")
@@ -119,10 +137,7 @@ def update(
             commit = _with_name_entry(deployment.bound, transaction.collected(), new)
             transaction.close()
         deployment.store.engine.commit(commit)
-        with deployment.reading() as after:
-            now = after.runm.objects.versioned(uuid)
-        version = stored.generation + 1 if now is None else generation_of(now.version, now.revision)
-        return Stored(rules.visible(new), version, 0)
+        return Stored(rules.visible(new), _generation_after(deployment, stored), 0)
 
     try:
         return Backoff().until_committed(attempt)
@@ -136,12 +151,12 @@ def delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID]) -> int
     Objects are deleted several to a commit, as many as surely fit; each commit holds only if its objects are as they were read.
     """
     pending = list(dict.fromkeys(uuids))
-    deleted = 0
-    while pending:
-        batch = _batch(deployment, pending)
-        del pending[: len(batch)]
-        deleted += deployment.store.run(partial(_delete, deployment, caller, batch))
-    return deleted
+    starts = range(0, len(pending), _DELETED_AT_ONCE_MAX)
+    return sum(
+        deployment.store.run(partial(_delete, deployment, caller, batch))
+        for start in starts
+        for batch in _batches(deployment, pending[start : start + _DELETED_AT_ONCE_MAX])
+    )
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
@@ -196,29 +211,58 @@ def _with_name_entry(bound: BoundLayout, commit: Commit, record: Object) -> Comm
     return Commit(commit.guards, (*commit.mutations, *touched))
 
 
-def _batch(deployment: Deployment, uuids: Sequence[UUID]) -> list[UUID]:
-    """The first of the objects that surely fit into one commit; at least one."""
+def _batches(deployment: Deployment, uuids: Sequence[UUID]) -> Iterator[list[UUID]]:
+    """The objects in batches that surely fit into one commit each; an object that does not stands alone."""
+    limit = deployment.store.engine.profile.commit_operations_max
+    with deployment.reading() as state:
+        found = stored_objects(state, uuids)
+    if limit is None:
+        yield list(uuids)
+        return
     batch: list[UUID] = []
-    operations = 0
-    window = uuids[:_DELETE_OPERATIONS_MAX]
-    for uuid, stored in zip(window, deployment.stored_objects(window), strict=True):
-        own = 3
-        if isinstance(stored, Stored):
-            own += len(stored.record.properties) + len(stored.record.tags)
-        if batch and operations + own > _DELETE_OPERATIONS_MAX:
-            break
+    operations = _SPARED_OPERATIONS
+    for uuid, stored in zip(uuids, found, strict=True):
+        own = 3 + (len(stored.record.properties) + len(stored.record.tags) if isinstance(stored, Stored) else 0)
+        if batch and operations + own > limit:
+            yield batch
+            batch, operations = [], _SPARED_OPERATIONS
         batch.append(uuid)
         operations += own
-    return batch
+    if batch:
+        yield batch
 
 
 def _delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID], transaction: Transaction) -> int:
     state = deployment.over(transaction)
-    deleted = 0
-    for uuid, record in zip(uuids, state.runm.objects.get_many(uuids), strict=True):
-        if record is not None and caller.may_see(record, deployment):
-            state.runm.objects.delete(uuid)
-            if record.object_type == PROVIDER:
-                state.beside.providers.delete(uuid)
-            deleted += 1
-    return deleted
+    found = zip(uuids, state.runm.objects.get_many(uuids), strict=True)
+    own = [(uuid, one) for uuid, one in found if one is not None and caller.may_see(one, deployment)]
+    # Why: a delete looks at the entry of the name, and would do so for one object after the other.
+    state.read_ahead(
+        place
+        for _, one in own
+        for place in state.foresight.of_name(one.partition, one.object_type, one.project, one.name)
+    )
+    for uuid, record in own:
+        state.runm.objects.delete(uuid)
+        if record.object_type == PROVIDER:
+            state.beside.providers.delete(uuid)
+    return len(own)
+
+
+def _generation_after(deployment: Deployment, before: Stored) -> int:
+    """The generation that a guarded write gave an object."""
+    if deployment.store.engine.profile.claims(Capability.REVISIONS):
+        return before.generation + 1
+    with deployment.reading() as after:
+        now = after.runm.objects.versioned(before.record.uuid)
+    return before.generation if now is None else generation_of(now.version, now.revision)
+
+
+def _stored_or_error(state: State, uuid: UUID) -> Stored | CorruptionError | None:
+    try:
+        found = state.runm.objects.versioned(uuid)
+    except CorruptionError as error:
+        return error
+    if found is None:
+        return None
+    return Stored(found.record, generation_of(found.version, found.revision), found.revision)

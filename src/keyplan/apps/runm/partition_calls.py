@@ -35,7 +35,7 @@ PARTITION_FIELDS: Final[Mapping[str, Callable[[Partition], str]]] = {
 
 def partition_get_by_uuid(deployment: Deployment, request: Any) -> Any:
     """Return the partition of a UUID, however it is spelled."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         uuid = parsed_uuid(request.uuid)
         if uuid is None:
@@ -48,7 +48,7 @@ def partition_get_by_uuid(deployment: Deployment, request: Any) -> Any:
 
 def partition_get_by_name(deployment: Deployment, request: Any) -> Any:
     """Return the partition of a name."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         if not request.name:
             raise missing("name is required.")
@@ -60,7 +60,7 @@ def partition_get_by_name(deployment: Deployment, request: Any) -> Any:
 
 def partition_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the partitions that fit any of the filters, all without filters, by UUID unless told otherwise."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         options = options_of(request.options, PARTITION_FIELDS, identity="uuid")
         found = find_partitions(state, request.any)

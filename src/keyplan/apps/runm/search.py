@@ -15,7 +15,7 @@ from keyplan.apps.runm.constraint import Constraint, constraints_of
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.layout import Runm
 from keyplan.apps.runm.logs import LOGGER
-from keyplan.apps.runm.objects import RulesByScope
+from keyplan.apps.runm.objects import RulesByScope, stored_objects
 from keyplan.apps.runm.ordering import Options
 from keyplan.apps.runm.records import Object
 from keyplan.apps.runm.session import Caller
@@ -106,10 +106,11 @@ def _loaded(
     """Load the objects in batches, the first of `size`."""
     start = 0
     while start < len(uuids):
-        found = deployment.stored_objects(uuids[start : start + size])
+        batch = uuids[start : start + size]
         start += size
         size = min(2 * size, _BATCH_MAX)
-        with deployment.reading() as state:
+        with deployment.reading(*deployment.foresight.of_objects(batch, caller.partition)) as state:
+            found = stored_objects(state, batch)
             rules = RulesByScope(state, caller.reader)
             rules.learn(stored.record for stored in found if isinstance(stored, Stored))
             fitting = [one for stored in found if (one := _fitting(stored, rules, constraints)) is not None]

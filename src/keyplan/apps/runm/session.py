@@ -54,6 +54,9 @@ def partition_named(state: State, text: str) -> Partition | None:
     if uuid is not None:
         return state.runm.partitions.get(uuid)
     try:
-        return state.runm.partitions_by_name.one(text)
+        record = state.runm.partitions_by_name.one(text)
     except InvalidKeyError:
         return None  # Why: a text that no key can have, no partition has as its name.
+    if record is not None:
+        state.foresight.note_partition(text, record.uuid)
+    return record

@@ -31,7 +31,7 @@ _FIELDS: Final[Mapping[str, Callable[[Any], str]]] = {
 
 def object_type_get_by_code(deployment: Deployment, request: Any) -> Any:
     """Return the object type of a code."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         code = _required_code(request)
         try:
@@ -45,7 +45,7 @@ def object_type_get_by_code(deployment: Deployment, request: Any) -> Any:
 
 def object_type_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the object types that fit any of the filters, all without filters, by code unless told otherwise."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         known = [record for _, record in state.runm.object_types.list()]
     return map(object_type_message, _found(known, request))
@@ -53,7 +53,7 @@ def object_type_find(deployment: Deployment, request: Any) -> Iterator[Any]:
 
 def provider_type_get_by_code(deployment: Deployment, request: Any) -> Any:
     """Return the provider type of a code."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         record = provider_type_of(state, _required_code(request))
     if record is None:
@@ -63,7 +63,7 @@ def provider_type_get_by_code(deployment: Deployment, request: Any) -> Any:
 
 def provider_type_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the provider types, as `object_type_find` does object types."""
-    with deployment.reading() as state:
+    with deployment.reading_for(request) as state:
         caller_of(request, state)
         known = provider_types(state)
     return map(provider_type_message, _found(known, request))

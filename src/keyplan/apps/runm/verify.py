@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.runm.definitions import Scope, pointers
+from keyplan.apps.runm.definitions import pointers
 from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes

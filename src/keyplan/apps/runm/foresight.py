@@ -1,0 +1,151 @@
+"""What a call will read, as far as it can be told beforehand, so that it is read at once: over a network, one round trip.
+
+What earlier calls found says where to look, never what is there: every answer is checked against what the call reads itself. A
+wrong guess costs a round trip and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName, PartitionSubType, PartitionType
+from keyplan.layout import BoundLayout
+from keyplan.store import Place
+
+__all__ = ["Foresight", "Scope"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_REMEMBERED_MAX: Final = 4_096
+"""Names and scopes that are remembered. Why: session names come from clients."""
+
+_SCOPES_MAX: Final = 8
+"""Scopes of one partition that are looked ahead for."""
+
+_PROVIDER: Final = "runm.provider"
+
+
+class Scope(NamedTuple):
+    """What a definition is for: a partition or all (None), an object type, one of its sub-types or all (empty)."""
+
+    partition: UUID | None
+    object_type: str
+    sub_type: str = ""
+
+    def fallbacks(self) -> Iterator["Scope"]:
+        """The scopes that answer for this one, the most explicit first (ruling S22)."""
+        partitions = (self.partition, None) if self.partition is not None else (None,)
+        for partition in partitions:
+            if self.sub_type:
+                yield self._replace(partition=partition)
+            yield Scope(partition, self.object_type)
+
+
+class Foresight:
+    """What the calls of one deployment have found so far. Safe for use by several threads: each entry is written at once."""
+
+    def __init__(self, runm: BoundLayout, beside: BoundLayout) -> None:
+        self._runm = runm
+        self._beside = beside
+        self._partitions: dict[str, UUID] = {}
+        self._scopes: dict[UUID, tuple[Scope, ...]] = {}
+        self._definitions: dict[Scope, UUID] = {}
+
+    # ---- what was found ------------------------------------------------------------------------------------------------
+
+    def note_partition(self, name: str, uuid: UUID) -> None:
+        """Remember which partition has a name."""
+        _remember(self._partitions, name, uuid)
+
+    def note_scope(self, partition: UUID, scope: Scope) -> None:
+        """Remember that objects of this scope are asked for in the partition, the latest first."""
+        known = self._scopes.get(partition, ())
+        if scope not in known[:1]:
+            kept = (scope, *(one for one in known if one != scope))[:_SCOPES_MAX]
+            _remember(self._scopes, partition, kept)
+
+    def note_definition(self, scope: Scope, uuid: UUID | None) -> None:
+        """Remember which definition hangs at exactly this scope."""
+        if uuid is None:
+            self._definitions.pop(scope, None)
+        else:
+            _remember(self._definitions, scope, uuid)
+
+    # ---- where to look -------------------------------------------------------------------------------------------------
+
+    def of_session(self, request: Any) -> Iterator[Place]:
+        """The partition of a request's session, and the pointer from its name."""
+        text = request.session.partition
+        if not text:
+            return
+        uuid = parsed_uuid(text)
+        if uuid is None:
+            yield self._runm.indexes["partitions_by_name"], text
+            uuid = self._partitions.get(text)
+        if uuid is not None:
+            yield self._runm.table("partitions"), uuid
+
+    def partition_of(self, request: Any) -> UUID | None:
+        """The partition that a request's session most likely names."""
+        text = request.session.partition
+        return parsed_uuid(text) or self._partitions.get(text)
+
+    def of_partitions(self, texts: Iterable[str]) -> Iterator[Place]:
+        """The partitions of those texts that spell UUIDs."""
+        table = self._runm.table("partitions")
+        for text in texts:
+            uuid = parsed_uuid(text)
+            if uuid is not None:
+                yield table, uuid
+
+    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> Iterator[Place]:
+        """Objects, with what stands beside them if they are as those before them in the partition, and their definitions."""
+        scopes = self._scopes.get(partition, ()) if partition is not None else ()
+        has_providers = any(scope.object_type == _PROVIDER for scope in scopes)
+        objects, providers = self._runm.table("objects"), self._beside.table("providers")
+        for uuid in uuids:
+            yield objects, uuid
+            if has_providers:
+                yield providers, uuid
+        for scope in scopes:
+            yield from self.of_scope(scope)
+
+    def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[Place]:
+        """The entry of an object's name; without a project that of a type whose names belong to the partition."""
+        if project:
+            key = ObjectName(partition, object_type, project, name)
+            yield self._runm.indexes["objects_by_project_and_name"], key
+        else:
+            yield self._runm.indexes["objects_by_name"], PartitionObjectName(partition, object_type, name)
+
+    def of_scope(self, scope: Scope) -> Iterator[Place]:
+        """The pointers that may answer for a scope, and the definitions that they led to."""
+        for candidate in scope.fallbacks():
+            yield self._pointer(candidate)
+            uuid = self._definitions.get(candidate)
+            if uuid is not None:
+                yield self._runm.table("definitions"), uuid
+
+    def of_index_states(self) -> Iterator[Place]:
+        """Whether each index of objects may be read."""
+        for index in self._runm.table("objects").indexes:
+            yield index, None
+
+    def _pointer(self, scope: Scope) -> Place:
+        partition, object_type, sub_type = scope
+        table = self._runm.table
+        if partition is None:
+            if sub_type:
+                return table("sub_type_definitions"), ObjectSubType(object_type, sub_type)
+            return table("type_definitions"), object_type
+        if sub_type:
+            return table("partition_sub_type_definitions"), PartitionSubType(partition, object_type, sub_type)
+        return table("partition_type_definitions"), PartitionType(partition, object_type)
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> None:
+    if len(known) >= _REMEMBERED_MAX and key not in known:
+        known.clear()
+    known[key] = value
