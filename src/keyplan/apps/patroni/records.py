@@ -278,8 +278,8 @@ class NodeReport(Struct, kw_only=True):
 class Step(Struct, kw_only=True):
     """One step of an operation. Every step may be made again: what it has done already, it finds done.
 
-    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch` or `erase`. `node` is whom it concerns; of a `remove` it is
-    empty until the step has chosen one.
+    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch` or `erase`. `node` is whom it concerns; of a `remove` it
+    is empty until the step has chosen one.
     """
 
     kind: str
@@ -289,8 +289,8 @@ class Step(Struct, kw_only=True):
 class Operation(Struct, kw_only=True):
     """The last operation on an instance: what was asked for, how it is done, how far it is. It outlives a deleted instance.
 
-    `kind` is `provision`, `update` or `deprovision`; `status` is `in-progress`, `success` or `failed`. Times are seconds of Unix
-    time. `plan_id`, `node_count` and `cells` are what an update makes of the instance once it has succeeded.
+    `kind` is `provision`, `update` or `deprovision`; `status` is `in-progress`, `success` or `failed`. Times are seconds of
+    Unix time. `plan_id`, `node_count` and `cells` are what an update makes of the instance once it has succeeded.
     """
 
     id: str

@@ -1,0 +1,167 @@
+"""Bindings: a role of its own for each, made in the instance's PostgreSQL, and dead after unbind.
+
+A record stands before its role and after it, so that a broker that dies in between leaves nothing that nobody knows.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import psycopg
+
+from keyplan.apps.patroni.catalog import Plan
+from keyplan.apps.patroni.clusters import leader_of
+from keyplan.apps.patroni.layout import BindingKey, Broker
+from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, new_password
+from keyplan.apps.patroni.postgresql_roles import create_role, drop_role
+from keyplan.apps.patroni.records import Binding as BindingRecord
+from keyplan.apps.patroni.records import Credentials, InstanceState, Operation
+from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
+from keyplan.engine import Clock
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["Bindings", "credentials_shown"]
+
+_TRY_SECONDS: Final = 10.0
+_AGAIN_SECONDS: Final = 0.5
+
+
+class Bindings:
+    """Binds and unbinds. Blocks until the leader has done it. Raises RefusedError; nothing is half done but what a repeat ends."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._broker = Broker(store)
+        self._clock = clock
+
+    def bind(self, key: BindingKey, service_id: str, plan: Plan, app_guid: str, parameters: dict[str, Any]) -> bool:
+        """Make a binding and its role. Return False when the same binding was there already."""
+
+        def work(binding: Binding) -> tuple[InstanceState, BindingRecord, bool]:
+            broker = Broker(binding)
+            state = usable_instance(broker, key.instance, service_id, plan.id)
+            found = broker.bindings.get(key)
+            if found is None:
+                credentials = Credentials(username=f"u{secrets.token_hex(8)}", password=new_password())
+                found = BindingRecord(
+                    service_id=service_id,
+                    plan_id=plan.id,
+                    credentials=credentials,
+                    parameters=parameters,
+                    app_guid=app_guid,
+                    created_at=self._clock.wall(),
+                )
+                broker.bindings.insert(key, found)
+                return state, found, True
+            if (found.service_id, found.plan_id, found.app_guid, found.parameters) != (
+                *(service_id, plan.id, app_guid),
+                parameters,
+            ):
+                raise RefusedError(409, "there is a binding of this id with other attributes")
+            if found.state == "removing":
+                raise RefusedError(422, "the binding is being deleted", word=CONCURRENCY)
+            return state, found, found.state == "creating"
+
+        state, record, is_new = self._store.run(work)
+        if not is_new:
+            return False
+        self._at_leader(
+            key.instance,
+            lambda address: create_role(address, state.superuser_credentials, plan.database, record.credentials),
+        )
+        self._store.run(lambda binding: _made_ready(Broker(binding), key))
+        return True
+
+    def unbind(self, key: BindingKey, service_id: str, plan_id: str, database: str) -> None:
+        """Drop a binding's role and sessions, then the binding. RefusedError (410) when there is none."""
+
+        def work(binding: Binding) -> tuple[InstanceState, BindingRecord]:
+            broker = Broker(binding)
+            state, found = broker.instances.get(key.instance), broker.bindings.get(key)
+            if state is None or found is None:
+                raise RefusedError(410, "there is no such binding")
+            if (service_id, plan_id) != (found.service_id, found.plan_id):
+                raise RefusedError(400, "service_id and plan_id are not those of the binding")
+            operation = broker.operations.get(key.instance)
+            if operation is not None and operation.status == IN_PROGRESS and operation.kind == "deprovision":
+                raise RefusedError(422, "the instance is being deleted, and its bindings with it", word=CONCURRENCY)
+            found.state = "removing"
+            broker.bindings.put(key, found)
+            return state, found
+
+        state, record = self._store.run(work)
+        username = record.credentials.username
+        self._at_leader(
+            key.instance, lambda address: drop_role(address, state.superuser_credentials, database, username)
+        )
+        self._broker.bindings.delete(key)
+
+    def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:
+        """Call `work` with the leader's address, again for a while as the leader may be changing."""
+        give_up = time.monotonic() + _TRY_SECONDS
+        while True:
+            found = leader_of(self._broker, instance)
+            address = found[1].address if found is not None else None
+            problem, cause = "it has no leader", None
+            if address is not None:
+                try:
+                    work(address)
+                except psycopg.Error as error:
+                    problem, cause = f"PostgreSQL at {address} failed: {type(error).__name__}", error
+                else:
+                    return
+            if time.monotonic() > give_up:
+                raise RefusedError(500, f"the cluster cannot be reached now, try again: {problem}") from cause
+            time.sleep(_AGAIN_SECONDS)
+
+
+def usable_instance(broker: Broker, instance: str, service_id: str, plan_id: str) -> InstanceState:
+    """Return the instance if it can be bound. Raises RefusedError: 404, 400 for another plan, 422 while it is changed."""
+    state, operation = broker.instances.get(instance), broker.operations.get(instance) or Operation(id="", kind="")
+    if state is None:
+        raise RefusedError(404, "there is no such instance")
+    if (service_id, plan_id) != (state.service_id, state.plan_id):
+        raise RefusedError(400, "service_id and plan_id are not those of the instance")
+    if operation.status == IN_PROGRESS:
+        raise RefusedError(422, "an operation on the instance is in progress", word=CONCURRENCY)
+    if operation.status != SUCCESS and (operation.kind, operation.status) != ("update", FAILED):
+        raise RefusedError(422, "the instance could not be made; delete it")
+    return state
+
+
+def _made_ready(broker: Broker, key: BindingKey) -> None:
+    record = broker.bindings.get(key)
+    if record is None or record.state != "creating":
+        raise RefusedError(422, "the binding was deleted meanwhile", word=CONCURRENCY)
+    record.state = "ready"
+    broker.bindings.put(key, record)
+
+
+def credentials_shown(
+    host: str, port: int, database: str, user: Credentials, superuser: Credentials | None
+) -> dict[str, Any]:
+    """Return the credentials of a binding as the API shows them: the router's address, and the role's name and password."""
+
+    def uri(of: Credentials) -> str:
+        return f"postgres://{quote(of.username, safe='')}:{quote(of.password, safe='')}@{host}:{port}/{quote(database)}"
+
+    user_word, password_word = quote(user.username, safe=""), quote(user.password, safe="")
+    shown: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "name": database,
+        "username": user.username,
+        "password": user.password,
+        "uri": uri(user),
+        "jdbcUrl": f"jdbc:postgresql://{host}:{port}/{quote(database)}?user={user_word}&password={password_word}",
+    }
+    if superuser is not None:
+        shown |= {
+            "superuser_username": superuser.username,
+            "superuser_password": superuser.password,
+            "superuser_uri": uri(superuser),
+        }
+    return shown

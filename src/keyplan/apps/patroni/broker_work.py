@@ -1,0 +1,375 @@
+"""One operation, carried out step by step by the broker that holds its claim. Every step may be made twice.
+
+Each commit is guarded by operation and claim: a broker that lost its claim, or whose operation was replaced, writes nothing.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+from typing import Final, TypeVar
+
+import httpx
+
+from keyplan.apps.patroni.catalog import Catalog
+from keyplan.apps.patroni.clusters import RUNNING, cell_loads, leader_of
+from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
+from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, note_progress
+from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
+from keyplan.apps.patroni.records import NodeOrder, Operation, Step
+from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
+from keyplan.engine import Clock
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["OperationWork", "StoppedError", "SupersededError", "Waits"]
+
+R = TypeVar("R")
+
+_TITLES: Final = {
+    "add": "add a node",
+    "remove": "remove a node",
+    "wait_members": "wait for all members",
+    "wait_leader": "wait for the leader",
+    "switch": "hand over the lead",
+    "erase": "erase the records",
+}
+_BATCH: Final = 20
+"""Why: etcd takes 128 operations a commit."""
+
+
+class SupersededError(Exception):
+    """The operation was replaced by another one, or its claim is held by another broker: stop, and write nothing."""
+
+
+class StoppedError(Exception):
+    """The broker stops: another one, or this one after its start, goes on at the same step."""
+
+
+class StepFailedError(Exception):
+    """A step cannot be made. The text is for people, in the operation's message."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How long steps wait, in seconds, and how often they look."""
+
+    step_seconds_max: float = 300.0
+    cell_seconds_max: float = 30.0
+    look_seconds: float = 0.25
+    switch_again_seconds: float = 5.0
+
+
+class OperationWork:
+    """The work on one operation. `broker` is this broker's name in the claim; `stop` ends waits with StoppedError."""
+
+    def __init__(
+        self,
+        store: Store,
+        instance: str,
+        operation: str,
+        *,
+        broker: str,
+        catalog: Catalog,
+        stop: Event,
+        clock: Clock,
+        waits: Waits | None = None,
+    ) -> None:
+        self._store = store
+        self._latest = Broker(store)
+        self._instance = instance
+        self._operation = operation
+        self._broker = broker
+        self._catalog = catalog
+        self._stop = stop
+        self._clock = clock
+        self._waits = waits if waits is not None else Waits()
+        self._steps: dict[str, Callable[[Step], None]] = {
+            "add": self._add,
+            "remove": self._remove,
+            "wait_members": self._wait_members,
+            "wait_leader": self._wait_leader,
+            "switch": self._switch,
+        }
+
+    def run(self) -> Operation:
+        """Make all steps that remain and return the operation as it ended.
+
+        Raises SupersededError, StoppedError; and KeyplanError when the store fails, after which it can be run again.
+        """
+        try:
+            while True:
+                operation = self._current()
+                if operation.completed_steps >= len(operation.steps):
+                    return self._ended(SUCCESS, "done")
+                step = operation.steps[operation.completed_steps]
+                self._tell(f"step {operation.completed_steps + 1} of {len(operation.steps)}: {_TITLES[step.kind]}")
+                if step.kind == "erase":
+                    return self._erase()
+                self._steps[step.kind](step)
+        except StepFailedError as error:
+            return self._ended(FAILED, str(error))
+
+    # ---- commits -------------------------------------------------------------------------------------------------------
+
+    def _commit(self, change: Callable[[Broker, Operation], R]) -> R:
+        """Commit what `change` writes, if the operation is still the one, and still this broker's."""
+
+        def work(binding: Binding) -> R:
+            broker = Broker(binding)
+            operation, claim = broker.operations.get(self._instance), broker.claims.get(self._instance)
+            if operation is None or operation.id != self._operation or operation.status != IN_PROGRESS:
+                raise SupersededError
+            if claim is None or claim.broker != self._broker or claim.operation != self._operation:
+                raise SupersededError
+            return change(broker, operation)
+
+        return self._store.run(work)
+
+    def _current(self) -> Operation:
+        operation = self._latest.operations.get(self._instance)
+        if operation is None or operation.id != self._operation or operation.status != IN_PROGRESS:
+            raise SupersededError
+        return operation
+
+    def _save(self, broker: Broker, operation: Operation) -> None:
+        broker.operations.put(self._instance, operation)
+        state = broker.instances.get(self._instance)
+        if state is not None:
+            note_progress(state, operation)
+            broker.instances.put(self._instance, state)
+
+    def _complete(self, change: Callable[[Broker], object] = lambda _broker: None) -> None:
+        """Commit the last writes of a step, and that it is done."""
+
+        def completed(broker: Broker, operation: Operation) -> None:
+            change(broker)
+            operation.completed_steps += 1
+            self._save(broker, operation)
+
+        self._commit(completed)
+
+    def _tell(self, message: str) -> None:
+        def told(broker: Broker, operation: Operation) -> None:
+            if operation.message != message:
+                operation.message = message
+                self._save(broker, operation)
+
+        self._commit(told)
+
+    def _ended(self, status: str, message: str) -> Operation:
+        def ended(broker: Broker, operation: Operation) -> Operation:
+            operation.status, operation.ended_at = status, self._clock.wall()
+            operation.message = message if status == SUCCESS else f"{operation.message}: {message}"
+            state = broker.instances.get(self._instance)
+            if state is not None and status == SUCCESS:
+                state.plan_id, state.node_count, state.cells = operation.plan_id, operation.node_count, operation.cells
+                state.parameters = operation.parameters
+                broker.instances.put(self._instance, state)
+            self._save(broker, operation)
+            return operation
+
+        return self._commit(ended)
+
+    # ---- waiting -------------------------------------------------------------------------------------------------------
+
+    def _until(self, problem: Callable[[], str], seconds_max: float) -> None:
+        """Wait until `problem` returns an empty text. Raises StepFailedError with the last one.
+
+        Raises StoppedError, SupersededError.
+        """
+        give_up = time.monotonic() + seconds_max
+        while text := problem():
+            if time.monotonic() > give_up:
+                raise StepFailedError(text)
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._stop.wait(self._waits.look_seconds):
+            raise StoppedError
+        self._current()
+
+    # ---- nodes ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, step: Step) -> None:
+        key = NodeKey(self._instance, step.node)
+        refused: dict[str, str] = {}
+        while self._latest.nodes.get(key) is None:
+            cell = self._latest.node_intents.get(key) or self._order(key, refused)
+            problem = self._answer(cell, step.node)
+            if not problem:
+                self._complete(lambda broker, cell=cell: self._placed(broker, key, cell))  # type: ignore[misc]
+                return
+            refused[cell] = problem
+            self._commit(lambda broker, _operation, cell=cell: _withdrawn(broker, key, cell))  # type: ignore[misc]
+        self._complete()
+
+    def _order(self, key: NodeKey, refused: dict[str, str]) -> str:
+        """Order the node of the next cell that may have it, and return the cell's name."""
+
+        def ordered(broker: Broker, operation: Operation) -> str:
+            with self._store.snapshot() as state:
+                beside = Broker(state)
+                used = [cell for _, cell in beside.nodes.list(self._instance)]
+                cells = available_cells(cell_loads(beside), allowed=operation.cells)
+            names = [name for name in cells_in_order(cells, used) if name not in refused]
+            if not names:
+                reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
+                raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
+            order = NodeOrder(instance=self._instance, patroni=self._patroni_of(operation.plan_id))
+            broker.orders.put(OrderKey(names[0], key.node), order)
+            broker.node_intents.put(key, names[0])
+            return names[0]
+
+        return self._commit(ordered)
+
+    def _patroni_of(self, plan_id: str) -> dict[str, object]:
+        state = self._latest.instances.get(self._instance)
+        try:
+            return dict(self._catalog.plan(state.service_id if state is not None else "", plan_id).patroni)
+        except RefusedError:
+            return {}  # Why: a plan that was taken out of the catalog stays that of its instances.
+
+    def _answer(self, cell: str, node: str) -> str:
+        """Wait for what a cell says to an order. Return why it does not run the node, empty when it does."""
+        give_up = time.monotonic() + self._waits.cell_seconds_max
+        while time.monotonic() < give_up:
+            report = self._latest.reports.get(OrderKey(cell, node))
+            if report is not None and report.state in {"starting", "running"}:
+                return ""
+            if report is not None and report.state in {"refused", "failed"}:
+                return report.message or report.state
+            if not self._latest.cells.exists(cell):
+                return "it is not alive"
+            self._pause()
+        return "it did not answer"
+
+    @staticmethod
+    def _placed(broker: Broker, key: NodeKey, cell: str) -> None:
+        broker.nodes.put(key, cell)
+        broker.node_intents.delete(key)
+
+    def _remove(self, step: Step) -> None:
+        node = step.node or self._commit(self._chosen)
+        if not node:
+            self._complete()
+            return
+        key = NodeKey(self._instance, node)
+        cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
+        if cell is not None:
+            self._commit(lambda broker, _operation: broker.orders.delete(OrderKey(cell, node)))
+            self._until(lambda: self._remains(cell, node), self._waits.step_seconds_max)
+        self._complete(lambda broker: _removed(broker, key))
+
+    def _chosen(self, broker: Broker, operation: Operation) -> str:
+        """Choose a node to remove and write it into the step: not the leader, unless it is alone; first those of dead cells."""
+        leader = broker.leaders.get(self._instance)
+        alive = {cell.guid for cell in cell_loads(self._latest)}
+        placed = [(key.node, cell) for key, cell in broker.nodes.list(self._instance)]
+        cells = [cell for _, cell in placed]
+        placed.sort(key=lambda item: (item[0] == leader, item[1] in alive, -cells.count(item[1]), item[0]))
+        if not placed:
+            return ""
+        step = operation.steps[operation.completed_steps]
+        step.node = placed[0][0]
+        broker.operations.put(self._instance, operation)
+        return step.node
+
+    def _remains(self, cell: str, node: str) -> str:
+        report = self._latest.reports.get(OrderKey(cell, node))
+        return "" if report is None else f"cell {cell} has not removed node {node}: {report.message or report.state}"
+
+    # ---- the cluster ---------------------------------------------------------------------------------------------------
+
+    def _wait_members(self, _step: Step) -> None:
+        self._until(self._missing_members, self._waits.step_seconds_max)
+        self._complete()
+
+    def _missing_members(self) -> str:
+        expected = {key.node: cell for key, cell in self._latest.nodes.list(self._instance)}
+        members = {key.member: member.state for key, member in self._latest.members.list(self._instance)}
+        running = {name for name, state in members.items() if state in RUNNING}
+        if running == set(expected) == set(members):
+            return ""
+        text = f"{len(running & set(expected))} of {len(expected)} members run"
+        reports = [self._latest.reports.get(OrderKey(cell, node)) for node, cell in expected.items()]
+        faults = [report.message for report in reports if report is not None and report.state == "failed"]
+        if others := sorted(set(members) - set(expected)):
+            faults.append(f"others run too: {', '.join(others)}")
+        return "; ".join([text, *faults])
+
+    def _wait_leader(self, _step: Step) -> None:
+        self._until(self._missing_leader, self._waits.step_seconds_max)
+        self._complete()
+
+    def _missing_leader(self) -> str:
+        found = leader_of(self._latest, self._instance)
+        if found is None:
+            return "the cluster has no leader"
+        name, member = found
+        return "" if member.state in RUNNING and member.is_primary else f"the leader {name} is {member.state}"
+
+    def _switch(self, step: Step) -> None:
+        give_up = time.monotonic() + self._waits.step_seconds_max
+        next_try = 0.0
+        text = "the leader did not change"
+        while self._latest.leaders.get(self._instance) in {step.node, None}:
+            if time.monotonic() > give_up:
+                raise StepFailedError(text)
+            if time.monotonic() >= next_try:
+                text = self._asked_to_switch(step.node) or text
+                next_try = time.monotonic() + self._waits.switch_again_seconds
+            self._pause()
+        self._complete()
+
+    def _asked_to_switch(self, node: str) -> str:
+        state = self._latest.instances.require(self._instance)
+        member = self._latest.members.get(MemberKey(self._instance, node))
+        try:
+            switch_over(member, node, state.admin_credentials)
+        except (SwitchoverFailedError, httpx.HTTPError) as error:
+            return f"the leader did not hand over: {error}"
+        return ""
+
+    # ---- the end -------------------------------------------------------------------------------------------------------
+
+    def _erase(self) -> Operation:
+        """Delete bindings, then everything else with the end of the operation in one commit (1.6 (10))."""
+        while keys := list(self._latest.bindings.keys(self._instance, limit=_BATCH)):
+            self._commit(lambda broker, _operation, keys=keys: [broker.bindings.delete(key) for key in keys])  # type: ignore[misc]
+
+        def erased(broker: Broker, operation: Operation) -> Operation:
+            _erase_cluster(broker, self._instance)
+            operation.completed_steps = len(operation.steps)
+            operation.status, operation.message, operation.ended_at = SUCCESS, "deleted", self._clock.wall()
+            broker.operations.put(self._instance, operation)
+            return operation
+
+        return self._commit(erased)
+
+
+def _withdrawn(broker: Broker, key: NodeKey, cell: str) -> None:
+    broker.orders.delete(OrderKey(cell, key.node))
+    broker.node_intents.delete(key)
+
+
+def _removed(broker: Broker, key: NodeKey) -> None:
+    # Why the member too: Patroni leaves it to its lease, and the cluster would be waited for with one member too many.
+    broker.nodes.delete(key)
+    broker.node_intents.delete(key)
+    broker.members.delete(MemberKey(key.instance, key.node))
+
+
+def _erase_cluster(broker: Broker, instance: str) -> None:
+    """Delete all records of an instance, and its cluster: otherwise the next one of this id joins a dead cluster."""
+    for member in list(broker.members.keys(instance)):
+        broker.members.delete(member)
+    for node in list(broker.nodes.keys(instance)):
+        broker.nodes.delete(node)
+    for one in (
+        *(broker.leaders, broker.initializations, broker.configurations, broker.statuses, broker.histories),
+        *(broker.failovers, broker.syncs, broker.failsafes, broker.optimes),
+        *(broker.allocations, broker.instances),
+    ):
+        one.delete(instance)

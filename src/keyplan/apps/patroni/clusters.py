@@ -1,0 +1,153 @@
+"""What is known of clusters, read from one state: who leads, whose container is this, how full is each cell.
+
+The document has "no cluster-level information" beside a registration; here it is, by address or by name (1.6 (5)).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.records import InstanceState, Member, Operation
+from keyplan.apps.patroni.scheduling import CellLoad
+from keyplan.errors import CorruptionError
+
+__all__ = [
+    "CONTAINER_PREFIX",
+    "RUNNING",
+    "Belonging",
+    "ClusterView",
+    "NodeView",
+    "belonging_of",
+    "cell_loads",
+    "clusters",
+    "leader_of",
+    "member_of",
+]
+
+CONTAINER_PREFIX: Final = "cf-"
+"""A cell names the container of a node so, followed by the node's name."""
+
+RUNNING: Final = frozenset({"running", "streaming"})
+"""The states of a member whose PostgreSQL runs."""
+
+
+class Belonging(NamedTuple):
+    """Which instance a registered container belongs to, and by what that was found: `address` or `name`."""
+
+    instance: str
+    node: str
+    found_by: str
+
+
+def belonging_of(broker: Broker, key: RegistrationKey, address: str) -> Belonging | None:
+    """Return whom a registration belongs to: the member that advertises its address, else the node its container is named for.
+
+    None: nobody knows it. Where several members advertise one address, as one that has moved may for a while, the first counts
+    whose instance has a node of that name.
+    """
+    found = list(broker.members_by_address.keys(address))
+    if found:
+        known = [member for member in found if broker.nodes.exists(NodeKey(*member))]
+        member = (known or found)[0]
+        return Belonging(member.cluster, member.member, "address")
+    node = broker.node_by_name.key_of(key.container.removeprefix(CONTAINER_PREFIX))
+    return None if node is None else Belonging(node.instance, node.node, "name")
+
+
+def leader_of(broker: Broker, instance: str) -> tuple[str, Member] | None:
+    """Return the name and record of the member that leads; None while nobody does, or the leader has no record."""
+    name = broker.leaders.get(instance)
+    if name is None:
+        return None
+    member = member_of(broker, instance, name)
+    return None if member is None else (name, member)
+
+
+def member_of(broker: Broker, instance: str, name: str) -> Member | None:
+    """Return a member's record; None when it is absent or cannot be read."""
+    try:
+        return broker.members.get(MemberKey(instance, name))
+    except CorruptionError:
+        return None
+
+
+def cell_loads(broker: Broker) -> list[CellLoad]:
+    """Return every cell that is alive, by name, with the nodes placed on it or ordered of it, all as of one state."""
+    loads = Counter(cell for _, cell in broker.nodes.list())
+    loads.update(cell for key, cell in broker.node_intents.list() if not broker.nodes.exists(key))
+    return [
+        CellLoad(guid, cell.availability_zone, loads[guid], cell.capacity, cell.is_draining)
+        for guid, cell in broker.cells.list()
+    ]
+
+
+class NodeView(NamedTuple):
+    """A node of a cluster, or a member that no node is known of (`cell` is empty then)."""
+
+    name: str
+    cell: str
+    cell_is_alive: bool
+    role: str
+    state: str
+    address: str
+    lag_bytes: int | None
+    report: str
+
+
+class ClusterView(NamedTuple):
+    """An instance and its cluster as the store tells it."""
+
+    instance: str
+    plan_id: str
+    port: int | None
+    leader: str
+    nodes: list[NodeView]
+    operation: str
+    message: str
+
+
+def clusters(broker: Broker) -> Iterator[ClusterView]:
+    """Yield every instance, by id: those that the broker made, and Patroni's clusters beside them."""
+    states = dict(broker.instances.list())
+    names = {*states, *dict(broker.allocations.list()), *(key.cluster for key, _ in broker.members.list())}
+    alive = set(broker.cells.keys())
+    for name in sorted(names):
+        yield _cluster(broker, name, states.get(name), alive)
+
+
+def _cluster(broker: Broker, instance: str, state: InstanceState | None, alive: set[str]) -> ClusterView:
+    operation = broker.operations.get(instance) or Operation(id="", kind="", status="")
+    placed = {key.node: cell for key, cell in broker.nodes.list(instance)}
+    members = {key.member: member for key, member in broker.members.list(instance)}
+    leader = broker.leaders.get(instance) or ""
+    head = members[leader].xlog_location if leader in members else None
+    nodes = [
+        _node(broker, name, placed.get(name, ""), members.get(name), head, alive)
+        for name in sorted({*placed, *members})
+    ]
+    return ClusterView(
+        instance,
+        state.plan_id if state is not None else "",
+        broker.allocations.get(instance),
+        leader,
+        nodes,
+        f"{operation.kind} {operation.status}".strip(),
+        operation.message,
+    )
+
+
+def _node(broker: Broker, name: str, cell: str, member: Member | None, head: int | None, alive: set[str]) -> NodeView:
+    report = broker.reports.get(OrderKey(cell, name)) if cell else None
+    position = member.xlog_location if member is not None else None
+    lag = max(0, head - position) if head is not None and position is not None else None
+    return NodeView(
+        name=name,
+        cell=cell,
+        cell_is_alive=cell in alive,
+        role=member.role if member is not None else "",
+        state=member.state if member is not None else "",
+        address=(member.address or "") if member is not None else "",
+        lag_bytes=lag,
+        report=report.state if report is not None else "",
+    )

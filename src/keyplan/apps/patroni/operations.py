@@ -1,0 +1,289 @@
+"""Operations on instances as the store records them: how each begins, in one commit; what it is made of; how it ends.
+
+Nothing is carried out here: broker_work.py does that, in whichever broker holds the claim.
+"""
+
+import secrets
+from typing import Any, Final
+from uuid import uuid4
+
+from keyplan.apps.patroni.catalog import Plan
+from keyplan.apps.patroni.clusters import cell_loads
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.ports import PortAllocator
+from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
+from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
+from keyplan.apps.patroni.scheduling import available_cells
+from keyplan.engine import Clock
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["FAILED", "IN_PROGRESS", "SUCCESS", "Beginnings", "Wanted", "note_progress"]
+
+IN_PROGRESS: Final = "in-progress"
+SUCCESS: Final = "success"
+FAILED: Final = "failed"
+_PASSWORD_BYTES: Final = 18
+
+
+class Wanted:
+    """What an instance is to be: its owner, its plan and the parameters that it was asked for with."""
+
+    def __init__(
+        self,
+        *,
+        service_id: str,
+        plan: Plan,
+        organization_guid: str = "",
+        space_guid: str = "",
+        name: str = "",
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        self.service_id = service_id
+        self.plan = plan
+        self.organization_guid = organization_guid
+        self.space_guid = space_guid
+        self.name = name
+        self.parameters = parameters or {}
+        self.node_count: int = self.parameters.get("node-count") or plan.node_count
+        self.cells: list[str] = self.parameters.get("cells") or []
+
+    def is_that_of(self, state: InstanceState) -> bool:
+        """True when a stored instance is what is asked for here."""
+        return (
+            self.service_id == state.service_id
+            and self.plan.id == state.plan_id
+            and self.organization_guid == state.organization_guid
+            and self.space_guid == state.space_guid
+            and self.parameters == state.parameters
+        )
+
+
+class Beginnings:
+    """Begins operations: each is one commit, after which any broker goes on with it. Raises RefusedError, nothing written."""
+
+    def __init__(self, store: Store, ports: PortAllocator, clock: Clock, *, may_share_cells: bool = False) -> None:
+        self._store = store
+        self._ports = ports
+        self._clock = clock
+        self._may_share_cells = may_share_cells
+
+    def provision(self, instance: str, wanted: Wanted, *, may_wait: bool) -> tuple[Operation, bool]:
+        """Begin to make an instance: state, users, port and operation. Return the operation, and whether it is complete.
+
+        Asked again for the same, nothing is written. `may_wait` is `accepts_incomplete`. NoPortsLeftError when there is none.
+        """
+
+        def work(binding: Binding) -> tuple[Operation, bool]:
+            broker = Broker(binding)
+            state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            if state is not None:
+                return self._provisioned_before(wanted, state, operation, may_wait=may_wait)
+            if operation is not None and operation.status == IN_PROGRESS:
+                raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
+            refuse_without_waiting(may_wait=may_wait)
+            self._refuse_few_cells(wanted.node_count, wanted.cells, used=())
+            begun = self._begun("provision", steps_of_provision(wanted.node_count), wanted.parameters)
+            begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
+            port = self._ports.allocate_in(binding, instance)
+            broker.instances.insert(instance, self._new_state(instance, wanted, port, begun))
+            broker.operations.put(instance, begun)
+            return begun, False
+
+        return self._store.run(work)
+
+    def _provisioned_before(
+        self, wanted: Wanted, state: InstanceState, operation: Operation | None, *, may_wait: bool
+    ) -> tuple[Operation, bool]:
+        if not wanted.is_that_of(state):
+            raise RefusedError(409, "there is an instance of this id with other attributes")
+        if operation is None:
+            raise RefusedError(409, "the instance has no record of how it was made")
+        if operation.kind == "deprovision":
+            raise RefusedError(422, "the instance is being deleted", word=CONCURRENCY)
+        if operation.kind == "provision" and operation.status == IN_PROGRESS:
+            refuse_without_waiting(may_wait=may_wait)
+            return operation, False
+        if operation.kind == "provision" and operation.status == FAILED:
+            raise RefusedError(409, "the instance could not be made; delete it before it is asked for again")
+        return operation, True
+
+    def _new_state(self, instance: str, wanted: Wanted, port: int, operation: Operation) -> InstanceState:
+        state = InstanceState(
+            instance_id=instance,
+            service_id=wanted.service_id,
+            plan_id=wanted.plan.id,
+            organization_guid=wanted.organization_guid,
+            space_guid=wanted.space_guid,
+            service_instance_name=wanted.name,
+            allocated_port=port,
+            superuser_credentials=Credentials(username="postgres", password=new_password()),
+            admin_credentials=Credentials(username="pgadmin", password=new_password()),
+            replication_credentials=Credentials(username="replicator", password=new_password()),
+            node_count=wanted.node_count,
+            cells=wanted.cells,
+            parameters=wanted.parameters,
+            created_at=self._clock.wall(),
+        )
+        note_progress(state, operation)
+        return state
+
+    def update(
+        self, instance: str, service_id: str, plan: Plan | None, parameters: dict[str, Any], *, may_wait: bool
+    ) -> Operation | None:
+        """Begin to change an instance's number of nodes or their cells; None when it is as it is to be.
+
+        What is not given stays; another plan brings its number of nodes. An update that failed may be asked for again.
+        """
+
+        def work(binding: Binding) -> Operation | None:
+            broker = Broker(binding)
+            state = self._usable(broker, instance, service_id)
+            node_count, cells = _changed(state, plan, parameters)
+            placed = {key.node: cell for key, cell in broker.nodes.list(instance)}
+            plan_id = plan.id if plan is not None else state.plan_id
+            steps = steps_of_update(placed, node_count, cells, broker.leaders.get(instance))
+            is_unchanged = (plan_id, node_count, cells) == (state.plan_id, state.node_count, state.cells)
+            if is_unchanged and not steps:
+                return None
+            refuse_without_waiting(may_wait=may_wait)
+            self._refuse_few_cells(node_count, cells, used=placed.values())
+            begun = self._begun("update", steps or [Step(kind="wait_leader")], {**state.parameters, **parameters})
+            begun.plan_id, begun.node_count, begun.cells = plan_id, node_count, cells
+            broker.operations.put(instance, begun)
+            note_progress(state, begun)
+            broker.instances.put(instance, state)
+            return begun
+
+        return self._store.run(work)
+
+    def _usable(self, broker: Broker, instance: str, service_id: str) -> InstanceState:
+        state, operation = broker.instances.get(instance), broker.operations.get(instance)
+        if state is None:
+            raise RefusedError(404, "there is no such instance")
+        if service_id != state.service_id:
+            raise RefusedError(400, "the instance is one of another service")
+        if operation is not None and operation.status == IN_PROGRESS:
+            raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
+        if operation is None or (operation.kind, operation.status) not in {
+            ("provision", SUCCESS),
+            ("update", SUCCESS),
+            ("update", FAILED),
+        }:
+            raise RefusedError(422, "the instance is not usable; delete it")
+        return state
+
+    def deprovision(self, instance: str, service_id: str, plan_id: str, *, may_wait: bool) -> Operation:
+        """Begin to delete an instance; one that is being made is halted. Asked again while it goes on, nothing is written."""
+
+        def work(binding: Binding) -> Operation:
+            broker = Broker(binding)
+            state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            if state is None:
+                raise RefusedError(410, "there is no such instance")
+            if (service_id, plan_id) != (state.service_id, state.plan_id):
+                raise RefusedError(400, "service_id and plan_id are not those of the instance")
+            refuse_without_waiting(may_wait=may_wait)
+            if operation is not None and operation.status == IN_PROGRESS:
+                if operation.kind == "deprovision":
+                    return operation
+                if operation.kind == "update":
+                    raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
+            leader = broker.leaders.get(instance)
+            nodes = {key.node for key, _ in broker.nodes.list(instance)}
+            nodes |= {key.node for key, _ in broker.node_intents.list(instance)}
+            # Why the leader last: a cluster without replicas has nobody to hand over to, and stops at once.
+            removals = [
+                Step(kind="remove", node=node) for node in sorted(nodes, key=lambda name: (name == leader, name))
+            ]
+            begun = self._begun("deprovision", [*removals, Step(kind="erase")], {})
+            broker.operations.put(instance, begun)
+            note_progress(state, begun)
+            broker.instances.put(instance, state)
+            return begun
+
+        return self._store.run(work)
+
+    def _begun(self, kind: str, steps: list[Step], parameters: dict[str, Any]) -> Operation:
+        return Operation(
+            id=f"{kind}-{secrets.token_hex(8)}",
+            kind=kind,
+            steps=steps,
+            message="waiting for a broker",
+            parameters=parameters,
+            begun_at=self._clock.wall(),
+        )
+
+    def _refuse_few_cells(self, node_count: int, allowed: list[str], used: Any) -> None:
+        """Raise RefusedError (400) when there are fewer cells than nodes. Read beside the transaction: cells come and go."""
+        with self._store.snapshot() as state:
+            cells = available_cells(cell_loads(Broker(state)), allowed=allowed, used=set(used))
+        if not cells or (len(cells) < node_count and not self._may_share_cells):
+            raise RefusedError(400, f"{node_count} nodes were asked for, and {len(cells)} cells are available")
+
+
+def refuse_without_waiting(*, may_wait: bool) -> None:
+    """Raise RefusedError (422) for a client that does not say that it polls for the end of an operation."""
+    if not may_wait:
+        raise RefusedError(422, "this takes a while: ask with accepts_incomplete=true", word="AsyncRequired")
+
+
+def note_progress(state: InstanceState, operation: Operation) -> None:
+    """Write into an instance's state how far its operation is."""
+    state.info = OperationInfo(
+        status=operation.status,
+        steps=len(operation.steps),
+        completed_steps=operation.completed_steps,
+        last_message=operation.message,
+    )
+
+
+def new_password() -> str:
+    """Return a password of 24 characters that mean nothing in URLs and connection strings."""
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
+
+
+# ---- steps ---------------------------------------------------------------------------------------------------------------
+
+
+def _added() -> Step:
+    # Why the name now: a step that is made twice must ask for the same node twice.
+    return Step(kind="add", node=str(uuid4()))
+
+
+def steps_of_provision(node_count: int) -> list[Step]:
+    """Return the steps that make a cluster of so many nodes."""
+    return [*(_added() for _ in range(node_count)), Step(kind="wait_members"), Step(kind="wait_leader")]
+
+
+def steps_of_update(placed: dict[str, str], node_count: int, allowed: list[str], leader: str | None) -> list[Step]:
+    """Return the steps from the nodes that there are, by name with their cells, to `node_count` nodes on `allowed` cells.
+
+    First new nodes, then replicas on other cells go; a leader on another cell hands over before it goes. Empty: nothing to do.
+    """
+    misplaced = [node for node, cell in sorted(placed.items()) if allowed and cell not in allowed]
+    keeping = len(placed) - len(misplaced)
+    added = max(0, node_count - keeping)
+    surplus = max(0, keeping - node_count)
+    steps = [_added() for _ in range(added)]
+    if added:
+        steps.append(Step(kind="wait_members"))
+    replicas = [node for node in misplaced if node != leader]
+    for node in replicas:
+        steps += [Step(kind="remove", node=node), Step(kind="wait_members")]
+    if leader in misplaced:
+        steps += [Step(kind="switch", node=str(leader)), Step(kind="remove", node=str(leader))]
+    for _ in range(surplus):
+        steps += [Step(kind="remove"), Step(kind="wait_members")]
+    return [*steps, Step(kind="wait_leader")] if steps else []
+
+
+def _changed(state: InstanceState, plan: Plan | None, parameters: dict[str, Any]) -> tuple[int, list[str]]:
+    """Return number of nodes and cells after an update: what is asked for, else what a new plan says, else what is."""
+    node_count = state.node_count
+    if plan is not None and plan.id != state.plan_id:
+        node_count = plan.node_count
+    # Why 0 is no number here: it means the default, which on an update is to leave the cluster as it is.
+    node_count = parameters.get("node-count") or node_count
+    cells = parameters.get("cells", state.cells)
+    return node_count, cells

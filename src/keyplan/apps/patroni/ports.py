@@ -1,0 +1,81 @@
+"""Public ports: one for each instance, handed out once, in the commit of whatever else begins with it.
+
+The document's `/routing/nextport` and `/routing/allocation/{instance}`, with an index by port as the guard against two of one.
+"""
+
+from typing import Final, NamedTuple
+
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.refusals import NoPortsLeftError
+from keyplan.errors import CommitConflictError, InvalidInputError
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["PORTS_DEFAULT", "PortAllocator", "PortRange", "port_range"]
+
+
+class PortRange(NamedTuple):
+    """The ports that may be handed out, both ends included."""
+
+    first: int
+    last: int
+
+
+PORTS_DEFAULT: Final = PortRange(33000, 33999)
+
+
+def port_range(text: str) -> PortRange:
+    """Read a range, as in 33000-33999. Raises InvalidInputError."""
+    first, dash, last = text.partition("-")
+    numbers = [int(part) if part.isascii() and part.isdigit() and len(part) <= 5 else 0 for part in (first, last)]
+    if not dash or not 1 <= numbers[0] <= numbers[1] <= 65535:
+        raise InvalidInputError(source="ports", problem="a range of ports from 1 to 65535, as in 33000-33999")
+    return PortRange(*numbers)
+
+
+class PortAllocator:
+    """Hands out the ports of a range; any number of them, in brokers and routers, may work on one store."""
+
+    def __init__(self, store: Store, ports: PortRange = PORTS_DEFAULT) -> None:
+        self._store = store
+        self._ports = ports
+
+    def allocate(self, instance: str) -> int:
+        """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""
+        return self._store.run(lambda binding: self.allocate_in(binding, instance))
+
+    def allocate_in(self, binding: Binding, instance: str) -> int:
+        """Do the same as a part of a transaction, which `store.run` repeats when another allocator was faster."""
+        broker = Broker(binding)
+        allocated = broker.allocations.get(instance)
+        if allocated is not None:
+            return allocated
+        following = broker.next_port.peek()
+        port = self._proposed(following)
+        if broker.instance_by_port.key_of(port) is not None:
+            # Why: the proposal was read beside the transaction, whose state is older: that is a race, lost and run again.
+            raise CommitConflictError(failed=())
+        broker.allocations.insert(instance, port)
+        if port >= following:
+            broker.next_port.advance_to(port + 1)
+        return port
+
+    def _proposed(self, following: int) -> int:
+        """Return the port to try: `following` as a rule; behind all others where the counter is missing or behind.
+
+        Read beside the transaction, because a list of all allocations would be a guard on each of them. Only the port itself
+        has to be free, and that the commit is guarded by.
+        """
+        first, last = self._ports
+        with self._store.snapshot() as state:
+            broker = Broker(state)
+            if first < following <= last and broker.instance_by_port.key_of(following) is None:
+                return following
+            allocated = {port for _, port in broker.allocations.list() if first <= port <= last}
+        port = max(first, following, *(number + 1 for number in allocated))
+        if port <= last:
+            return port
+        free = next((number for number in range(first, last + 1) if number not in allocated), None)
+        if free is None:
+            raise NoPortsLeftError(source="ports", problem=f"no ports left: all of {first} to {last} are allocated")
+        return free

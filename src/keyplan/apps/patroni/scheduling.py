@@ -1,0 +1,58 @@
+"""Where a cluster's next node goes: cells in the order in which they are asked. Pure; the store is read elsewhere.
+
+Spread first over availability zones, then over cells, then by load (specification 3.4).
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+__all__ = ["CellLoad", "available_cells", "cells_in_order"]
+
+
+class CellLoad(NamedTuple):
+    """A cell that is alive, with the number of nodes of all clusters that are placed or ordered there."""
+
+    guid: str
+    availability_zone: str
+    load: int = 0
+    capacity: int = 0
+    is_draining: bool = False
+
+    @property
+    def has_room(self) -> bool:
+        """True when it takes one more node."""
+        return not self.is_draining and (self.capacity == 0 or self.load < self.capacity)
+
+
+def available_cells(
+    cells: Sequence[CellLoad], *, allowed: Collection[str] = (), used: Collection[str] = ()
+) -> list[CellLoad]:
+    """Return the cells that may hold a node of a cluster: those that have room, and those of `used` that are not draining.
+
+    `allowed` restricts them by name; a name that there is no cell of is passed over. Empty: all.
+    """
+    return [
+        cell
+        for cell in cells
+        if (not allowed or cell.guid in allowed) and (cell.has_room or (cell.guid in used and not cell.is_draining))
+    ]
+
+
+def cells_in_order(cells: Sequence[CellLoad], used: Sequence[str] = ()) -> list[str]:
+    """Return the names of cells in the order in which they are asked for the next node of a cluster.
+
+    `used` are the cells of its nodes so far, one name for each node. First the zones that hold the fewest of them; of these the
+    least loaded cell; cells that hold a node already come last of all, by their load. Equal ones go by name.
+    """
+    zone_of = {cell.guid: cell.availability_zone for cell in cells}
+    nodes_of_zone: dict[str, int] = {}
+    for guid in used:
+        zone = zone_of.get(guid)
+        if zone is not None:
+            nodes_of_zone[zone] = nodes_of_zone.get(zone, 0) + 1
+
+    def rank(cell: CellLoad) -> tuple[bool, int, int, str]:
+        is_used = cell.guid in used
+        return is_used, 0 if is_used else nodes_of_zone.get(cell.availability_zone, 0), cell.load, cell.guid
+
+    return [cell.guid for cell in sorted(cells, key=rank)]
