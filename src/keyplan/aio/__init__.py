@@ -39,9 +39,11 @@ from keyplan import (
     Unlike,
     Waiver,
 )
+from keyplan.aio.keyspaces import KeySpaceStore
 from keyplan.aio.lease import Lease
-from keyplan.aio.store import Opening, Store
-from keyplan.aio.store import open_async as open  # noqa: A004  # Why: `keyplan.aio.open(url)` reads as it should
+from keyplan.aio.opening import Opening
+from keyplan.aio.opening import open_async as open  # noqa: A004  # Why: `keyplan.aio.open(url)` reads as it should
+from keyplan.aio.store import Store
 from keyplan.aio.transaction import PinnedState, Transaction
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "Decimal",
     "HexUuid",
     "Index",
+    "KeySpaceStore",
     "KeyplanError",
     "Layout",
     "Lease",

@@ -1,7 +1,7 @@
 """The asynchronous store: the synchronous one, used where it does not hold up the event loop."""
 
 from asyncio import Task, get_running_loop, shield
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
@@ -10,20 +10,18 @@ from typing import Any, Self, TypeVar
 from keyplan.aio.binding import AwaitedBinding
 from keyplan.aio.calls import StoreCalls
 from keyplan.aio.edge import AwaitingEdge, BlockingEdge, Edge, awaited_backoff
-from keyplan.aio.greenlets import drive, wait
 from keyplan.aio.hopping import HoppingEngine
 from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
 from keyplan.aio.news import News
-from keyplan.aio.threads import Workers
 from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_awaiting_engine, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.layout import AsyncBinding
-from keyplan.store import Backoff, Explanation, url_with_options
+from keyplan.store import Backoff, Explanation
 from keyplan.store import Lease as HeldLease
 from keyplan.store import Store as SyncStore
 from keyplan.store import Transaction as SyncTransaction
 
-__all__ = ["Opening", "Store", "open_async"]
+__all__ = ["Store"]
 
 R = TypeVar("R")
 
@@ -165,8 +163,11 @@ class Store(AwaitedBinding):
         self._keeper.close()
         await self._keeper.ended()
         self._news.close()
-        await self._edge.whole(self._engine.close)
+        await self._close_engine()
         await self._edge.close()
+
+    async def _close_engine(self) -> None:
+        await self._edge.whole(self._engine.close)
 
 
 def _telling(on_loss: Callable[[Lease], object], twin: Callable[[HeldLease], Lease]) -> Callable[[HeldLease], object]:
@@ -178,46 +179,3 @@ def _edge_of(engine: Engine, *, inline_reads: bool) -> Edge:
     if engine.profile.is_awaiting:
         return AwaitingEdge(loop)
     return BlockingEdge(loop, has_inline_reads=inline_reads and engine.profile.has_local_reads)
-
-
-class Opening(AbstractAsyncContextManager[Store]):
-    """A store to be opened: `await` it, or enter it with `async with`, which closes it."""
-
-    def __init__(self, opened: Callable[[], Coroutine[Any, Any, Store]]) -> None:
-        self._opened = opened
-        self._store: Store | None = None
-
-    def __await__(self) -> Generator[Any, None, Store]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> Store:
-        self._store = await self._opened()
-        return self._store
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._store is not None:
-            await self._store.close()
-
-
-def open_async(url: str, *, inline_reads: bool = False, **options: str | int | bool) -> Opening:
-    """Open the store that `url` names, for the event loop that runs: `async with keyplan.aio.open("lmdb:./site.kv") as store`.
-
-    The URL and `options` are those of `keyplan.open`; `inline_reads` is explained at `Store`. Raises EngineOpenError.
-    """
-
-    async def opened() -> Store:
-        full_url = url_with_options(url, options)
-        engine = await drive(partial(open_awaiting_engine, full_url, wait)) or await _opened_in_a_thread(full_url)
-        return Store(engine, inline_reads=inline_reads)
-
-    return Opening(opened)
-
-
-async def _opened_in_a_thread(url: str) -> Engine:
-    workers = Workers(get_running_loop(), threads_max=1)
-    try:
-        return await workers.run(partial(open_engine, url), Engine.close)
-    finally:
-        await workers.close()

@@ -36,7 +36,13 @@ from keyplan.keyspace.layout import (
     SessionKey,
     UvarintKeySpaces,
 )
-from keyplan.keyspace.opening import SESSION_SECONDS_DEFAULT, open_key_space, open_keyspace_url, open_restoring
+from keyplan.keyspace.opening import (
+    SESSION_SECONDS_DEFAULT,
+    open_key_space,
+    open_keyspace_url,
+    open_restoring,
+    share_on,
+)
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import (
@@ -134,6 +140,7 @@ __all__ = [
     "prefix_codec",
     "read_declaration",
     "repair",
+    "share_on",
     "unmanaged",
     "verified",
 ]

@@ -79,18 +79,26 @@ class FenceGuard:
 
         A key space that is being deleted, is gone, or is another one now closes the handle for good.
         """
+        if self.closed_by is not None:
+            return self.closed_by
+        # Why not under the lock: where engines await, two commits of one thread may look at once.
+        with self._engine.snapshot() as snapshot:
+            entry = snapshot.get(self._key)
+        fence = None if entry is None else _FORM.decode(entry.value)
+        error = refusal(self._name, self._generation, fence, writable=self._writable)
+        if error is not None and not isinstance(error, KeySpaceDisabledError):
+            self.shut(error)
+        elif entry is not None and error is None:
+            with self._lock:
+                # Why the later: of two looks at once, the one that began first may end last.
+                self.guard = max(self.guard, KeyUnchanged(self._key, entry.mod_revision), key=_revision)
+        return error
+
+    def shut(self, error: KeyplanError) -> None:
+        """Close the handle for good: its key space was found gone elsewhere."""
         with self._lock:
-            if self.closed_by is not None:
-                return self.closed_by
-            with self._engine.snapshot() as snapshot:
-                entry = snapshot.get(self._key)
-            fence = None if entry is None else _FORM.decode(entry.value)
-            error = refusal(self._name, self._generation, fence, writable=self._writable)
-            if entry is not None and error is None:
-                self.guard = KeyUnchanged(self._key, entry.mod_revision)
-            elif not isinstance(error, KeySpaceDisabledError):
+            if self.closed_by is None:
                 self.closed_by = error
-            return error
 
     def check_readable(self) -> None:
         """Raise why the handle is closed for good, if it is."""
@@ -99,16 +107,17 @@ class FenceGuard:
 
     def end(self) -> None:
         """Refuse everything from now on: the handle was closed by its holder."""
-        with self._lock:
-            if self.closed_by is None:
-                problem = "the key space was closed"
-                self.closed_by = EngineUnavailableError(engine=self._engine.profile.name, problem=problem)
+        self.shut(EngineUnavailableError(engine=self._engine.profile.name, problem="the key space was closed"))
 
     def changing(self) -> KeyplanError:
         """Return the error for a fence that changes faster than a commit can follow."""
         return EngineUnavailableError(
             engine=self._engine.profile.name, problem=f"key space {self._name!r} is enabled and disabled all the time"
         )
+
+
+def _revision(guard: KeyUnchanged) -> int:
+    return guard.revision
 
 
 def again(error: KeyplanError) -> KeyplanError:

@@ -27,7 +27,7 @@ from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
 from keyplan.store import Backoff, open_store
 
-__all__ = ["SESSION_SECONDS_DEFAULT", "open_key_space", "open_keyspace_url", "open_restoring"]
+__all__ = ["SESSION_SECONDS_DEFAULT", "open_key_space", "open_keyspace_url", "open_restoring", "share_on"]
 
 SESSION_SECONDS_DEFAULT: Final = 60.0
 """1.6: a client that died is waited for so long."""
@@ -169,6 +169,22 @@ def open_restoring(engine: Engine, keyspace: KeySpace, *, backoff: Backoff | Non
         application=keyspace.application,
         backoff=backoff,
     )
+
+
+def share_on(store: KeySpaceStore, engine: Engine) -> Engine:
+    """Return the share that an open key space has of its store, on another engine of the same store, which it closes.
+
+    For a twin of the handle, whose engine awaits. Refused is there what is refused here; the session stays here, and so does
+    the quota. Raises what an engine raises, and the reason when the key space is no more.
+    """
+    share = store.engine
+    if not isinstance(share, KeySpaceEngine) or store.keyspace is None:
+        return PrefixedEngine(engine, store.prefix)
+    name, owner = store.keyspace.name, store.keyspace.application
+    fence = FenceGuard(engine, name, store.keyspace.generation)
+    if isinstance(share, ReadOnlyShare):
+        return ReadOnlyShare(engine, name, store.prefix, fence, application=store.application, owner=owner)
+    return KeySpaceEngine(engine, name, store.prefix, fence)
 
 
 class WrappedShared(WrappedEngine):
