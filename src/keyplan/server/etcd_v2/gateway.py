@@ -94,16 +94,28 @@ class Gateway:
             if self._is_started and self._ledger.inbox.error is None:
                 return
             loop = asyncio.get_running_loop()
+            early: list[tuple[Sequence[EventRecord], bool]] = []
+            is_early = True
+
+            def take(records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # as below
+                if is_early:
+                    early.append((records, is_waiting))
+                else:
+                    self._take(records, is_waiting)
 
             def sink(records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # called by the ledger
-                loop.call_soon_threadsafe(self._take, records, is_waiting)
+                loop.call_soon_threadsafe(take, records, is_waiting)
 
             try:
                 await self._context.run(self._ledger.stop)
                 history = await self._context.run(self._ledger.start, sink)
             except EngineError as error:
                 raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out") from error
+            # Invariant: the hub is told of events in their order, so that what the follower brings waits for the history.
             self.hub.deliver(history)
+            is_early = False
+            for records, is_waiting in early:
+                self._take(records, is_waiting)
             self._is_started = True
 
     def _take(self, records: Sequence[EventRecord], is_waiting: bool) -> None:  # noqa: FBT001 # as above
