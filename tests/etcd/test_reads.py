@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, EngineUrl, KeyAbsent, KeyRange, Put, open_engine
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, EngineUrl, KeyAbsent, KeyRange, Put, Snapshot, open_engine
 from keyplan.engine.etcd import (
     EtcdEngine,
     EtcdOptions,
@@ -102,6 +102,33 @@ def test_a_snapshot_that_has_read_nothing_does_not_slip_past_a_commit_of_its_eng
             lease.revoke()
             assert between.get(b"b") is not None
         assert before.get(b"b") is None
+
+
+def test_a_snapshot_taken_while_a_commit_is_under_way_has_what_was_acknowledged_before_it(
+    counted: tuple[Engine, CountingTransport], etcd_server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, transport = counted
+    taken: list[Snapshot] = []
+    answer = transport.call
+
+    def answer_late(
+        endpoint: str, method: Method, request: Message, *, timeout_seconds: float, metadata: Metadata
+    ) -> Message:
+        response = answer(endpoint, method, request, timeout_seconds=timeout_seconds, metadata=metadata)
+        if method.path.endswith("/Txn") and not taken:
+            # The commit is applied, and its answer is on the way; now somebody else commits, and is answered first.
+            others.commit(Commit((), (Put(b"b", b"acknowledged"),)))
+            taken.append(engine.snapshot())
+        return response
+
+    with open_engine(etcd_server.url) as others:
+        monkeypatch.setattr(transport, "call", answer_late)
+        engine.commit(Commit((), (Put(b"a", b""),)))
+        later = engine.snapshot()
+        last = engine.commit(Commit((), (Put(b"c", b""),)))
+    assert [entry.key for entry in taken[0].scan(ALL_KEYS)] == [b"a", b"b"]
+    assert [entry.key for entry in later.scan(ALL_KEYS)] == [b"a", b"b"]
+    assert (taken[0].revision, later.revision) == (last - 1, last - 1)
 
 
 def test_a_list_of_many_mebibytes_comes_in_pages_of_about_one(counted: tuple[Engine, CountingTransport]) -> None:

@@ -87,12 +87,13 @@ class EtcdEngine(Engine):
         if not request.compare and not request.success:
             return self._client.revision()
         self._admit_request(request)
+        begun = self._horizons.begin()
         response = self._send(commit, request)
         if not response.succeeded:
             raise CommitConflictError(failed=failed_guards(commit, response))
         revision = int(response.header.revision)
         if has_changed(commit, response):
-            self._horizons.pass_commit(revision)
+            self._horizons.fix(begun, revision - 1)
         return revision
 
     def _admit_request(self, request: Message) -> None:
@@ -167,7 +168,8 @@ class EtcdEngine(Engine):
 
     def _settle(self) -> None:
         """Let snapshots that have read nothing yet read what is there now. Why: revoking tells no revision of its own."""
-        self._horizons.pass_revision(self._client.revision())
+        begun = self._horizons.begin()
+        self._horizons.fix(begun, self._client.revision())
 
     def compact(self, revision: int) -> None:
         self._client.check_open()

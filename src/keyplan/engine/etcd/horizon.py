@@ -1,42 +1,50 @@
 """Which revision a snapshot reads that has not read anything yet.
 
 A snapshot costs no call of its own: it takes the revision that its first answer carries, so that a single get is a single call.
-Until then it must not slip past a commit of its own engine: such a commit fixes it at the revision before itself.
+Until then it must not slip past a later commit of its own engine: the first such commit that is acknowledged fixes it at the
+revision before itself. A commit that was under way when the snapshot was taken does not count: others may have seen it, and
+committed after it, before the snapshot was taken, and then the revision before it would be too old.
 """
 
 from threading import Lock
+from weakref import WeakValueDictionary
 
 __all__ = ["Horizon", "Horizons"]
 
 
 class Horizon:
-    """What the snapshots taken between two commits share. `fixed` is None until a commit came after them."""
+    """What the snapshots taken between the beginnings of two commits share. `fixed` is None until a commit came after them."""
 
-    __slots__ = ("fixed", "floor")
+    __slots__ = ("__weakref__", "fixed", "number")
 
-    def __init__(self, floor: int) -> None:
-        self.floor = floor  # everything up to here was acknowledged before the snapshots were taken
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.fixed: int | None = None
 
 
 class Horizons:
-    """The present horizon of an engine."""
+    """The present horizon of an engine, and those before it that a snapshot still has and nothing has fixed."""
 
     def __init__(self) -> None:
         self.present = Horizon(0)
+        self._unfixed = WeakValueDictionary({0: self.present})
         self._lock = Lock()  # Invariant: held for a few assignments, never over a call.
 
-    def pass_commit(self, revision: int) -> None:
-        """A commit of this engine has made `revision`: snapshots that have read nothing read what was before it."""
-        self._fix(revision - 1, revision)
-
-    def pass_revision(self, revision: int) -> None:
-        """The store is about to be changed by something that gets no number, and is at `revision` now."""
-        self._fix(revision, revision)
-
-    def _fix(self, before: int, after: int) -> None:
+    def begin(self) -> int:
+        """A change of this engine is about to be sent: return what tells the snapshots before it from those after it."""
         with self._lock:
-            horizon = self.present
-            # Why the maximum: of two commits at once the later one may be acknowledged first; a snapshot taken then has it.
-            horizon.fixed = max(before, horizon.floor)
-            self.present = Horizon(max(after, horizon.floor))
+            begun = self.present.number
+            self.present = Horizon(begun + 1)
+            self._unfixed[begun + 1] = self.present
+            return begun
+
+    def fix(self, begun: int, revision: int) -> None:
+        """Let snapshots taken before `begun` that have read nothing read `revision`, the one before the change.
+
+        Why it is not too old for them: the change began after they were taken, so it came after all that was told until then.
+        """
+        with self._lock:
+            for number in [number for number in self._unfixed if number <= begun]:
+                horizon = self._unfixed.pop(number, None)
+                if horizon is not None:
+                    horizon.fixed = revision
