@@ -1,5 +1,13 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and the import of inventories."""
 
+from keyplan.apps.cloudchamber.aside import (
+    Aside,
+    AsideEntry,
+    LayoutSide,
+    RackName,
+    read_aside,
+    write_aside,
+)
 from keyplan.apps.cloudchamber.configuration import (
     Configuration,
     StoreSettings,
@@ -49,6 +57,18 @@ from keyplan.apps.cloudchamber.layout import (
     GoRegionKey,
     GoZoneKey,
     InstanceKey,
+)
+from keyplan.apps.cloudchamber.migrate import (
+    MigrationOutcome,
+    NotRepresentableError,
+    migrate,
+    plan_of_migration,
+)
+from keyplan.apps.cloudchamber.migration import (
+    Leftover,
+    Migration,
+    MigrationOptions,
+    planned_migration,
 )
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
@@ -113,6 +133,8 @@ __all__ = [
     "Accelerator",
     "AcceleratorV100",
     "Affinity",
+    "Aside",
+    "AsideEntry",
     "Blade",
     "BladeDetails",
     "BladeKey",
@@ -145,9 +167,15 @@ __all__ = [
     "InstanceTarget",
     "InventoryPlace",
     "InventoryRecord",
+    "LayoutSide",
+    "Leftover",
     "Message",
+    "Migration",
+    "MigrationOptions",
+    "MigrationOutcome",
     "MultiplicityError",
     "NamespaceInstance",
+    "NotRepresentableError",
     "Pdu",
     "Place",
     "Port",
@@ -156,6 +184,7 @@ __all__ = [
     "RackDefinition",
     "RackDetails",
     "RackIds",
+    "RackName",
     "Region",
     "RegionDefinition",
     "RegionDetails",
@@ -181,17 +210,22 @@ __all__ = [
     "instance_timestamp",
     "instances_of_tests",
     "inventory_records",
+    "migrate",
     "namespace_of",
     "parse_definition",
     "plan_import",
+    "plan_of_migration",
     "planned_import",
+    "planned_migration",
     "pre_clean",
     "purge_tests",
     "range_of_tests",
+    "read_aside",
     "read_configuration",
     "read_definition",
     "reconcile",
     "timestamp_of_this_process",
     "unsound_pairs",
     "validated",
+    "write_aside",
 ]

@@ -31,6 +31,7 @@ ROUNDS_MAX: Final = 8
 """Why: a round starts again only when another writer came between; eight in a row is somebody who imports something else."""
 
 P = TypeVar("P", bound=InventoryPlace)
+W = TypeVar("W")
 
 
 class ImportOutcome(NamedTuple):
@@ -148,7 +149,8 @@ def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int
         first = first or plan
         if plan.is_empty:
             return ImportOutcome(first, commits, revision)
-        steps = Steps(plan.changes, lambda step: _write_step(chamber, step), report)
+        units = [tuple(unit) for _, unit in groupby(plan.changes, key=lambda change: change.place.unit)]
+        steps = Steps(units, lambda step: _write_step(chamber, step), report)
         try:
             steps.carry_out()
         except ConflictError as conflict:
@@ -158,17 +160,17 @@ def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int
     raise lost
 
 
-class Steps:
-    """Carries changes out in order, as many at a time as the engine takes; what belongs to one unit is one commit."""
+class Steps(Generic[W]):
+    """Carries writes out in order, as many at a time as the engine takes; what belongs to one unit is one commit."""
 
     def __init__(
         self,
-        changes: tuple[ImportChange, ...],
-        write: Callable[[tuple[ImportChange, ...]], object],
+        units: list[tuple[W, ...]],
+        write: Callable[[tuple[W, ...]], object],
         report: Callable[[int, int], None],
     ) -> None:
-        self._units = [tuple(unit) for _, unit in groupby(changes, key=lambda change: change.place.unit)]
-        self._total = len(changes)
+        self._units = units
+        self._total = sum(map(len, units))
         self._write = write
         self._report = report
         self.commits = 0

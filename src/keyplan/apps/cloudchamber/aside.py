@@ -1,0 +1,171 @@
+"""What a migration carries aside: the file, and what it says. Which entries go into it, migration.py decides.
+
+    {"format": "keyplan cloudchamber aside", "version": 1, "from": "go", "to": "document",
+     "racks": [{"id": "rack1", "region": "standard", "zone": "standard", "rack": "rack1"}], "users": {"alice": "Alice"},
+     "entries": [{"key": "inventory/definition/data/region/standard", "value": "{...}", "why": "..."}], "absent": []}
+
+Keys are relative to the root of `from`. Keys and values are texts, byte for byte; what is no UTF-8 is {"base64": "..."}.
+"""
+
+import base64
+import binascii
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from keyplan.errors import InvalidInputError
+
+__all__ = ["Aside", "AsideEntry", "LayoutSide", "RackName", "read_aside", "write_aside"]
+
+_FORMAT: Final = "keyplan cloudchamber aside"
+_VERSION: Final = 1
+FILE_BYTES_MAX: Final = 1 << 30
+"""Why: a gibibyte is the whole of a store as large as an import may be."""
+
+
+class LayoutSide(StrEnum):
+    """One of the two layouts."""
+
+    DOCUMENT = "document"
+    GO = "go"
+
+    @property
+    def other(self) -> "LayoutSide":
+        """The layout that a migration leads to, or comes from."""
+        return LayoutSide.GO if self is LayoutSide.DOCUMENT else LayoutSide.DOCUMENT
+
+
+class RackName(msgspec.Struct, frozen=True):
+    """One rack by both layouts' names; those of the Go program as its list keys have them, in their own case."""
+
+    id: str
+    region: str
+    zone: str
+    rack: str
+
+    @property
+    def path(self) -> str:
+        """`region/zone/rack`."""
+        return f"{self.region}/{self.zone}/{self.rack}"
+
+
+class AsideEntry(msgspec.Struct, frozen=True):
+    """An entry that the other layout has no place for: its key without the root, its bytes, and why."""
+
+    key: bytes
+    value: bytes
+    why: str
+
+
+class Aside(msgspec.Struct, frozen=True):
+    """What the way back needs besides the store: names, entries, and keys that it would make and that were not there."""
+
+    source: LayoutSide
+    racks: tuple[RackName, ...] = ()
+    users: dict[str, str] = {}
+    entries: tuple[AsideEntry, ...] = ()
+    absent: tuple[bytes, ...] = ()
+
+
+class _Bytes(msgspec.Struct, frozen=True):
+    base64: str
+
+
+class _FileEntry(msgspec.Struct, frozen=True):
+    key: str | _Bytes
+    value: str | _Bytes
+    why: str
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: str
+    version: int
+    source: LayoutSide = msgspec.field(name="from")
+    target: LayoutSide = msgspec.field(name="to")
+    racks: tuple[RackName, ...]
+    users: dict[str, str]
+    entries: tuple[_FileEntry, ...]
+    absent: tuple[str | _Bytes, ...]
+
+
+def write_aside(path: Path, aside: Aside) -> bool:
+    """Write the file, for its owner alone, whole or not at all; False when it is there already with this very content.
+
+    Raises InvalidInputError when there is something else, which is never replaced, or when the file cannot be written.
+    """
+    spelled = _spelled(aside)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        if path.exists():
+            if path.read_bytes() == spelled:
+                return False
+            problem = "the file is there, and holds something else than this migration carries aside"
+            raise InvalidInputError(source=str(path), problem=problem)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(spelled)
+            file.flush()
+            os.fsync(file.fileno())
+        # Why: a link, unlike a rename, refuses to take the place of a file that came meanwhile.
+        os.link(temporary, path)
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=f"the file cannot be written: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return True
+
+
+def read_aside(path: Path) -> Aside:
+    """Read such a file. Raises InvalidInputError for anything else."""
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(FILE_BYTES_MAX + 1)
+        if len(raw) > FILE_BYTES_MAX:
+            raise InvalidInputError(source=str(path), problem=f"the file is longer than {FILE_BYTES_MAX} bytes")
+        file = msgspec.json.decode(raw, type=_File)
+        if (file.format, file.version) != (_FORMAT, _VERSION) or file.target is not file.source.other:
+            problem = "the file is not what a migration of this version carries aside"
+            raise InvalidInputError(source=str(path), problem=problem)
+        entries = tuple(AsideEntry(_raw(entry.key), _raw(entry.value), entry.why) for entry in file.entries)
+        return Aside(file.source, file.racks, file.users, entries, tuple(_raw(key) for key in file.absent))
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, binascii.Error, UnicodeError) as error:
+        problem = "the file is not what a migration carries aside, or it is damaged"
+        raise InvalidInputError(source=str(path), problem=problem) from error
+
+
+def _spelled(aside: Aside) -> bytes:
+    # Why: sorted, and without the time, so that a migration that is run again makes the same file.
+    file = _File(
+        _FORMAT,
+        _VERSION,
+        aside.source,
+        aside.source.other,
+        tuple(sorted(aside.racks, key=lambda rack: rack.id)),
+        dict(sorted(aside.users.items())),
+        tuple(
+            _FileEntry(_text(entry.key), _text(entry.value), entry.why)
+            for entry in sorted(aside.entries, key=lambda entry: entry.key)
+        ),
+        tuple(_text(key) for key in sorted(aside.absent)),
+    )
+    return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
+
+
+def _text(raw: bytes) -> str | _Bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _Bytes(base64.b64encode(raw).decode())
+
+
+def _raw(spelled: str | _Bytes) -> bytes:
+    return spelled.encode() if isinstance(spelled, str) else base64.b64decode(spelled.base64, validate=True)

@@ -1,0 +1,483 @@
+"""Moving a store between the layouts: what goes where, what is left over, and that the way back makes the same bytes again."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import keyplan
+from keyplan.apps.cloudchamber import (
+    Aside,
+    CloudChamber,
+    CloudChamberGo,
+    ExtraDevices,
+    LayoutSide,
+    MigrationOptions,
+    NotRepresentableError,
+    RackIds,
+    go_inventory_records,
+    inventory_records,
+    migrate,
+    parse_definition,
+    planned_migration,
+    read_aside,
+    read_definition,
+    reconcile,
+    unsound_pairs,
+    validated,
+    write_aside,
+)
+from keyplan.engine import MEMORY_PROFILE, Commit, KeyRange, MemoryEngine, Put
+from keyplan.errors import InvalidInputError, KeyplanError, TargetNotEmptyError
+from keyplan.store import Store
+from keyplan.testing.faults import FailingEngine
+from tests.apps.cloudchamber.conftest import definition_yaml, raw_entries
+from tests.servers.etcd import EtcdServer
+
+GO, DOCUMENT = LayoutSide.GO, LayoutSide.DOCUMENT
+G: Final = b"/CloudChamber/v0.1/"
+D: Final = b"/CloudChamber/V0.1/"
+DATA: Final = G + b"inventory/definition/data/region/"
+INDEX: Final = G + b"inventory/definition/index/"
+PLAIN: Final = MigrationOptions()
+LONG_IDS: Final = MigrationOptions(rack_ids=RackIds.REGION_ZONE_RACK, extra_devices=ExtraDevices.EXTEND)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Store]]:
+    """Three stores: one to leave, one to go to, one to come back to."""
+    urls = ["memory:" if request.param == "memory" else f"lmdb:{tmp_path / f'{number}.kv'}" for number in range(3)]
+    opened = [keyplan.open(url) for url in urls]
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def contents(store: Store) -> dict[bytes, bytes]:
+    return {entry.key: entry.value for entry in raw_entries(store)}
+
+
+def written(store: Store, pairs: dict[bytes, bytes]) -> Store:
+    store.engine.commit(Commit((), tuple(Put(key, value) for key, value in pairs.items())))
+    return store
+
+
+def go_inventory(store: Store, file: Path) -> Store:
+    reconcile(CloudChamberGo(store), go_inventory_records(validated(read_definition(file))))
+    return store
+
+
+def rack_of_go(region: bytes, zone: bytes, rack: bytes, listed: bytes) -> dict[bytes, bytes]:
+    data, index = DATA + region + b"/zone/" + zone, INDEX + b"region/" + region + b"/zone"
+    return {
+        data + b"/rack/" + rack: b'{"details":{"notes":"n"}}',
+        data + b"/rack/" + rack + b"/tor/0": b"{}",
+        data + b"/rack/" + rack + b"/blade/7": b'{"bootOnPowerOn":true}',
+        index + b"/" + zone + b"/racks/" + rack: listed,
+        index + b"/" + zone + b"/rack/" + rack + b"/tors/0": b"0",
+        index + b"/" + zone + b"/rack/" + rack + b"/blades/7": b"7",
+    }
+
+
+# ---- the real files --------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_inventory_goes_to_the_document_and_comes_back_byte_for_byte(
+    stores: list[Store], samples: Path, tmp_path: Path
+) -> None:
+    """AC-46."""
+    source = go_inventory(stores[0], samples / "inventory.yaml")
+    before = contents(source)
+    with pytest.raises(NotRepresentableError) as refused:
+        migrate(source, stores[1], GO, PLAIN)
+    assert "a region has no place there" in str(refused.value.problem)
+    assert contents(stores[1]) == {}
+
+    aside = tmp_path / "aside.json"
+    there = migrate(source, stores[1], GO, PLAIN, aside=aside)
+    assert there.plan.reasons() == {"a region has no place there": 2, "a zone has no place there": 2}
+    assert (there.written, there.others, there.tally.count) == (88, 0, 88)
+    moved = contents(stores[1])
+    assert len(moved) == 88
+    assert sum(map(len, moved.values())) == 28_624
+    rack = DATA + b"standard/zone/standard/rack/rack3"
+    for number in range(1, 9):
+        assert moved[D + b"rack/rack3/blades/%d" % number] == before[rack + b"/blade/%d" % number]
+    assert moved[D + b"rack/rack3/pdu"] == before[rack + b"/pdu/0"]
+    assert moved[D + b"rack/rack3/tor"] == before[rack + b"/tor/0"]
+    assert moved[D + b"racks/rack3"] == before[rack]
+
+    back = migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_aside(aside))
+    assert (back.written, back.plan.leftovers, back.plan.made, back.plan.unused) == (180, (), (), ())
+    assert contents(stores[2]) == before
+    assert contents(source) == before
+    assert aside.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("extra_devices", ExtraDevices)
+def test_an_inventory_of_several_zones_comes_back_byte_for_byte(
+    stores: list[Store], samples: Path, tmp_path: Path, extra_devices: ExtraDevices
+) -> None:
+    source = go_inventory(stores[0], samples / "Extended.yaml")
+    with pytest.raises(InvalidInputError, match=r"racks in 6 zones \(rack ids 'region.zone.rack' tell them apart\)"):
+        migrate(source, stores[1], GO, PLAIN, aside=tmp_path / "aside.json")
+    options = LONG_IDS._replace(extra_devices=extra_devices)
+    there = migrate(source, stores[1], GO, options, aside=tmp_path / "aside.json")
+    assert there.written == {ExtraDevices.EXTEND: 288, ExtraDevices.REFUSE: 264}[extra_devices]
+    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_aside(tmp_path / "aside.json"))
+    assert back.plan.leftovers == ()
+    assert contents(stores[2]) == contents(source)
+    assert len(contents(stores[2])) == 592
+
+
+def test_the_document_goes_to_the_go_program_and_comes_back(stores: list[Store], samples: Path, tmp_path: Path) -> None:
+    reconcile(CloudChamber(stores[0]), inventory_records(read_definition(samples / "inventory.yaml")))
+    written(stores[0], {D + b"users/alice": b'{"name":"Alice"}', D + b"workloads/web": b'{"name":"web"}'})
+    aside = tmp_path / "aside.json"
+    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=aside)
+    assert there.plan.reasons() == {"a workload has no place there": 1}
+    assert there.plan.made == ("region standard", "zone standard/standard")
+    found = contents(stores[1])
+    assert len(found) == 181
+    assert found[G + b"users/alice"] == b'{"name":"Alice"}'
+    assert list(unsound_pairs(CloudChamberGo(stores[1]))) == []
+    with pytest.raises(NotRepresentableError):
+        migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(aside))
+    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(aside), aside=tmp_path / "second.json")
+    assert contents(stores[2]) == contents(stores[0])
+
+
+# ---- what goes where -------------------------------------------------------------------------------------------------------
+
+
+def test_racks_of_the_document_have_the_case_that_the_list_keys_keep(stores: list[Store]) -> None:
+    written(stores[0], rack_of_go(b"north", b"z1", b"racka", b"RackA"))
+    migrate(stores[0], stores[1], GO, PLAIN, leave_behind=True)
+    assert set(contents(stores[1])) == {D + b"racks/RackA", D + b"rack/RackA/tor", D + b"rack/RackA/blades/7"}
+
+
+def test_two_racks_of_one_id_are_an_error_that_names_both() -> None:
+    pairs = {**rack_of_go(b"r", b"a.b", b"c", b"c"), **rack_of_go(b"r", b"a", b"b.c", b"b.c")}
+    with pytest.raises(InvalidInputError) as caught:
+        planned_migration(pairs, GO, LONG_IDS)
+    assert {"r/a.b/c", "r/a/b.c"} <= set(str(caught.value.problem).replace(" and", "").split())
+
+
+@pytest.mark.parametrize(
+    ("pairs", "first", "second"),
+    [
+        ({D + b"users/Alice": b"{}", D + b"users/alice": b"{}"}, "users/Alice", "users/alice"),
+        ({D + b"racks/Rack1": b"{}", D + b"racks/rack1": b"{}"}, "'Rack1'", "'rack1'"),
+    ],
+)
+def test_names_that_differ_in_case_alone_are_an_error_that_names_both(
+    pairs: dict[bytes, bytes], first: str, second: str
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        planned_migration(pairs, DOCUMENT, PLAIN)
+    assert first in str(caught.value.problem)
+    assert second in str(caught.value.problem)
+
+
+def test_a_user_with_upper_case_in_the_key_comes_back_with_what_became_of_him(
+    stores: list[Store], tmp_path: Path
+) -> None:
+    written(stores[0], {D + b"users/Alice": b'{"name":"Alice"}'})
+    with pytest.raises(NotRepresentableError, match="the upper case of a name has no place there: Alice"):
+        migrate(stores[0], stores[1], DOCUMENT, PLAIN)
+    migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=tmp_path / "aside.json")
+    written(stores[1], {G + b"users/alice": b'{"name":"Alice","enabled":true}'})
+    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(tmp_path / "aside.json"))
+    assert contents(stores[2]) == {D + b"users/Alice": b'{"name":"Alice","enabled":true}'}
+
+
+def test_values_of_another_spelling_unknown_keys_and_damage_are_carried(stores: list[Store], tmp_path: Path) -> None:
+    pairs = {
+        D + b"racks/a": b'{ "details": {"condition": 1} }',
+        D + b"rack/a/tor": b"{damaged",
+        D + b"rack/a/fan": b"\xff\x00",
+        D + b"future/\xfe": b"{}",
+    }
+    written(stores[0], pairs)
+    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=tmp_path / "aside.json")
+    assert there.plan.reasons() == {"the key is unknown": 2, "the value cannot be read": 1}
+    assert contents(stores[1])[DATA + b"standard/zone/standard/rack/a"] == b'{ "details": {"condition": 1} }'
+    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(tmp_path / "aside.json"), aside=tmp_path / "second.json")
+    assert contents(stores[2]) == pairs
+
+
+def test_another_view_and_pairs_that_do_not_agree_are_carried(stores: list[Store], tmp_path: Path) -> None:
+    pairs = {
+        **rack_of_go(b"standard", b"standard", b"a", b"B"),
+        G + b"inventory/actual/data/region/x": b"{}",
+        INDEX + b"region/standard/zone/standard/rack/a/blades/9": b"9",
+        DATA + b"standard/zone/standard/rack/a/blade/8": b"{}",
+    }
+    written(stores[0], pairs)
+    there = migrate(stores[0], stores[1], GO, PLAIN, aside=tmp_path / "aside.json")
+    assert there.plan.reasons() == {
+        "the list key has no record there, or lists another name": 2,
+        "the view actual has no place there": 1,
+    }
+    migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_aside(tmp_path / "aside.json"))
+    assert contents(stores[2]) == pairs
+
+
+def test_the_other_view_can_be_the_one_that_is_moved(stores: list[Store]) -> None:
+    pairs = {
+        key.replace(b"/definition/", b"/target/"): value for key, value in rack_of_go(b"r", b"z", b"a", b"a").items()
+    }
+    written(stores[0], pairs)
+    migrate(stores[0], stores[1], GO, PLAIN._replace(view="target"), leave_behind=True)
+    assert D + b"racks/a" in contents(stores[1])
+
+
+def test_devices_of_a_rack_that_went_do_not_come_back(stores: list[Store], samples: Path, tmp_path: Path) -> None:
+    go_inventory(stores[0], samples / "Extended.yaml")
+    options = LONG_IDS._replace(extra_devices=ExtraDevices.REFUSE)
+    migrate(stores[0], stores[1], GO, options, aside=tmp_path / "aside.json")
+    rack = "region2.zone1.rack1"
+    chamber = CloudChamber(stores[1])
+    with chamber.transaction() as transaction:
+        for blade in list(transaction.blades.keys(rack)):
+            transaction.blades.delete(blade)
+        for table in (transaction.racks, transaction.tor, transaction.pdu):
+            table.delete(rack)
+    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_aside(tmp_path / "aside.json"))
+    assert {leftover.why for leftover in back.plan.unused} == {"its rack is gone"}
+    assert len(back.plan.unused) == 4
+    assert not any(b"region2/zone/zone1/rack/rack1/" in key for key in contents(stores[2]))
+    assert list(unsound_pairs(CloudChamberGo(stores[2]))) == []
+
+
+def test_tests_stay_where_they_are_and_can_be_moved_by_name(stores: list[Store]) -> None:
+    written(stores[0], {D + b"users/a": b"{}", D + b"Test/Standard/users/b": b"{}"})
+    migrate(stores[0], stores[1], DOCUMENT, PLAIN)
+    assert set(contents(stores[1])) == {G + b"users/a"}
+    migrate(stores[0], stores[2], DOCUMENT, PLAIN._replace(namespace="Test/Standard/"))
+    assert set(contents(stores[2])) == {G + b"Test/Standard/users/b"}
+
+
+def test_one_store_can_hold_both(stores: list[Store], samples: Path) -> None:
+    source = go_inventory(stores[0], samples / "inventory.yaml")
+    migrate(source, source, GO, PLAIN, leave_behind=True)
+    assert len(contents(source)) == 268
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_target_that_holds_something_else_is_not_touched(stores: list[Store]) -> None:
+    written(stores[0], {D + b"users/a": b"{}", D + b"users/b": b"{}"})
+    before = contents(written(stores[1], {G + b"users/b": b'{"name":"other"}'}))
+    with pytest.raises(
+        TargetNotEmptyError, match=r"something else at 1 of 2 keys, beginning with /CloudChamber/v0.1/users/b"
+    ):
+        migrate(stores[0], stores[1], DOCUMENT, PLAIN)
+    assert contents(stores[1]) == before
+
+
+def test_what_the_target_has_besides_stays_and_is_counted(stores: list[Store]) -> None:
+    written(stores[0], {D + b"users/a": b"{}"})
+    written(stores[1], {G + b"users/z": b"{}"})
+    outcome = migrate(stores[0], stores[1], DOCUMENT, PLAIN)
+    assert (outcome.written, outcome.others) == (1, 1)
+    again = migrate(stores[0], stores[1], DOCUMENT, PLAIN)
+    assert (again.written, again.commits, again.revision) == (0, 0, outcome.revision)
+
+
+@pytest.mark.parametrize("side", LayoutSide)
+def test_a_migration_that_is_cut_off_at_any_step_is_completed_by_running_it_again(side: LayoutSide) -> None:
+    definition = parse_definition(definition_yaml("a", blades=3), source="x")
+    with keyplan.open("memory:") as source, keyplan.open("memory:") as whole:
+        if side is GO:
+            reconcile(CloudChamberGo(source), go_inventory_records(definition))
+        else:
+            reconcile(CloudChamber(source), inventory_records(definition))
+        migrate(source, whole, side, PLAIN, leave_behind=True)
+        step = 0
+        while True:
+            step += 1
+            inner = MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=5))
+            failing = Store(FailingEngine(inner, at_step=step, closes_inner=False))
+            try:
+                migrate(source, failing, side, PLAIN, leave_behind=True)
+            except KeyplanError:
+                migrate(source, Store(inner), side, PLAIN, leave_behind=True)
+            else:
+                break  # It has fewer steps than that.
+            assert contents(Store(inner)) == contents(whole)
+        assert step > 3
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+import keyplan
+from keyplan.apps.cloudchamber import LayoutSide, MigrationOptions, RackIds, migrate
+source, target, aside = sys.argv[1:]
+options = MigrationOptions(rack_ids=RackIds.REGION_ZONE_RACK)
+def report(done, total):
+    if done * 2 > total:
+        os.kill(os.getpid(), signal.SIGKILL)
+migrate(keyplan.open(source), keyplan.open(target), LayoutSide.DOCUMENT, options, aside=Path(aside), report=report)
+"""
+
+
+@pytest.mark.slow
+def test_a_migration_on_etcd_that_was_killed_goes_on(etcd_server: EtcdServer, samples: Path, tmp_path: Path) -> None:
+    source_url, aside = f"lmdb:{tmp_path / 'source.kv'}", tmp_path / "aside.json"
+    with keyplan.open(source_url) as source:
+        records = inventory_records(
+            read_definition(samples / "Extended.yaml"),
+            extra_devices=ExtraDevices.EXTEND,
+            rack_ids=RackIds.REGION_ZONE_RACK,
+        )
+        reconcile(CloudChamber(source), records)
+        written(source, {D + b"workloads/web": b"{}"})
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, source_url, etcd_server.url, str(aside)],
+        env=os.environ,
+        check=False,
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    with keyplan.open(source_url) as source, keyplan.open(etcd_server.url) as target:
+        with target.engine.snapshot() as snapshot:
+            half = sum(1 for _ in snapshot.keys(KeyRange.of_prefix(G)))
+        assert 0 < half < 592
+        assert list(unsound_pairs(CloudChamberGo(target))) == []
+        outcome = migrate(source, target, DOCUMENT, LONG_IDS, aside=aside)
+        assert (outcome.written, outcome.tally.count) == (592 - half, 592)
+        assert list(unsound_pairs(CloudChamberGo(target))) == []
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_aside_file_of_something_else_is_never_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "aside.json"
+    assert write_aside(file, Aside(GO, users={"a": "A"})) is True
+    assert write_aside(file, Aside(GO, users={"a": "A"})) is False
+    with pytest.raises(InvalidInputError, match="holds something else"):
+        write_aside(file, Aside(GO, users={"b": "B"}))
+    assert read_aside(file) == Aside(GO, users={"a": "A"})
+    assert [found.name for found in tmp_path.iterdir()] == ["aside.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"format": "x", "version": 1}', "\xff"])
+def test_what_is_no_aside_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text, encoding="latin-1")
+    with pytest.raises(InvalidInputError):
+        read_aside(tmp_path / "x.json")
+
+
+def test_an_aside_of_the_same_direction_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="on the way from go, not to it"):
+        planned_migration({}, GO, PLAIN, Aside(GO))
+
+
+# ---- any store at all ------------------------------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["a", "b", "rack1", "zoë", "..", "a.b", "x y", "standard", "i\u0307"])
+VALUES = st.sampled_from([b"{}", b'{"details":{}}', b'{"x":1}', b"{ }", b"damaged", b"\xff"])
+LISTED = st.sampled_from([b"a", b"A", b"RACK1", b"Standard", b"0", b"1", b"01", b"\xff", b"Zo\xc3\xab"])
+
+
+@st.composite
+def go_contents(draw: st.DrawFn) -> dict[bytes, bytes]:
+    """Records and list keys in any combination, unknown keys among them: sound stores and very unsound ones."""
+    found: dict[bytes, bytes] = {}
+    for _ in range(draw(st.integers(0, 12))):
+        region, zone, rack = (draw(NAMES) for _ in range(3))
+        kind = draw(st.sampled_from(["region", "zone", "rack", "pdu", "tor", "blade", "user", "other", "unknown"]))
+        number, value, listed = draw(st.integers(0, 2)), draw(VALUES), draw(LISTED)
+        z = f"{region}/zone/{zone}"
+        part = kind in {"pdu", "tor", "blade"}
+        data, index = {
+            "region": (f"region/{region}", f"regions/{region}"),
+            "zone": (f"region/{z}", f"region/{region}/zones/{zone}"),
+            "rack": (f"region/{z}/rack/{rack}", f"region/{z}/racks/{rack}"),
+        }.get(kind, (f"region/{z}/rack/{rack}/{kind}/{number}", f"region/{z}/rack/{rack}/{kind}s/{number}"))
+        good = str(number).encode() if part else data.rpartition("/")[2].title().encode()
+        view = "actual" if kind == "other" else "definition"
+        if kind == "user":
+            found[G + b"users/" + rack.encode()] = value
+        elif kind == "unknown":
+            found[G + draw(st.binary(max_size=4))] = value
+        elif kind == "other":
+            found[G + f"inventory/{view}/data/region/{region}".encode()] = value
+        else:
+            pair = draw(st.integers(1, 3))
+            if pair & 1:
+                found[G + f"inventory/{view}/data/{data}".encode()] = value
+            if pair & 2:
+                found[G + f"inventory/{view}/index/{index}".encode()] = draw(st.sampled_from([good, listed]))
+    return dict(sorted(found.items()))
+
+
+@st.composite
+def document_contents(draw: st.DrawFn) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes] = {}
+    for _ in range(draw(st.integers(0, 12))):
+        rack = draw(st.sampled_from(["a", "B", "r.z.k", "R.z.k2", "zoë", "a b"]))
+        path = draw(
+            st.sampled_from(
+                [
+                    f"racks/{rack}",
+                    f"rack/{rack}/tor",
+                    f"rack/{rack}/pdu",
+                    f"rack/{rack}/pdus/1",
+                    f"rack/{rack}/tors/2",
+                    f"rack/{rack}/blades/10",
+                    f"users/{rack}",
+                    f"workloads/{rack}",
+                    f"workload/{rack}/instance/i/target",
+                    f"rack/{rack}",
+                    f"Users/{rack}",
+                ]
+            )
+        )
+        found[D + path.encode()] = draw(VALUES)
+    return dict(sorted(found.items()))
+
+
+OPTIONS = st.builds(
+    MigrationOptions,
+    view=st.just("definition"),
+    rack_ids=st.sampled_from(RackIds),
+    extra_devices=st.sampled_from(ExtraDevices),
+    namespace=st.just(""),
+)
+
+
+@given(pairs=go_contents(), options=OPTIONS)
+def test_any_store_of_the_go_program_comes_back_as_it_was(pairs: dict[bytes, bytes], options: MigrationOptions) -> None:
+    assert_comes_back(pairs, GO, options)
+
+
+@given(pairs=document_contents(), options=OPTIONS)
+def test_any_store_of_the_document_comes_back_as_it_was(pairs: dict[bytes, bytes], options: MigrationOptions) -> None:
+    assert_comes_back(pairs, DOCUMENT, options)
+
+
+def assert_comes_back(pairs: dict[bytes, bytes], side: LayoutSide, options: MigrationOptions) -> None:
+    try:
+        there = planned_migration(pairs, side, options)
+    except InvalidInputError:
+        return
+    assert not any("would not bring it back" in leftover.why for leftover in there.leftovers)
+    way_back = options._replace(extra_devices=ExtraDevices.EXTEND)
+    back = planned_migration(there.desired, side.other, way_back, there.aside)
+    assert dict(back.desired) == pairs
+    if not there.leftovers:
+        bare = planned_migration(there.desired, side.other, way_back)
+        assert {key: value for key, value in bare.desired.items() if key in pairs} == pairs
