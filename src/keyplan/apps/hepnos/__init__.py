@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.cxx import CxxStore, Migrated
     from keyplan.apps.hepnos.databases import Address, Databases
     from keyplan.apps.hepnos.datasets import DataSet, DataSets
+    from keyplan.apps.hepnos.entries import NUMBER_COLUMNS
     from keyplan.apps.hepnos.errors import (
         BatchError,
         InvalidLabelError,
@@ -61,15 +62,21 @@ if TYPE_CHECKING:
         TypeMismatchError,
     )
     from keyplan.apps.hepnos.event_set import EventSet
+    from keyplan.apps.hepnos.export import export_parquet, to_awkward
+    from keyplan.apps.hepnos.hdf5_files import load_hdf5
     from keyplan.apps.hepnos.keys import Kind
+    from keyplan.apps.hepnos.loading import Loaded
     from keyplan.apps.hepnos.numbered import Event, Numbers, Run, SubRun
     from keyplan.apps.hepnos.parallel import EventBatch, ParallelProcessor, Processed
+    from keyplan.apps.hepnos.parquet_files import load_parquet
     from keyplan.apps.hepnos.prefetch import Prefetcher, PrefetchStatistics, PreloadedProducts
     from keyplan.apps.hepnos.products import Container, ProductID
     from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, Queues
     from keyplan.apps.hepnos.references import Ref
+    from keyplan.apps.hepnos.root_files import load_root
     from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
     from keyplan.apps.hepnos.store import open_hepnos as open  # noqa: A004  # Why: `hepnos.open(url)` reads as it should.
+    from keyplan.apps.hepnos.tables import StoredTable, table_named, tables
     from keyplan.apps.hepnos.types import (
         CXX_STRING,
         CXX_STRING_VECTOR,
@@ -89,6 +96,7 @@ __all__ = [
     "EVENT_COLUMNS",
     "INVALID_NUMBER",
     "LAYOUTS",
+    "NUMBER_COLUMNS",
     "Address",
     "AsyncEngine",
     "BatchError",
@@ -120,6 +128,7 @@ __all__ = [
     "InvalidNameError",
     "InvalidNumberError",
     "Kind",
+    "Loaded",
     "Migrated",
     "MissingError",
     "Numbers",
@@ -137,6 +146,7 @@ __all__ = [
     "Ref",
     "Run",
     "RunKey",
+    "StoredTable",
     "SubRun",
     "SubRunKey",
     "Table",
@@ -145,7 +155,11 @@ __all__ = [
     "create_events",
     "create_items",
     "cxx_type",
+    "export_parquet",
+    "load_hdf5",
+    "load_parquet",
     "load_products",
+    "load_root",
     "load_table",
     "open",
     "open_at",
@@ -154,6 +168,9 @@ __all__ = [
     "register_type",
     "store_products",
     "store_table",
+    "table_named",
+    "tables",
+    "to_awkward",
     "type_named",
     "type_of_value",
     "vector",
@@ -169,19 +186,26 @@ _MODULES: Final = {
     "cxx": ("CxxStore", "Migrated"),
     "databases": ("Address", "Databases"),
     "datasets": ("DataSet", "DataSets"),
+    "entries": ("NUMBER_COLUMNS",),
     "errors": (
         *("BatchError", "InvalidLabelError", "InvalidNameError", "InvalidNumberError", "MissingError"),
         *("ProcessingError", "TypeMismatchError"),
     ),
     "event_set": ("EventSet",),
+    "export": ("export_parquet", "to_awkward"),
+    "hdf5_files": ("load_hdf5",),
     "keys": ("Kind",),
+    "loading": ("Loaded",),
     "numbered": ("Event", "Numbers", "Run", "SubRun"),
     "parallel": ("EventBatch", "ParallelProcessor", "Processed"),
+    "parquet_files": ("load_parquet",),
     "prefetch": ("PrefetchStatistics", "Prefetcher", "PreloadedProducts"),
     "products": ("Container", "ProductID"),
     "queues": ("HEPnOSQueues", "Queue", "Queues"),
     "references": ("Ref",),
+    "root_files": ("load_root",),
     "store": ("DataStore", "open", "open_at", "open_databases"),
+    "tables": ("StoredTable", "table_named", "tables"),
     "types": (
         *("CXX_STRING", "CXX_STRING_VECTOR", "ProductType", "cxx_type", "product_type", "register_type"),
         *("type_named", "type_of_value", "vector"),

@@ -1,0 +1,186 @@
+"""The commands that load files and export them. The packages that read files are imported when a command needs them."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
+from keyplan.apps.hepnos.datasets import DataSet
+from keyplan.apps.hepnos.loading import Loaded, Progress
+from keyplan.apps.hepnos.store import DataStore
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
+
+__all__ = ["export", "load_h5", "load_parquet", "load_root"]
+
+FilesArgument = Annotated[list[Path], typer.Argument(help="The files.", show_default=False)]
+IntoOption = Annotated[str, typer.Option("--into", "-d", metavar="PATH", help="The data set; made if it is not there.")]
+DatabasesOption = Annotated[
+    list[str] | None,
+    typer.Option("--databases", metavar="KIND=NUMBER", help="For a new store, how many of a kind; repeated."),
+]
+ColumnsOption = Annotated[
+    list[str] | None, typer.Option("--columns", "-c", metavar="PATTERN", help="Only such columns, as Muon_*; repeated.")
+]
+RunOption = Annotated[str | None, typer.Option("--run", metavar="COLUMN", help="The column of run numbers.")]
+SubRunOption = Annotated[
+    str | None, typer.Option("--subrun", metavar="COLUMN", help="The column of subrun numbers, or one number for all.")
+]
+EventOption = Annotated[str | None, typer.Option("--event", metavar="COLUMN", help="The column of event numbers.")]
+LabelOption = Annotated[str | None, typer.Option("--label", metavar="LABEL", help="What products are labelled.")]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Replace products that have other rows, instead of refusing them.")
+]
+
+
+def load_root(
+    files: FilesArgument,
+    into: IntoOption,
+    store: StoreOption = None,
+    tree: Annotated[str | None, typer.Option("--tree", metavar="NAME", help="Events, or the only one.")] = None,
+    columns: ColumnsOption = None,
+    run: RunOption = None,
+    subrun: SubRunOption = None,
+    event: EventOption = None,
+    label: LabelOption = None,
+    replace: ReplaceOption = False,
+    databases: DatabasesOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Load ROOT files: NanoAOD, and other trees with columns of run, subrun and event.
+
+    A column nMuon makes Muon_pt, Muon_eta, ... the table Muon; single numbers make a table with the tree's name, or --label.
+    Loading again, after a crash for one, ends in the same.
+    """
+    # Why here: uproot and awkward take longer to import than other commands need.
+    from keyplan.apps.hepnos.root_files import load_root as load  # noqa: PLC0415
+
+    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+        found = load(
+            dataset, file, tree=tree, columns=columns or (), run=run, subrun=_column(subrun), event=event, label=label,
+            replace=replace, progress=progress,
+        )  # fmt: skip
+        return [found]
+
+    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+        _load(data, into, files, load_one, as_json=as_json)
+
+
+def load_h5(
+    files: FilesArgument,
+    into: IntoOption,
+    store: StoreOption = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", metavar="GROUP", help="Only this table; repeated.")
+    ] = None,
+    event: Annotated[str, typer.Option("--event", metavar="COLUMN", help="The column of event numbers.")] = "evt",
+    run_offset: Annotated[int, typer.Option("--run-offset", help="Added to run numbers.")] = 0,
+    label: LabelOption = None,
+    replace: ReplaceOption = False,
+    databases: DatabasesOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Load HDF5 files whose groups are tables with columns run, subrun and evt, as HEPnOS's dataloader takes them.
+
+    A table without run and subrun has them from the file's name, as in x_r00012096_s07.h5. Rows of an event need not stand
+    together. Loading again ends in the same.
+    """
+    from keyplan.apps.hepnos.hdf5_files import load_hdf5  # noqa: PLC0415  # Why here: as above, of h5py.
+
+    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+        return load_hdf5(
+            dataset, file, tables=tables or (), event=event, run_offset=run_offset, label=label, replace=replace,
+            progress=progress,
+        )  # fmt: skip
+
+    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+        _load(data, into, files, load_one, as_json=as_json)
+
+
+def load_parquet(
+    files: FilesArgument,
+    into: IntoOption,
+    store: StoreOption = None,
+    columns: ColumnsOption = None,
+    run: RunOption = None,
+    subrun: SubRunOption = None,
+    event: EventOption = None,
+    label: LabelOption = None,
+    replace: ReplaceOption = False,
+    databases: DatabasesOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Load Parquet files with columns of run, subrun and event; what `export` wrote comes back as it was."""
+    from keyplan.apps.hepnos.parquet_files import load_parquet as load  # noqa: PLC0415  # Why here: as above, of pyarrow.
+
+    def load_one(dataset: DataSet, file: Path, progress: Progress) -> list[Loaded]:
+        found = load(
+            dataset, file, columns=columns or (), run=run, subrun=_column(subrun), event=event, label=label,
+            replace=replace, progress=progress,
+        )  # fmt: skip
+        return [found]
+
+    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+        _load(data, into, files, load_one, as_json=as_json)
+
+
+def _column(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+def _load(
+    data: DataStore,
+    into: str,
+    files: Iterable[Path],
+    load_one: Callable[[DataSet, Path, Progress], list[Loaded]],
+    *,
+    as_json: bool,
+) -> None:
+    dataset = data.root.ensure(into)
+    for file in files:
+        with progress_bar(file.name) as report:
+            found = load_one(dataset, file, report)
+        for loaded in found:
+            if as_json:
+                print_json(loaded._asdict())
+            else:
+                print_text(_line(loaded))
+
+
+def _line(loaded: Loaded) -> str:
+    tables = ", ".join(loaded.labels[:4]) + (f" and {len(loaded.labels) - 4:,} more" if len(loaded.labels) > 4 else "")
+    line = (
+        f"{loaded.source}: {loaded.entries:,} rows, {loaded.events:,} events, {loaded.created:,} of them new; {tables}"
+    )
+    if loaded.skipped:
+        names = ", ".join(loaded.skipped[:3]) + (", ..." if len(loaded.skipped) > 3 else "")
+        line += (
+            f"\n  left out, because they are no numbers or lists of numbers: {len(loaded.skipped):,} columns ({names})"
+        )
+    return line
+
+
+def export(
+    path: Annotated[str, typer.Argument(help="The data set.")],
+    file: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
+    store: StoreOption = None,
+    tables: Annotated[
+        list[str] | None, typer.Option("--table", "-t", metavar="LABEL", help="Only this table; repeated.")
+    ] = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Write the events of a data set, with the tables that were loaded, to a Parquet file: a row for each event."""
+    from keyplan.apps.hepnos.export import export_parquet  # noqa: PLC0415  # Why here: as above, of pyarrow.
+
+    with opened(store, config) as data, progress_bar("export") as report:
+        events = export_parquet(dataset_named(data, path), file, tables or (), progress=report)
+    written: dict[str, Any] = {"file": str(file), "events": events}
+    if as_json:
+        print_json(written)
+    else:
+        print_text(f"{file}: {events:,} events")

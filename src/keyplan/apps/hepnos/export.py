@@ -1,0 +1,146 @@
+"""From tables of a data set to awkward arrays and to Parquet: an entry for each event, with its rows of each table as a list.
+
+An event that has no product of a table has no list there, which is another thing than an empty one.
+"""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import awkward as ak
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from keyplan.apps.hepnos.bulk import load_table
+from keyplan.apps.hepnos.columns import EVENT_COLUMNS
+from keyplan.apps.hepnos.loading import Progress
+from keyplan.apps.hepnos.tables import StoredTable, table_named, tables
+from keyplan.apps.hepnos.types import VectorType, product_type
+from keyplan.errors import InvalidInputError
+
+if TYPE_CHECKING:  # Why: for its type alone.
+    from keyplan.apps.hepnos.datasets import DataSet
+
+__all__ = ["export_parquet", "to_awkward"]
+
+_BATCH_EVENTS = 16_384
+
+TableNames = Sequence["str | tuple[str, Any]"]
+
+
+def to_awkward(dataset: "DataSet", names: "TableNames" = (), *, events: Any = None) -> Any:
+    """Return the events of a data set, or those in an array of EVENT_COLUMNS, with tables, as one awkward array of records.
+
+    `names` are labels of loaded tables, or (label, type) of any vectors of numbers; all loaded tables without any. Fields are
+    run, subrun, event, and a list for each label. Raises MissingError, InvalidInputError.
+    """
+    chosen = _chosen(dataset, names)
+    found = dataset.events().to_numpy() if events is None else np.asarray(events)
+    return _entries(dataset, chosen, found)
+
+
+def export_parquet(
+    dataset: "DataSet",
+    path: "str | PathLike[str]",
+    names: "TableNames" = (),
+    *,
+    batch_events: int = _BATCH_EVENTS,
+    progress: Progress | None = None,
+) -> int:
+    """Write the events of a data set with tables to a Parquet file, a row for each event; return how many.
+
+    `names` as of `to_awkward`. Memory is that of a batch. The file appears when it is complete.
+    """
+    chosen = _chosen(dataset, names)
+    total = dataset.events().count() if progress is not None else 0
+    target = Path(fspath(path))
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    done = 0
+    try:
+        with pq.ParquetWriter(str(unfinished), _schema(chosen), compression="zstd") as writer:
+            for batch in dataset.events().batches(batch_events):
+                entries = _entries(dataset, chosen, batch)
+                arrays = [ak.to_arrow(entries[field], extensionarray=False) for field in entries.fields]
+                columns = [each.cast(field.type) for each, field in zip(arrays, _schema(chosen), strict=True)]
+                writer.write_table(pa.table(columns, schema=_schema(chosen)))
+                done += len(batch)
+                if progress is not None:
+                    progress(done, total)
+        unfinished.replace(target)
+    except OSError as error:
+        raise InvalidInputError(source=str(target), problem=error.strerror or "it cannot be written") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return done
+
+
+def _chosen(dataset: "DataSet", names: "TableNames") -> list[tuple[str, VectorType]]:
+    given: list[StoredTable | tuple[str, Any]] = (
+        [each if isinstance(each, tuple) else table_named(dataset, each) for each in names]
+        if names
+        else list(tables(dataset))
+    )
+    chosen: list[tuple[str, VectorType]] = []
+    for label, kind in ((each[0], product_type(each[1])) for each in given):
+        if not isinstance(kind, VectorType):
+            raise InvalidInputError(source=label, problem=f"a table is of vectors of numbers, not of {kind.name}")
+        chosen.append((label, kind))
+    labels = [*(EVENT_COLUMNS.names or ()), *(label for label, _ in chosen)]
+    if len(set(labels)) < len(labels):
+        raise InvalidInputError(source="tables", problem="two columns would have one name; name the tables with types")
+    return chosen
+
+
+def _entries(dataset: "DataSet", chosen: Sequence[tuple[str, VectorType]], events: npt.NDArray[Any]) -> Any:
+    fields: dict[str, Any] = {name: np.ascontiguousarray(events[name]) for name in EVENT_COLUMNS.names or ()}
+    for label, kind in chosen:
+        fields[label] = _lists(dataset, label, kind, events)
+    return ak.zip(fields, depth_limit=1)
+
+
+def _lists(dataset: "DataSet", label: str, kind: VectorType, events: npt.NDArray[Any]) -> Any:
+    """Return the rows of each event, in the order of the events."""
+    table = load_table(dataset, label, kind, events=events)
+    order = np.lexsort([table.events[name] for name in reversed(EVENT_COLUMNS.names or ())])
+    own_order = np.lexsort([events[name] for name in reversed(EVENT_COLUMNS.names or ())])
+    position = np.full(len(events), -1, np.int64)
+    has_product = _is_among(events[own_order], table.events[order])
+    position[own_order[has_product]] = order
+    starts: Any = table.offsets[:-1]
+    stops: Any = table.offsets[1:]
+    lists = ak.Array(ak.contents.ListArray(ak.index.Index64(starts), ak.index.Index64(stops), _content(table.rows)))
+    whole = ak.Array(ak.contents.IndexedOptionArray(ak.index.Index64(position), lists.layout))
+    return ak.to_packed(whole)
+
+
+def _content(rows: npt.NDArray[Any]) -> Any:
+    if rows.dtype.names is None:
+        return ak.contents.NumpyArray(rows)
+    contents = [ak.contents.NumpyArray(np.ascontiguousarray(rows[name])) for name in rows.dtype.names]
+    return ak.contents.RecordArray(contents, list(rows.dtype.names), length=len(rows))
+
+
+def _is_among(events: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Tell which of the sorted events are among others that are sorted and all among them."""
+    if len(found) == len(events):
+        return np.ones(len(events), bool)
+    return np.isin(events.view("V24").ravel(), found.view("V24").ravel())
+
+
+def _schema(chosen: Sequence[tuple[str, VectorType]]) -> Any:
+    numbers = [pa.field(name, pa.uint64(), nullable=False) for name in EVENT_COLUMNS.names or ()]
+    return pa.schema([*numbers, *(pa.field(label, _list_type(kind.dtype)) for label, kind in chosen)])
+
+
+def _list_type(dtype: np.dtype[Any]) -> Any:
+    return pa.large_list(pa.field("item", _arrow_type(dtype), nullable=False))
+
+
+def _arrow_type(dtype: np.dtype[Any]) -> Any:
+    if dtype.names is None:
+        return pa.from_numpy_dtype(dtype)
+    fields: Any = dtype.fields
+    return pa.struct([pa.field(name, _arrow_type(fields[name][0]), nullable=False) for name in dtype.names])

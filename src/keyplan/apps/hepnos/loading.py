@@ -1,0 +1,240 @@
+"""From the rows of a file's table to products: what loaders of all formats share. Files are read elsewhere.
+
+Of a table only the numbers of its rows are kept whole, some sixty bytes a row. All else is read in parts: events in the order
+in which they first appear, as many as have GROUP_BYTES of rows; all rows of an event are in one part, wherever they stand.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from keyplan.apps.hepnos.bulk import create_items, store_products
+from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
+from keyplan.apps.hepnos.keys import Kind, product_suffix
+from keyplan.apps.hepnos.tables import note_table
+from keyplan.apps.hepnos.types import VectorType
+from keyplan.errors import InvalidInputError
+
+if TYPE_CHECKING:  # Why: what is loaded goes into a data set; its module knows nothing of files.
+    from keyplan.apps.hepnos.datasets import DataSet
+
+__all__ = ["GROUP_BYTES", "Loaded", "Progress", "Rows", "Source", "load_source"]
+
+GROUP_BYTES: Final = 32 << 20
+"""Why: a part is in memory about four times, read, joined, sorted and serialized; and a commit has some MiB anyway."""
+
+_NAMES: Final = ("run", "subrun", "event")
+
+Progress = Callable[[int, int], None]
+"""Told how many rows of a table are done, and how many there are."""
+
+
+class Rows(NamedTuple):
+    """Some entries of a table. Entry i has counts[i] rows, which stand one after the other; -1: it has no product."""
+
+    kind: VectorType
+    counts: npt.NDArray[np.int64]
+    rows: npt.NDArray[Any]
+
+
+class Source(ABC):
+    """One table of one file. `tables` are the labels and types of the products that its entries become."""
+
+    name: str
+    entries: int
+    entry_bytes: int
+    tables: Mapping[str, VectorType]
+    skipped: tuple[str, ...] = ()
+    has_lists: bool = False
+    """True when an entry is a whole event, with any number of rows for each label."""
+
+    @abstractmethod
+    def numbers(self) -> tuple[Any, Any, Any]:
+        """Return run, subrun and event of all entries."""
+
+    @abstractmethod
+    def read(self, begin: int, end: int) -> dict[str, Rows]:
+        """Return the entries from `begin` to before `end`, by label."""
+
+
+class Loaded(NamedTuple):
+    """What was loaded of a table. `created` counts the events that were new; `skipped` names columns that are no numbers."""
+
+    source: str
+    entries: int
+    events: int
+    created: int
+    products: int
+    labels: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+def load_source(
+    dataset: "DataSet", source: Source, *, replace: bool = False, progress: Progress | None = None
+) -> Loaded:
+    """Load a table: create its events with their parents, and store the rows of each event as a product of each label.
+
+    Doing it again, after a crash for one, ends in the same. A product that has other rows is refused, after the others of its
+    part are written, or replaced with `replace`. Raises InvalidInputError, InvalidNumberError.
+    """
+    columns = [checked_column(name, given) for name, given in zip(_NAMES, source.numbers(), strict=True)]
+    if {len(column) for column in columns} != {source.entries}:
+        raise InvalidInputError(
+            source=source.name, problem="run, subrun and event are not as long as the other columns"
+        )
+    for label, kind in source.tables.items():
+        note_table(dataset, label, kind)
+    blocks = _Blocks(columns)
+    if source.has_lists and blocks.repeated is not None:
+        run, subrun, event = (int(column[blocks.repeated]) for column in columns)
+        problem = f"event {run} {subrun} {event} stands in several entries, whose lists cannot be told apart"
+        raise InvalidInputError(source=source.name, problem=problem)
+    done = created = products = 0
+    for begin, end, is_chosen in blocks.groups(max(1, GROUP_BYTES // max(1, source.entry_bytes))):
+        own = [column[begin:end][is_chosen] for column in columns]
+        created += create_items(dataset, *own).events
+        for label, rows in _read(source, begin, end, is_chosen).items():
+            products += _store(dataset, source, label, own, rows, replace=replace)
+        done += len(own[0])
+        if progress is not None:
+            progress(done, source.entries)
+    return Loaded(source.name, source.entries, blocks.events, created, products, tuple(source.tables), source.skipped)
+
+
+class _Blocks:
+    """The rows of a table as blocks of consecutive rows of one event."""
+
+    def __init__(self, columns: Columns) -> None:
+        is_first = np.zeros(len(columns[0]), bool)
+        is_first[:1] = True
+        for column in columns:
+            is_first[1:] |= column[1:] != column[:-1]
+        self._starts = np.flatnonzero(is_first)
+        self._sizes = np.diff(self._starts, append=len(columns[0]))
+        heads = [column[self._starts] for column in columns]
+        order = np.lexsort(heads[::-1])
+        is_new = np.zeros(len(order), bool)
+        is_new[:1] = True
+        for head in heads:
+            is_new[1:] |= head[order][1:] != head[order][:-1]
+        # Why stable: of the blocks of an event, the first in the file comes first.
+        first_blocks = order[is_new]
+        self.events = len(first_blocks)
+        appearance = np.empty(self.events, np.int64)
+        appearance[np.argsort(first_blocks)] = np.arange(self.events)
+        self._event_of = np.empty(len(order), np.int64)
+        self._event_of[order] = appearance[np.cumsum(is_new) - 1]
+        again = order[~is_new]
+        is_one_row = bool((self._sizes == 1).all())
+        long = self._starts[self._sizes > 1]
+        self.repeated: int | None = (
+            int(self._starts[again.min()]) if len(again) else None if is_one_row else int(long[0])
+        )
+        """A row whose event has other rows, too."""
+
+    def groups(self, rows_max: int) -> Iterator[tuple[int, int, Any]]:
+        """Yield parts of about `rows_max` rows: from which row to which, and which of them, all or as a mask."""
+        if not len(self._starts):
+            return
+        rows_of = np.bincount(self._event_of, weights=self._sizes).astype(np.int64)
+        group_of = ((np.cumsum(rows_of) - 1) // rows_max)[self._event_of]
+        order = np.argsort(group_of, kind="stable")
+        cuts = np.flatnonzero(np.diff(group_of[order])) + 1
+        for blocks in np.split(order, cuts):
+            first, last = int(blocks[0]), int(blocks[-1])
+            begin, end = int(self._starts[first]), int(self._starts[last] + self._sizes[last])
+            if len(blocks) == last - first + 1:
+                yield begin, end, slice(None)
+                continue
+            is_own = group_of[first : last + 1] == group_of[first]
+            yield begin, end, np.repeat(is_own, self._sizes[first : last + 1])
+
+
+def _read(source: Source, begin: int, end: int, is_chosen: Any) -> dict[str, Rows]:
+    """Read a part. Where its rows are scattered, what lies between them is read in pieces, and left."""
+    if isinstance(is_chosen, slice):
+        return source.read(begin, end)
+    step = max(1, GROUP_BYTES // max(1, source.entry_bytes))
+    parts: dict[str, list[npt.NDArray[Any]]] = {label: [] for label in source.tables}
+    for at in range(begin, end, step):
+        own = is_chosen[at - begin : at - begin + step]
+        if own.any():
+            for label, piece in source.read(at, min(at + step, end)).items():
+                parts[label].append(piece.rows[own])
+    return {label: _flat(source.tables[label], np.concatenate(rows)) for label, rows in parts.items()}
+
+
+def _flat(kind: VectorType, rows: npt.NDArray[Any]) -> Rows:
+    return Rows(kind, np.ones(len(rows), np.int64), rows)
+
+
+# ---- writing ------------------------------------------------------------------------------------------------------------
+
+
+def _store(dataset: "DataSet", source: Source, label: str, columns: Columns, rows: Rows, *, replace: bool) -> int:
+    own = _without_absent(columns, rows)
+    events, values = _as_lists(*own) if source.has_lists else _as_rows(*own)
+    store_products(dataset, label, rows.kind, events, values, mode="overwrite" if replace else "new")
+    if not replace:
+        _compare(dataset, source, label, rows.kind, events, values)
+    return len(values)
+
+
+def _without_absent(columns: Columns, rows: Rows) -> tuple[Columns, Rows]:
+    is_present = rows.counts >= 0
+    if is_present.all():
+        return columns, rows
+    return [column[is_present] for column in columns], rows._replace(counts=rows.counts[is_present])
+
+
+def _as_rows(columns: Columns, rows: Rows) -> tuple[Columns, list[bytes]]:
+    """Return the events of rows that each are of one event, and the products; an event's rows stay in their order."""
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    is_first = np.zeros(len(order), bool)
+    is_first[:1] = True
+    for column in ordered:
+        is_first[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(is_first)
+    counts = np.diff(starts, append=len(order))
+    return [column[starts] for column in ordered], _values(counts, rows.rows[order])
+
+
+def _as_lists(columns: Columns, rows: Rows) -> tuple[Columns, list[bytes]]:
+    return columns, _values(rows.counts, rows.rows)
+
+
+def _values(counts: npt.NDArray[Any], rows: npt.NDArray[Any]) -> list[bytes]:
+    """Return vectors as they are stored: a count, then the elements."""
+    size = rows.dtype.itemsize
+    heads = counts.astype("<u8").tobytes()
+    body = np.ascontiguousarray(rows).tobytes()
+    ends = (np.cumsum(counts) * size).tolist()
+    return [
+        heads[8 * at : 8 * at + 8] + body[end - count * size : end]
+        for at, (end, count) in enumerate(zip(ends, counts.tolist(), strict=True))
+    ]
+
+
+def _compare(
+    dataset: "DataSet", source: Source, label: str, kind: VectorType, columns: Columns, values: Sequence[bytes]
+) -> None:
+    """Refuse when an event already had other rows: another file, or another version of this one, was loaded before.
+
+    Why after writing: so that of two loaders which meet at an event at least one sees the other.
+    """
+    databases = dataset.datastore.databases
+    matrix = key_matrix(dataset.uuid, columns)
+    suffix = product_suffix(label, kind.name)
+    homes = places(matrix[:, :4], len(databases.rings[Kind.PRODUCT].databases))
+    items = raw_keys(matrix)
+    for database in np.unique(homes).tolist():
+        with databases.snapshot(Kind.PRODUCT, database) as snapshot:
+            for at in np.flatnonzero(homes == database).tolist():
+                if snapshot.value(items[at] + suffix) != values[at]:
+                    run, subrun, event = (int(column[at]) for column in columns)
+                    problem = f"event {run} {subrun} {event} has other rows of {label} already"
+                    raise InvalidInputError(source=source.name, problem=problem)
