@@ -3,6 +3,7 @@
 import typer
 
 from keyplan.apps.patroni.cli_cells import cell, router
+from keyplan.apps.patroni.cli_up import up
 
 __all__ = ["app"]
 
@@ -14,5 +15,6 @@ def _group() -> None:
     """PostgreSQL clusters as a service: a broker's cells and routers, and what they have in common, the store."""
 
 
+app.command()(up)
 app.command()(cell)
 app.command()(router)

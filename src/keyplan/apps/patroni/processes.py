@@ -119,8 +119,8 @@ class Spawned:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self.running is not None
+        """Whether it runs. One that was started here a moment ago counts, although it is not written down yet."""
+        return self.running is not None or (self._child is not None and self._child.poll() is None)
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
         """Start it unless it runs. Its output is added to `log`; signals of a terminal do not reach it."""

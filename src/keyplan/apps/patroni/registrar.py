@@ -97,17 +97,18 @@ class Registrar:
         """Say that nothing is left of a node."""
         self._broker.reports.delete(OrderKey(self._name, node))
         self._reports.pop(node, None)
+        self._registrations.pop(node, None)
 
     def register(self, node: str, address: str) -> None:
         """Announce where a node's PostgreSQL is reached; an empty address takes it back."""
-        if self._lease is None or self._registrations.get(node, "") == address:
+        # Why None counts as neither: an earlier agent may have announced what this one has not.
+        if self._lease is None or self._registrations.get(node) == address:
             return
         if address:
             self._broker.registrations.put(self._key(node), address, lease=self._lease)
-            self._registrations[node] = address
         else:
             self._broker.registrations.delete(self._key(node))
-            self._registrations.pop(node, None)
+        self._registrations[node] = address
 
     def clear(self, *, known: set[str]) -> None:
         """Take back what an earlier agent said of nodes that there are no longer."""

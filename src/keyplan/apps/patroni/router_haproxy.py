@@ -7,6 +7,7 @@ leader are cut in every worker, old ones too.
 
 import pwd
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -138,11 +139,9 @@ def has_same_listeners(old: Sequence[Route], new: Sequence[Route]) -> bool:
 
 
 def switches(old: Sequence[Route], new: Sequence[Route]) -> list[Switch]:
-    """Return what leads elsewhere now, of the ports that both have."""
-    before = {route.port: route.leader for route in old}
-    return [
-        Switch(route.port, route.leader) for route in new if route.port in before and before[route.port] != route.leader
-    ]
+    """Return what leads elsewhere now, of the ports that there were; a port that is closed leads nowhere."""
+    after = {route.port: route.leader for route in new}
+    return [Switch(route.port, after.get(route.port)) for route in old if after.get(route.port) != route.leader]
 
 
 def find_haproxy() -> str | None:
@@ -161,6 +160,7 @@ class HAProxy:
         self._user = "haproxy" if is_root and _has_user("haproxy") else ""
         self._process = Spawned(folder / "process")
         self._routes: tuple[Route, ...] | None = None
+        self._connections_max = _connections_max()
         self._pause = Event()
 
     @property
@@ -180,12 +180,17 @@ class HAProxy:
         answer.
         """
         wanted = tuple(routes)
-        if wanted == self._routes and self._process.is_alive:
+        if wanted == self._routes and (self._process.is_alive or not wanted):
             return
         before, self._routes = self._routes, None
         was_here = before is not None
         if before is None:
             before = self._remembered()
+        if not wanted:
+            # Why: HAProxy refuses to run without a listener.
+            self.stop()
+            self._routes = wanted
+            return
         # Invariant: the file is right before the process is, so that whatever restarts HAProxy starts it right.
         self._write(wanted)
         if not self._process.is_alive:
@@ -207,7 +212,7 @@ class HAProxy:
             return ()
 
     def _write(self, routes: Sequence[Route]) -> None:
-        text = configuration(routes, bind=self._bind, user=self._user)
+        text = configuration(routes, bind=self._bind, user=self._user, connections_max=self._connections_max)
         if self.file.exists() and self.file.read_text() == text:
             return
         trial = self._folder / "trial.cfg"
@@ -241,7 +246,7 @@ class HAProxy:
                 if len(set(self._workers()) - among) >= count:
                     return
             except OSError:
-                if not self._process.is_alive and self._process.file.exists() and among:
+                if not self._process.is_alive:
                     break
             self._pause.wait(0.05)
         raise InvalidInputError(source=str(self.file), problem=f"HAProxy does not start; see {self._folder / 'log'}")
@@ -284,9 +289,11 @@ class HAProxy:
 
     def stop(self) -> None:
         """End HAProxy and all its connections."""
+        if not self._process.is_alive:
+            return
         self._process.send(signal.SIGTERM)
         for _ in range(round(_STOP_SECONDS_MAX / 0.05)):
-            if not self._process.is_alive:
+            if self._process.running is None:
                 break
             self._pause.wait(0.05)
         else:
@@ -294,6 +301,12 @@ class HAProxy:
             self._process.send(signal.SIGKILL)
         self._process.forget()
         self._routes = None
+
+
+def _connections_max() -> int:
+    """As many connections as the system allows files for: each takes two, and ports and workers some more."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else max(100, min(CONNECTIONS_MAX, files // 2 - 1_000))
 
 
 def _has_user(name: str) -> bool:

@@ -1,0 +1,111 @@
+"""The command `keyplan patroni up`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keyplan.apps.patroni.cli_cells import dynamic_of, told_by_signals
+from keyplan.apps.patroni.cli_options_cells import (
+    ForwardOption,
+    LogLevelOption,
+    ParameterOption,
+    PatroniOption,
+    PostgreSQLOption,
+    UserOption,
+    settings_of,
+)
+from keyplan.apps.patroni.logs import set_up_logging
+from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
+from keyplan.apps.patroni.up import Everything, UpSettings
+from keyplan.cli import JsonOption, print_json, print_text
+from keyplan.errors import InvalidInputError
+
+__all__ = ["up"]
+
+
+def up(
+    cells: Annotated[int, typer.Option("--cells", metavar="N", min=1, max=50, help="How many cells.")] = 2,
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="The store; by default an embedded one in the folder.")
+    ] = "",
+    data: Annotated[
+        Path, typer.Option("--data", metavar="FOLDER", help="The folder of everything that is started.")
+    ] = Path("keyplan-patroni"),
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Where broker and gateways answer.")
+    ] = "127.0.0.1:8210",
+    ports: Annotated[
+        int,
+        typer.Option(
+            "--node-ports", metavar="FIRST", min=1_024, max=55_000, help="The first port for nodes; 200 a cell."
+        ),
+    ] = 25_000,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", metavar="NAME.KEY=VALUE", help="A setting of the server's services; may be repeated."
+        ),
+    ] = None,
+    user: UserOption = NODE_USER_DEFAULT,
+    postgresql: PostgreSQLOption = None,
+    parameter: ParameterOption = None,
+    patroni: PatroniOption = None,
+    forward: ForwardOption = False,
+    as_json: JsonOption = False,
+    log_level: LogLevelOption = "info",
+) -> None:
+    """Start a store, the broker, cells and a router on this machine; Ctrl-C ends them all, and their data stay.
+
+    When it answers, a line says where, and where the broker's password is. Started again with the same folder it goes on with
+    what is there, processes too where it was killed.
+    """
+    set_up_logging(log_level)
+    _require_address(listen)
+    settings_of(parameter, "--parameter")
+    dynamic_of(patroni)
+    # Why here: what is missing is said now, and not in the log of a cell.
+    find_host(user=user, programs=postgresql)
+    options = ["--user", user, "--log-level", log_level, *(["--postgresql", str(postgresql)] if postgresql else [])]
+    for name, given in (("--parameter", parameter), ("--patroni", patroni)):
+        for text in given or ():
+            options += [name, text]
+    folder = data.absolute()
+    settings = UpSettings(
+        folder=folder,
+        store=store or f"lmdb:{folder / 'store'}",
+        listen=listen,
+        cells=cells,
+        first_port=ports,
+        cell_options=options,
+        router_options=[*(["--forward"] if forward else []), "--log-level", log_level],
+        server_options=[word for text in setting or () for word in ("--setting", text)],
+    )
+    with told_by_signals() as (stop, impatient):
+        everything = Everything(settings)
+        try:
+            everything.start(stop)
+            if not stop.is_set():
+                _announce(everything, as_json=as_json)
+                everything.watch(stop)
+        finally:
+            everything.stop(impatient)
+            everything.close()
+
+
+def _announce(everything: Everything, *, as_json: bool) -> None:
+    described = everything.described()
+    if as_json:
+        print_json(described)
+    else:
+        cells = ", ".join(described["cells"])
+        print_text(f"ready: broker {described['broker']}, credentials {described['credentials']}, cells {cells}")
+    sys.stdout.flush()
+
+
+def _require_address(listen: str) -> None:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) == 0:
+        # Why no free port: it stands in the nodes' configurations, and must be the same tomorrow.
+        raise InvalidInputError(source="--listen", problem="is HOST:PORT with a port of its own, as in 127.0.0.1:8210")

@@ -1,0 +1,226 @@
+"""Everything on one machine: a store's server with gateways and broker, cells and a router, each a process of its own.
+
+Every part is started, watched, started again and ended by its process id. They live on when this program is killed, and the
+next one finds them by what stands in the folder:
+
+    DATA/store            the embedded store                DATA/server/   the server's log and process
+    DATA/credentials.json users and addresses, 0600         DATA/cells/N/  a cell, with the data of its nodes
+    DATA/tokens           the server's tokens, 0600         DATA/router/   HAProxy's files
+"""
+
+import fcntl
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import msgspec
+
+from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.processes import Spawned, write_private
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import EngineUnavailableError, InvalidInputError
+
+__all__ = ["Everything", "UpSettings"]
+
+_START_SECONDS_MAX: Final = 60.0
+_STOP_SECONDS_MAX: Final = 60.0
+_RESTART_SECONDS: Final = 1.0
+_ASK_SECONDS_MAX: Final = 2.0
+_PORTS_OF_A_CELL: Final = 200
+_PROGRAM: Final = "from keyplan.cli.start import run; run()"
+
+
+@dataclass(frozen=True)
+class UpSettings:
+    """What is started. `cell_options` and `router_options` are added to the parts' own commands."""
+
+    folder: Path
+    store: str
+    listen: str
+    cells: int
+    first_port: int = 25_000
+    cell_options: Sequence[str] = ()
+    router_options: Sequence[str] = ()
+    server_options: Sequence[str] = ()
+
+
+@dataclass
+class _Part:
+    """One process, and how it is started."""
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    environment: dict[str, str]
+    clock: Clock
+    process: Spawned = field(init=False)
+    started_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.process = Spawned(self.folder / "process")
+
+    def keep(self) -> None:
+        """Start it unless it runs; not at once when it ended just now."""
+        now = self.clock.monotonic()
+        if self.process.is_alive or (self.started_at and now - self.started_at < _RESTART_SECONDS):
+            return
+        if self.started_at:
+            LOGGER.warning("%s ended by itself and is started again; its log is %s", self.name, self.folder / "log")
+        self.started_at = now
+        self.process.start(
+            [sys.executable, "-c", _PROGRAM, *self.command], environment=self.environment, log=self.folder / "log"
+        )
+
+
+class Everything:
+    """All parts. `start`, then `watch` until it is told to stop, then `stop`; `close` gives the folder free."""
+
+    def __init__(self, settings: UpSettings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._folder = settings.folder
+        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self._lock = self._locked()
+        self.credentials = self._credentials()
+        self._server = self._part("server", self._server_command(), self._folder / "server")
+        self._cells = [
+            self._part(f"cell{number}", self._cell_command(number), self._folder / "cells" / f"cell{number}" / "agent")
+            for number in range(1, settings.cells + 1)
+        ]
+        self._router = self._part("router", self._router_command(), self._folder / "router" / "agent")
+
+    @property
+    def credentials_file(self) -> Path:
+        """The broker's address and its user, for whoever started this."""
+        return self._folder / "credentials.json"
+
+    def _locked(self) -> int:
+        lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise InvalidInputError(
+                source=str(self._folder), problem="`keyplan patroni up` runs here already"
+            ) from None
+        return lock
+
+    def _credentials(self) -> dict[str, str]:
+        """The broker's user and the cells' token, as they were made at the first start."""
+        try:
+            known = msgspec.json.decode(self.credentials_file.read_bytes(), type=dict[str, str])
+        except FileNotFoundError:
+            known = {"username": "broker", "password": secrets.token_urlsafe(24)}
+        token = self._folder / "cells.token"
+        if not token.exists():
+            write_private(token, f"{secrets.token_urlsafe(24)}\n")
+        write_private(self._folder / "tokens", f"client cells {token.read_text().strip()}\n")
+        write_private(self._folder / "broker.password", f"{known['password']}\n")
+        known |= {"url": f"http://{self._settings.listen}"}
+        write_private(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
+        return known
+
+    # ---- the parts ------------------------------------------------------------------------------------------------------
+
+    def _part(self, name: str, command: Sequence[str], folder: Path) -> _Part:
+        return _Part(name, command, folder, dict(os.environ), self._clock)
+
+    def _server_command(self) -> list[str]:
+        return [
+            *("serve", "--store", self._settings.store, "--listen", self._settings.listen),
+            *("--app", "etcd-v2", "--app", "etcd-v3", "--app", "patroni", "--local-role", "none"),
+            *("--tokens", str(self._folder / "tokens")),
+            *("--setting", f"patroni.username={self.credentials['username']}"),
+            *("--setting", f"patroni.password_file={self._folder / 'broker.password'}"),
+            *self._settings.server_options,
+        ]
+
+    def _cell_command(self, number: int) -> list[str]:
+        name = f"cell{number}"
+        first = self._settings.first_port + (number - 1) * _PORTS_OF_A_CELL
+        return [
+            *("patroni", "cell", name, "--store", self._settings.store, "--gateway", self._settings.listen),
+            *("--gateway-password-file", str(self._folder / "cells.token")),
+            *("--data", str(self._folder / "cells" / name), "--zone", f"z{number}"),
+            *("--ports", f"{first}-{first + _PORTS_OF_A_CELL - 1}", "--stop-nodes"),
+            *self._settings.cell_options,
+        ]
+
+    def _router_command(self) -> list[str]:
+        return [
+            *("patroni", "router", "--store", self._settings.store, "--data", str(self._folder / "router")),
+            "--stop-haproxy",
+            *self._settings.router_options,
+        ]
+
+    # ---- its life -------------------------------------------------------------------------------------------------------
+
+    def start(self, stop: Event) -> None:
+        """Start what does not run, the server first; return when it answers. Raises EngineUnavailableError."""
+        self._server.keep()
+        deadline = self._clock.monotonic() + _START_SECONDS_MAX
+        while not self._is_answering() and not stop.is_set():
+            if not self._server.process.is_alive or self._clock.monotonic() > deadline:
+                raise EngineUnavailableError(problem=f"the server does not start; see {self._server.folder / 'log'}")
+            stop.wait(0.1)
+        for part in (*self._cells, self._router):
+            if not stop.is_set():
+                part.keep()
+
+    def watch(self, stop: Event) -> None:
+        """Start again what ends by itself, until `stop` is set."""
+        while not stop.wait(0.5):
+            for part in (self._server, *self._cells, self._router):
+                part.keep()
+
+    def stop(self, impatient: Event) -> None:
+        """End everything, by process id: the router, then cells with their nodes, then the server. Data stay.
+
+        Why this order: nobody is led to what ends, and nodes give up their leader keys while there is a store to do it in.
+        """
+        for group in ([self._router], self._cells, [self._server]):
+            for part in group:
+                part.process.send(signal.SIGTERM)
+            self._await_end(group, impatient)
+            for part in group:
+                part.process.send(signal.SIGKILL)
+                part.process.forget()
+
+    def _await_end(self, parts: Sequence[_Part], impatient: Event) -> None:
+        deadline = self._clock.monotonic() + _STOP_SECONDS_MAX
+        while any(part.process.is_alive for part in parts) and self._clock.monotonic() < deadline:
+            if impatient.wait(0.1):
+                return
+
+    def _is_answering(self) -> bool:
+        host, _, port = self._settings.listen.rpartition(":")
+        connection = HTTPConnection(host.strip("[]"), int(port), timeout=_ASK_SECONDS_MAX)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status < 500
+        except (OSError, HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def described(self) -> dict[str, Any]:
+        """What was started, for whoever did: addresses, and the file with the passwords."""
+        return {
+            "broker": f"http://{self._settings.listen}/v2/catalog",
+            "gateway": f"http://{self._settings.listen}/v2/keys",
+            "store": self._settings.store,
+            "credentials": str(self.credentials_file),
+            "cells": [part.name for part in self._cells],
+        }
+
+    def close(self) -> None:
+        """Give the folder free."""
+        os.close(self._lock)
