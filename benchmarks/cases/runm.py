@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.store import pointers_of
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
-__all__ = ["measure"]
+__all__ = ["measure", "serving_process"]
 
 _PARTITION: Final = UUID("d79706e01fbd4e48aae89209061cdb71")
 _PROJECT: Final = "proj0"
@@ -47,7 +47,7 @@ def measure(extent: Extent) -> Iterator[Result]:
         for size in [size for size in extent.sizes if size <= 100_000]:
             with ExitStack() as stack:
                 url = _filled(engine, size, stack)
-                address = stack.enter_context(_process("-c", _SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS))
+                address = stack.enter_context(serving_process(url))
                 yield from _measured(extent, engine, size, address, stack)
 
 
@@ -195,7 +195,7 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
     else:
         folder = stack.enter_context(TemporaryDirectory(prefix="keyplan-runm-"))
         url = f"lmdb:{Path(folder) / 'store'}?history=64"
-    with _process("-c", _SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS) as address:
+    with serving_process(url) as address:
         assert address  # the keys of the first start are written
     with keyplan.open(url) as store:
         runm = Runm(store)
@@ -208,6 +208,11 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
             pairs.update((key, one.raw_value) for key, one in pointers_of(table, record.uuid, record).items())
         store.engine.load(sorted(pairs.items()))
     return url
+
+
+def serving_process(url: str) -> AbstractContextManager[str]:
+    """A process that serves the store; gives its address."""
+    return _process("-c", _SERVE, "runm", "serve", "--store", url, *_SERVE_OPTIONS)
 
 
 @contextmanager
