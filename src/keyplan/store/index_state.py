@@ -7,7 +7,7 @@ an index in every state; readers ask here. What changes the states is keyplan.ma
 """
 
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -79,6 +79,7 @@ def _states() -> BoundTable:
     return IndexStates.bound().tables["states"]
 
 
+@lru_cache(maxsize=1_024)
 def index_state_key(index: BoundIndex) -> bytes:
     """Return the raw key at which the state of the index stands."""
     return _states().keys.encode(IndexStateKey(index.table.layout.root, index.name))
