@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         layout_of_option,
         root_parameters,
         store_of_option,
+        store_url_of_option,
     )
     from keyplan.cli.output import print_grid, print_json, print_record, print_text, with_progress
 
@@ -36,6 +37,7 @@ __all__ = [
     "progress_bar",
     "root_parameters",
     "store_of_option",
+    "store_url_of_option",
     "with_progress",
 ]
 
@@ -44,7 +46,7 @@ _MODULES: Final = {
     "failures": ("print_hint",),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
-        *("layout_of_option", "root_parameters", "store_of_option"),
+        *("layout_of_option", "root_parameters", "store_of_option", "store_url_of_option"),
     ),
     "output": ("print_grid", "print_json", "print_record", "print_text", "with_progress"),
 }
