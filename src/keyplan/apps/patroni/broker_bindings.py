@@ -30,7 +30,7 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class Bindings:
-    """Binds and unbinds. Blocks until the leader has done it. Raises RefusedError; nothing is half done but what a repeat ends."""
+    """Binds and unbinds; blocks until the leader has done it. Raises RefusedError, after which the same can be asked again."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -72,7 +72,15 @@ class Bindings:
             key.instance,
             lambda address: create_role(address, state.superuser_credentials, plan.database, record.credentials),
         )
-        self._store.run(lambda binding: _made_ready(Broker(binding), key))
+        try:
+            self._store.run(lambda binding: _made_ready(Broker(binding), key))
+        except RefusedError:
+            # Why: it was unbound while the role was made, perhaps before there was a role to drop.
+            username = record.credentials.username
+            self._at_leader(
+                key.instance, lambda address: drop_role(address, state.superuser_credentials, plan.database, username)
+            )
+            raise
         return True
 
     def unbind(self, key: BindingKey, service_id: str, plan_id: str, database: str) -> None:
@@ -83,7 +91,8 @@ class Bindings:
             state, found = broker.instances.get(key.instance), broker.bindings.get(key)
             if state is None or found is None:
                 raise RefusedError(410, "there is no such binding")
-            if (service_id, plan_id) != (found.service_id, found.plan_id):
+            # Why two plans: the instance may have got another one since it was bound.
+            if service_id != found.service_id or plan_id not in {found.plan_id, state.plan_id}:
                 raise RefusedError(400, "service_id and plan_id are not those of the binding")
             operation = broker.operations.get(key.instance)
             if operation is not None and operation.status == IN_PROGRESS and operation.kind == "deprovision":

@@ -1,20 +1,75 @@
-"""The commands of `keyplan patroni`."""
+"""The commands of `keyplan patroni`: start it, see what runs, find what is wrong. They read arguments and print."""
+
+from typing import Annotated
 
 import typer
 
 from keyplan.apps.patroni.cli_cells import cell, router
+from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_up import up
+from keyplan.apps.patroni.clusters import belonging_of
+from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
+from keyplan.apps.patroni.layout import Broker
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
+_FOUND = 1
+"""The exit code when something is wrong."""
+
 
 @app.callback()
 def _group() -> None:
-    """PostgreSQL clusters as a service: a broker's cells and routers, and what they have in common, the store."""
+    """PostgreSQL clusters as a service: the broker's store, its cells and its routers."""
 
 
-app.command()(up)
-app.command()(cell)
-app.command()(router)
+app.command("up")(up)
+app.command("cell")(cell)
+app.command("router")(router)
+app.command("status")(show_status)
+
+
+@app.command("doctor")
+def examine(
+    store: StoreOption = None,
+    is_mending: Annotated[
+        bool, typer.Option("--mend", help="Remove stale registrations and orders, orphan nodes and lost ports.")
+    ] = False,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Find stale registrations, orphan nodes, lost ports, clusters without a leader, and more.
+
+    Exit code 1 when something is wrong that was not mended.
+    """
+    with store_of_option(store, config) as opened:
+        found = diagnose(opened)
+        mended = {fault for fault in found if is_mending and fault.kind in MENDABLE and mend(opened, fault)}
+    if as_json:
+        print_json({"findings": [{**fault._asdict(), "mended": fault in mended} for fault in found]})
+    elif found:
+        rows = [[fault.kind, fault.subject, fault.text, "mended" if fault in mended else ""] for fault in found]
+        print_grid(["what", "where", "why", ""], rows)
+    else:
+        typer.echo("Nothing is wrong.")
+    if len(mended) < len(found):
+        raise typer.Exit(_FOUND)
+
+
+@app.command("whose")
+def show_registrations(store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:
+    """List registered containers with the instance and node that each belongs to, by address or by name."""
+    rows: list[list[str]] = []
+    with store_of_option(store, config) as opened, opened.snapshot() as state:
+        broker = Broker(state)
+        for key, address in broker.registrations.list():
+            found = belonging_of(broker, key, address)
+            whose = ["", "", "unresolved"] if found is None else list(found)
+            rows.append([f"{key.image}/{key.host}:{key.container}:{key.port}", address, *whose])
+    names = ["registration", "address", "instance", "node", "found by"]
+    if as_json:
+        print_json({"registrations": [dict(zip(names, row, strict=True)) for row in rows]})
+    else:
+        print_grid(names, rows)

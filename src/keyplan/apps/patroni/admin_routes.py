@@ -1,0 +1,113 @@
+"""What the operator of the broker sees and does, without secrets: cells, instances, findings; the lead moved off a cell."""
+
+from typing import Any
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from keyplan.apps.patroni.clusters import cell_loads, clusters
+from keyplan.apps.patroni.diagnosis import diagnose
+from keyplan.apps.patroni.layout import Broker, MemberKey
+from keyplan.apps.patroni.osb_bodies import id_of
+from keyplan.apps.patroni.osb_edge import BrokerEdge
+from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
+from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.server import JsonAnswer, ServiceContext
+from keyplan.store import Store
+
+__all__ = ["AdminRoutes"]
+
+
+class AdminRoutes:
+    """The routes below /admin."""
+
+    def __init__(self, context: ServiceContext, store: Store) -> None:
+        self._context = context
+        self._store = store
+
+    def routes(self, edge: BrokerEdge) -> list[BaseRoute]:
+        """Return the routes."""
+        return [
+            edge.route("/admin/cells", {"GET": self.cells}),
+            edge.route("/admin/cells/{cell}/demote", {"POST": self.demote}),
+            edge.route("/admin/service_instances", {"GET": self.instances}),
+            edge.route("/admin/service_instances/{instance}", {"GET": self.instance}),
+            edge.route("/admin/findings", {"GET": self.findings}),
+        ]
+
+    async def cells(self, _request: Request) -> Response:
+        return JsonAnswer({"cells": await self._context.run(self._cells)})
+
+    def _cells(self) -> list[dict[str, Any]]:
+        with self._store.snapshot() as state:
+            broker = Broker(state)
+            hosts = {name: cell.host for name, cell in broker.cells.list()}
+            return [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]
+
+    async def instances(self, _request: Request) -> Response:
+        return JsonAnswer({"service_instances": await self._context.run(self._instances)})
+
+    def _instances(self) -> list[dict[str, Any]]:
+        with self._store.snapshot() as state:
+            return [
+                {**view._asdict(), "nodes": [node._asdict() for node in view.nodes]} for view in clusters(Broker(state))
+            ]
+
+    async def instance(self, request: Request) -> Response:
+        return JsonAnswer(await self._context.run(self._instance, id_of(request, "instance")))
+
+    def _instance(self, instance: str) -> dict[str, Any]:
+        with self._store.snapshot() as pinned:
+            broker = Broker(pinned)
+            state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            nodes = [{"node_id": key.node, "cell_guid": cell} for key, cell in broker.nodes.list(instance)]
+            bindings = [
+                {"binding_id": key.binding, "state": record.state, "app_guid": record.app_guid}
+                for key, record in broker.bindings.list(instance)
+            ]
+        if state is None:
+            raise RefusedError(404, "there is no such instance")
+        return {
+            "instance_id": instance,
+            "service_id": state.service_id,
+            "plan_id": state.plan_id,
+            "organization_guid": state.organization_guid,
+            "space_guid": state.space_guid,
+            "service_instance_name": state.service_instance_name,
+            "allocated_port": state.allocated_port,
+            "node_count": state.node_count,
+            "cells": state.cells,
+            "parameters": state.parameters,
+            "nodes": nodes,
+            "bindings": bindings,
+            "operation": operation,
+        }
+
+    async def findings(self, _request: Request) -> Response:
+        found = await self._context.run(diagnose, self._store)
+        return JsonAnswer({"findings": [finding._asdict() for finding in found]})
+
+    async def demote(self, request: Request) -> Response:
+        results = await self._context.run(self._demoted, id_of(request, "cell"))
+        has_failed = any(result["status"] == "failed" for result in results)
+        return JsonAnswer({"results": results}, 207 if has_failed else 200)
+
+    def _demoted(self, cell: str) -> list[dict[str, Any]]:
+        """Ask each cluster that is led from the cell to move its lead; one line for each."""
+        broker = Broker(self._store)
+        results: list[dict[str, Any]] = []
+        for key, placed in broker.nodes.list():
+            if placed != cell or broker.leaders.get(key.instance) != key.node:
+                continue
+            state, member = broker.instances.get(key.instance), broker.members.get(MemberKey(*key))
+            result = {"instance_id": key.instance, "node_id": key.node, "status": "asked", "description": ""}
+            try:
+                if state is None:
+                    raise SwitchoverFailedError("there is no such instance")
+                switch_over(member, key.node, state.admin_credentials)
+            except (SwitchoverFailedError, httpx.HTTPError) as error:
+                result |= {"status": "failed", "description": str(error)}
+            results.append(result)
+        return results

@@ -1,0 +1,207 @@
+"""What is wrong in the store of a broker: stale registrations, orphan nodes, lost ports and the like; and what may be mended.
+
+Read from one state. Nothing here asks a cell or PostgreSQL: the store says who is alive.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from keyplan.apps.patroni.clusters import belonging_of, member_of
+from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.operations import IN_PROGRESS
+from keyplan.errors import CorruptionError
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["Fault", "FaultKind", "diagnose", "mend"]
+
+
+class FaultKind(StrEnum):
+    """What is wrong. The comment says what `mend` does."""
+
+    STALE_REGISTRATION = "stale-registration"  # removes it
+    UNRESOLVED_REGISTRATION = "unresolved-registration"  # removes it
+    ORPHAN_NODE = "orphan-node"  # removes node, order and intent
+    NODE_ON_DEAD_CELL = "node-on-dead-cell"
+    STALE_ORDER = "stale-order"  # removes it
+    LOST_PORT = "lost-port"  # gives it back
+    MISSING_PORT = "missing-port"
+    BAD_PORT = "bad-port"
+    NEXT_PORT_BEHIND = "next-port-behind"  # the next allocation mends it
+    PORT_INDEX_WRONG = "port-index-wrong"
+    NO_LEADER = "no-leader"
+    LEADER_WITHOUT_MEMBER = "leader-without-member"
+    UNKNOWN_MEMBER = "unknown-member"
+    FAILED_OPERATION = "failed-operation"
+
+
+MENDABLE = frozenset(
+    {
+        FaultKind.STALE_REGISTRATION,
+        FaultKind.UNRESOLVED_REGISTRATION,
+        FaultKind.ORPHAN_NODE,
+        FaultKind.STALE_ORDER,
+        FaultKind.LOST_PORT,
+    }
+)
+"""The kinds that `mend` removes."""
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong: where, in words that stand in the key, and why. No value of a record but ports and addresses."""
+
+    kind: FaultKind
+    subject: str
+    text: str
+
+
+def diagnose(store: Store) -> list[Fault]:
+    """Return everything that is wrong, by kind and subject, as of one state."""
+    with store.snapshot() as state:
+        broker = Broker(state)
+        found = [*_registrations(broker), *_nodes(broker), *_orders(broker), *_ports(broker), *_clusters(broker)]
+    return sorted(set(found))
+
+
+def mend(store: Store, fault: Fault) -> bool:
+    """Remove what a fault names, if it is still there and still wrong; return whether it was. One commit."""
+
+    def work(binding: Binding) -> bool:
+        broker = Broker(binding)
+        if fault.kind in {FaultKind.STALE_REGISTRATION, FaultKind.UNRESOLVED_REGISTRATION}:
+            return _mend_registration(broker, fault)
+        if fault.kind is FaultKind.LOST_PORT:
+            if broker.instances.exists(fault.subject) or broker.allocations.get(fault.subject) is None:
+                return False
+            broker.allocations.delete(fault.subject)
+            return True
+        if fault.kind is FaultKind.ORPHAN_NODE:
+            return _mend_node(broker, NodeKey(*fault.subject.split("/", 1)))
+        if fault.kind is FaultKind.STALE_ORDER:
+            key = OrderKey(*fault.subject.split("/", 1))
+            order = broker.orders.get(key)
+            if order is None or _is_ordered_rightly(broker, key, order.instance):
+                return False
+            broker.orders.delete(key)
+            return True
+        return False
+
+    return store.run(work)
+
+
+def _mend_registration(broker: Broker, fault: Fault) -> bool:
+    image, _, rest = fault.subject.partition("/")
+    host, container, port = rest.split(":")
+    key = RegistrationKey(image, host, container, int(port))
+    address = broker.registrations.get(key)
+    if address is None or (_registration_fault(broker, key, address) or (None,))[0] is not fault.kind:
+        return False
+    broker.registrations.delete(key)
+    return True
+
+
+def _mend_node(broker: Broker, key: NodeKey) -> bool:
+    if broker.instances.exists(key.instance):
+        return False
+    cell = broker.nodes.get(key) or broker.node_intents.get(key)
+    if cell is None:
+        return False
+    broker.orders.delete(OrderKey(cell, key.node))
+    broker.nodes.delete(key)
+    broker.node_intents.delete(key)
+    return True
+
+
+# ---- one question each ---------------------------------------------------------------------------------------------------
+
+
+def _registrations(broker: Broker) -> Iterator[Fault]:
+    for key, address in broker.registrations.list():
+        if found := _registration_fault(broker, key, address):
+            yield Fault(found[0], f"{key.image}/{key.host}:{key.container}:{key.port}", found[1])
+
+
+def _registration_fault(broker: Broker, key: RegistrationKey, address: str) -> tuple[FaultKind, str] | None:
+    belonging = belonging_of(broker, key, address)
+    if belonging is None:
+        return FaultKind.UNRESOLVED_REGISTRATION, f"no cluster has a member at {address}, or a node of this name"
+    if belonging.found_by == "name":
+        member = member_of(broker, belonging.instance, belonging.node)
+        if member is not None:
+            text = (
+                f"its node of instance {belonging.instance} advertises {member.address or 'no address'}, not {address}"
+            )
+            return FaultKind.STALE_REGISTRATION, text
+        cell = broker.nodes.get(NodeKey(belonging.instance, belonging.node))
+        if cell is None or broker.reports.get(OrderKey(cell, belonging.node)) is None:
+            text = f"node of instance {belonging.instance}, of which nobody is alive at {address}"
+            return FaultKind.STALE_REGISTRATION, text
+    return None
+
+
+def _nodes(broker: Broker) -> Iterator[Fault]:
+    alive = {name for name, _ in broker.cells.list()}
+    instances = {name for name, _ in broker.instances.list()}
+    for key, cell in [*broker.nodes.list(), *broker.node_intents.list()]:
+        subject = f"{key.instance}/{key.node}"
+        if key.instance not in instances:
+            yield Fault(FaultKind.ORPHAN_NODE, subject, f"on cell {cell}, of an instance that there is none of")
+        elif cell not in alive and broker.nodes.exists(key):
+            yield Fault(FaultKind.NODE_ON_DEAD_CELL, subject, f"cell {cell} is not alive")
+
+
+def _orders(broker: Broker) -> Iterator[Fault]:
+    for key, order in broker.orders.list():
+        if not _is_ordered_rightly(broker, key, order.instance):
+            text = f"of instance {order.instance}, which has no such node there"
+            yield Fault(FaultKind.STALE_ORDER, f"{key.cell}/{key.node}", text)
+
+
+def _is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
+    node = NodeKey(instance, key.node)
+    return key.cell in {broker.nodes.get(node), broker.node_intents.get(node)}
+
+
+def _ports(broker: Broker) -> Iterator[Fault]:
+    instances_of: dict[int, list[str]] = defaultdict(list)
+    for instance in list(broker.allocations.keys()):
+        try:
+            port = broker.allocations.require(instance)
+        except CorruptionError:
+            yield Fault(FaultKind.BAD_PORT, instance, "the allocation is no port from 1 to 65535")
+            continue
+        instances_of[port].append(instance)
+        if not broker.instances.exists(instance):
+            yield Fault(FaultKind.LOST_PORT, instance, f"port {port} is allocated to an instance that there is none of")
+    for port, instances in sorted(instances_of.items()):
+        holder = broker.instance_by_port.key_of(port)
+        for instance in instances:
+            if holder != instance:
+                text = f"port {port} is that of {holder or 'nobody'} by the index"
+                yield Fault(FaultKind.PORT_INDEX_WRONG, instance, text)
+    for instance, _ in broker.instances.list():
+        if not broker.allocations.exists(instance):
+            yield Fault(FaultKind.MISSING_PORT, instance, "the instance has no port")
+    following = broker.next_port.peek()
+    if instances_of.get(following):
+        yield Fault(FaultKind.NEXT_PORT_BEHIND, "nextport", f"port {following} is allocated already")
+
+
+def _clusters(broker: Broker) -> Iterator[Fault]:
+    for instance, leader in broker.leaders.list():
+        if not broker.members.exists(MemberKey(instance, leader)):
+            yield Fault(FaultKind.LEADER_WITHOUT_MEMBER, instance, f"{leader} leads and has no record")
+    for key in list(broker.members.keys()):
+        if broker.instances.exists(key.cluster) and not broker.nodes.exists(NodeKey(*key)):
+            text = "a member of the cluster that the broker has placed on no cell"
+            yield Fault(FaultKind.UNKNOWN_MEMBER, f"{key.cluster}/{key.member}", text)
+    for instance, _ in broker.instances.list():
+        operation = broker.operations.get(instance)
+        if operation is not None and operation.status == IN_PROGRESS:
+            continue
+        if operation is not None and operation.status == "failed":
+            yield Fault(FaultKind.FAILED_OPERATION, instance, f"{operation.kind}: {operation.message}")
+        if not broker.leaders.exists(instance):
+            yield Fault(FaultKind.NO_LEADER, instance, "nobody leads the cluster")
