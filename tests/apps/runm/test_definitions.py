@@ -92,6 +92,9 @@ def test_a_definition_of_another_scope_is_not_taken_over(west: Served) -> None:
         {"schema": ""},
         {"schema": '{"type": 7}'},
         {"schema": '{"properties": {"a": {"pattern": "("}}}'},
+        {"schema": '{"properties": {"a": {"pattern": "(?=a)b"}}}'},
+        {"schema": '{"patternProperties": {"(a)\\\\1": {}}}'},
+        {"schema": '{"pattern": "' + "a" * 1001 + '"}'},
         {"schema": "[" * 100_000},
         {"schema": "{}", "uuid": "no uuid"},
         {"schema": "{}", "property_permissions": [{"key": "a", "permissions": [{"permission": 4}]}]},
@@ -174,6 +177,30 @@ def test_a_documents_constraints_are_those_of_its_schema() -> None:
         assert all(f"/properties/{key}:" in line or key in line for line in wrong)
     without = {key: value for key, value in FITTING.items() if key != "vendor"}
     assert violations(schema, provider(without)) == ["/properties: missing vendor"]
+
+
+def test_an_expression_that_keeps_other_engines_busy_takes_no_time() -> None:
+    """Python's own engine would not be done with 60 characters in a lifetime; here there are 50,000."""
+    schema = checked_schema('{"properties": {"a": {"pattern": "^(a+)+$"}}, "patternProperties": {"^(b|b)*$": {}}}')
+    assert violations(schema, {"a": "a" * 50_000 + "!", "b" * 50_000: 1}) == ['/a: does not fit pattern "^(a+)+$"']
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [(r"\u00e9$", "caf\u00e9", "cafe"), (r"a\/b", "a/b", "ab"), ("^b$", "b", "b\n"), (r"^\d$", "7", "\u0667")],
+)
+def test_an_expression_means_what_json_schemas_dialect_says(pattern: str, fitting: str, other: str) -> None:
+    schema = checked_schema(json.dumps({"pattern": pattern}))
+    assert violations(schema, fitting) == []
+    assert violations(schema, other) != []
+
+
+def test_references_that_multiply_are_given_up() -> None:
+    """Thirty definitions, each of which refers twice to the next: a thousand million looks."""
+    again = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * 2} for n in range(30)}
+    schema = checked_schema(json.dumps({"definitions": {**again, "d30": {}}, "$ref": "#/definitions/d0"}))
+    with pytest.raises(RefusedError, match="without end"):
+        violations(schema, "x")
 
 
 def test_a_documents_permissions_are_kept_and_the_sessions_project_may_write() -> None:

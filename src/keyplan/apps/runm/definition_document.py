@@ -1,7 +1,6 @@
 """Definitions as people write them, compiled to a JSON Schema and permissions: `property_definitions` of a YAML document."""
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -9,6 +8,7 @@ from uuid import UUID
 from keyplan.apps.runm.documents import require_known
 from keyplan.apps.runm.formats import FORMAT_NAMES
 from keyplan.apps.runm.identity import spelled_project
+from keyplan.apps.runm.patterns import is_pattern, pattern_of_others
 from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermission, PropertyPermissions
 from keyplan.apps.runm.refusal import invalid
@@ -25,8 +25,6 @@ _NUMBERS: Final[Mapping[str, str]] = {"minimum": "minimum", "maximum": "maximum"
 
 _SPELLINGS: Final = {"minLength": "min_length", "maxLength": "max_length", "multipleOf": "multiple_of"}
 """Second spellings, which the original's own example files use."""
-
-_FREE_KEY: Final = re.compile(r"[a-zA-Z0-9]*")
 
 
 def compiled_definition(document: Mapping[str, Any], project: str) -> ObjectDefinition:
@@ -51,7 +49,7 @@ def compiled_definition(document: Mapping[str, Any], project: str) -> ObjectDefi
             own["required"].append(key)
         own["properties"][key] = _property_schema(_mapping(given.get("schema"), key), key)
         permissions.append(PropertyPermissions(key, _permissions(given.get("permissions"), key, project)))
-    own["patternProperties"] = {_pattern_of_others(own["properties"]): {"type": "string"}}
+    own["patternProperties"] = {pattern_of_others(own["properties"]): {"type": "string"}}
     return ObjectDefinition(UUID(int=0), json.dumps(schema, indent=2), tuple(permissions))
 
 
@@ -68,12 +66,6 @@ def _flag(given: Mapping[str, Any], key: str) -> bool:
     if not isinstance(required, bool):
         raise invalid(f"required of {key} is true or false.")
     return required
-
-
-def _pattern_of_others(described: Mapping[str, Any]) -> str:
-    """The keys that nobody described. Why described ones are left out: they need not be texts."""
-    free = sorted(key for key in described if _FREE_KEY.fullmatch(key))
-    return f"^(?!(?:{'|'.join(free)})$)[a-zA-Z0-9]*$" if free else "^[a-zA-Z0-9]*$"
 
 
 # ---- one property's schema ---------------------------------------------------------------------------------------------
@@ -132,11 +124,9 @@ def _number(given: Any, what: str, *, least: int | None) -> int | float:
 
 
 def _pattern(given: Any, key: str) -> str:
-    try:
-        re.compile(given)
-    except (re.error, TypeError, RecursionError, OverflowError) as error:
-        raise invalid(f"pattern of {key} is no regular expression.") from error
-    return str(given)
+    if not isinstance(given, str) or not is_pattern(given):
+        raise invalid(f"pattern of {key} is no regular expression, or one that cannot be matched in linear time.")
+    return given
 
 
 # ---- permissions -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from jsonschema import FormatChecker
 
+from keyplan.apps.runm.patterns import is_pattern
+
 __all__ = ["FORMATS", "FORMAT_NAMES"]
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -81,14 +83,10 @@ def _is_uri_template(text: str) -> bool:
     return _is_iri_reference(_EXPRESSION.sub("x", text))
 
 
-def _is_regex(text: str) -> bool:
-    return _parses(re.compile, text)
-
-
 def _parses(parse: Callable[[str], object], text: str) -> bool:
     try:
         parse(text)
-    except (ValueError, re.error, RecursionError, OverflowError):
+    except (ValueError, OverflowError):
         return False
     return True
 
@@ -116,7 +114,7 @@ FORMAT_NAMES: Final = tuple(_CHECKS)
 
 def _checker() -> FormatChecker:
     checker = FormatChecker(formats=())
-    for name, is_fit in {**_CHECKS, "regex": _is_regex}.items():
+    for name, is_fit in {**_CHECKS, "regex": is_pattern}.items():
         checker.checks(name)(lambda value, is_fit=is_fit: not isinstance(value, str) or is_fit(value))
     return checker
 

@@ -4,18 +4,20 @@ References are followed inside the schema alone: nothing is ever fetched.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from jsonschema import Draft7Validator
 from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from keyplan.apps.runm.formats import FORMATS
+from keyplan.apps.runm.patterns import has_match
 from keyplan.apps.runm.records import Property
 from keyplan.apps.runm.refusal import invalid
 
@@ -25,6 +27,11 @@ SCHEMA_BYTES_MAX: Final = 256 << 10
 """Why: a definition is read for every search that looks at permissions, and etcd takes 1.5 MiB in all."""
 
 _VIOLATIONS_MAX: Final = 50
+
+_REFERENCES_MAX: Final = 10_000
+"""References followed for one document. Why: twenty lines that each refer twice to the next ask for a million looks."""
+
+_references_left: ContextVar[int] = ContextVar("references_left", default=_REFERENCES_MAX)
 
 
 @lru_cache(maxsize=64)
@@ -47,11 +54,14 @@ def violations(schema: Any, document: Any) -> list[str]:
 
     Raises RefusedError, INVALID_ARGUMENT, for a schema that refers to what is not in it.
     """
-    validator = Draft7Validator(schema, format_checker=FORMATS, registry=Registry())
+    validator = _Validator(schema, format_checker=FORMATS, registry=Registry())
+    _references_left.set(_REFERENCES_MAX)
     try:
         return list(_lines(validator.iter_errors(document)))
     except (Unresolvable, RecursionError) as error:
-        raise invalid("the definition's schema refers to what is not in it.") from error
+        raise invalid("the definition's schema refers to what is not in it, or without end.") from error
+    except ValueError as error:
+        raise invalid("the definition's schema has an expression that cannot be matched in linear time.") from error
 
 
 def property_violations(schema: Any, properties: Iterable[Property]) -> list[str]:
@@ -122,8 +132,54 @@ def _strangers(error: ValidationError) -> list[str]:
         return []
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
     strangers = (str(key) for key in instance if key not in known)
-    return list(islice((key for key in strangers if not any(re.search(one, key) for one in patterns)), 10))
+    return list(islice((key for key in strangers if not any(has_match(one, key) for one in patterns)), 10))
 
 
 def _pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{part}" for part in path) or "/"
+
+
+# ---- keywords of our own: those with regular expressions, and references ------------------------------------------------
+
+
+def _pattern(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not has_match(wanted, instance):
+        yield ValidationError("does not match")
+
+
+def _pattern_properties(validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    for pattern, schema in wanted.items() if isinstance(instance, dict) else ():
+        for key, value in instance.items():
+            if has_match(pattern, key):
+                yield from validator.descend(value, schema, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not isinstance(instance, dict):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extra = [key for key in instance if key not in known and not any(has_match(one, key) for one in patterns)]
+    if isinstance(wanted, dict):
+        for key in extra:
+            yield from validator.descend(instance[key], wanted, path=key)
+    elif not wanted and extra:
+        yield ValidationError("unknown properties")
+
+
+def _reference(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    left = _references_left.get() - 1
+    if left < 0:
+        raise RecursionError
+    _references_left.set(left)
+    yield from Draft7Validator.VALIDATORS["$ref"](validator, wanted, instance, schema) or ()
+
+
+_Validator: Any = extend(  # type: ignore[no-untyped-call]  # Why: the stubs give it no types.
+    Draft7Validator,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "$ref": _reference,
+    },
+)

@@ -5,7 +5,7 @@ Each step is one guarded commit: where a writer comes between, nothing is writte
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
@@ -43,10 +43,22 @@ class Step(NamedTuple):
 def migrate(store: Store, prefix: str, *, is_dry_run: bool) -> Iterator[Step]:
     """Yield each step, once it is done; in a dry run, each that would be done."""
     deployment = Deployment(store, prefix)
+    saved: set[UUID] = set()
     for step, commit in _steps_of_keys(deployment):
         if is_dry_run or _is_applied(deployment, commit):
             yield step
-    yield from _steps_of_definitions(deployment, is_dry_run=is_dry_run)
+            if is_dry_run and step.code == "misspelt-uuid":
+                saved.update(_pointed_at(commit))
+    yield from _steps_of_definitions(deployment, saved, is_dry_run=is_dry_run)
+
+
+def _pointed_at(commit: Commit) -> Iterator[UUID]:
+    """The definitions that a pointer would point at again. Why: a dry run must not call them orphans."""
+    for mutation in commit.mutations:
+        if isinstance(mutation, Put):
+            uuid = parsed_uuid(mutation.value.decode("ascii", "replace"))
+            if uuid is not None:
+                yield uuid
 
 
 def _is_applied(deployment: Deployment, commit: Commit) -> bool:
@@ -141,7 +153,8 @@ def _respelt_pointer(deployment: Deployment, snapshot: Snapshot, entry: Entry) -
 # ---- definitions -------------------------------------------------------------------------------------------------------
 
 
-def _steps_of_definitions(deployment: Deployment, *, is_dry_run: bool) -> Iterator[Step]:
+def _steps_of_definitions(deployment: Deployment, saved: Collection[UUID], *, is_dry_run: bool) -> Iterator[Step]:
+    """Give each pointer a definition of its own; remove those that nothing points at, `saved` by earlier steps left out."""
     with deployment.reading() as state:
         found = list(pointers(state.runm))
         known = set(state.runm.definitions.keys())
@@ -152,7 +165,7 @@ def _steps_of_definitions(deployment: Deployment, *, is_dry_run: bool) -> Iterat
             if not is_dry_run:
                 deployment.store.run(partial(_give_own, deployment, scope, uuid))
             yield Step("shared-definition", shown_scope(scope), "given a definition of its own, the same text")
-    for uuid in sorted(known - counts.keys()):
+    for uuid in sorted(known - counts.keys() - set(saved)):
         if not is_dry_run:
             deployment.runm.definitions.delete(uuid)
         yield Step("orphan-definition", uuid.hex, "removed: no scope points at it")
