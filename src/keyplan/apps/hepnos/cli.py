@@ -141,7 +141,7 @@ def show_extents(
     """Print how many keys each database has, what it takes on disk, and how far the fullest of a kind is above the mean."""
     with opened(store, config) as data:
         found = extents(data)
-        name = data.address.url
+        name = data.address.url.partition("?")[0]
     if plot is not None:
         # Why here: matplotlib takes longer to import than the command needs.
         from keyplan.apps.hepnos.plots import plot_extents  # noqa: PLC0415
