@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -22,10 +22,12 @@ from typing import Any, Final
 
 import msgspec
 
+from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.processes import Spawned, write_private
-from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.store import Store
 
 __all__ = ["Everything", "UpSettings"]
 
@@ -122,8 +124,8 @@ class Everything:
         token = self._folder / "cells.token"
         if not token.exists():
             write_private(token, f"{secrets.token_urlsafe(24)}\n")
-        write_private(self._folder / "tokens", f"client cells {token.read_text().strip()}\n")
-        write_private(self._folder / "broker.password", f"{known['password']}\n")
+        tokens = f"admin {known['username']} {known['password']}\nclient cells {token.read_text().strip()}\n"
+        write_private(self._folder / "tokens", tokens)
         known |= {"url": f"http://{self._settings.listen}"}
         write_private(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
         return known
@@ -136,10 +138,8 @@ class Everything:
     def _server_command(self) -> list[str]:
         return [
             *("serve", "--store", self._settings.store, "--listen", self._settings.listen),
-            *("--app", "etcd-v2", "--app", "etcd-v3", "--app", "patroni", "--local-role", "none"),
+            *("--app", "patroni-broker", "--app", "etcd-v2", "--app", "etcd-v3", "--local-role", "none"),
             *("--tokens", str(self._folder / "tokens")),
-            *("--setting", f"patroni.username={self.credentials['username']}"),
-            *("--setting", f"patroni.password_file={self._folder / 'broker.password'}"),
             *self._settings.server_options,
         ]
 
@@ -164,16 +164,29 @@ class Everything:
     # ---- its life -------------------------------------------------------------------------------------------------------
 
     def start(self, stop: Event) -> None:
-        """Start what does not run, the server first; return when it answers. Raises EngineUnavailableError."""
+        """Start what does not run, the server first; return when it answers and every cell has announced itself.
+
+        Raises EngineUnavailableError when one of them ends instead, or takes too long.
+        """
         self._server.keep()
-        deadline = self._clock.monotonic() + _START_SECONDS_MAX
-        while not self._is_answering() and not stop.is_set():
-            if not self._server.process.is_alive or self._clock.monotonic() > deadline:
-                raise EngineUnavailableError(problem=f"the server does not start; see {self._server.folder / 'log'}")
-            stop.wait(0.1)
+        self._await_start([self._server], self._is_answering, stop)
         for part in (*self._cells, self._router):
             if not stop.is_set():
                 part.keep()
+        if not stop.is_set():
+            with Store(open_engine(self._settings.store, create=False)) as store:
+                broker = Broker(store)
+                names = [part.name for part in self._cells]
+                self._await_start(self._cells, lambda: all(map(broker.cells.exists, names)), stop)
+
+    def _await_start(self, parts: Sequence[_Part], is_so: Callable[[], bool], stop: Event) -> None:
+        deadline = self._clock.monotonic() + _START_SECONDS_MAX
+        while not is_so() and not stop.is_set():
+            lost = [part for part in parts if not part.process.is_alive]
+            if lost or self._clock.monotonic() > deadline:
+                part = (lost or parts)[0]
+                raise EngineUnavailableError(problem=f"{part.name} does not start; see {part.folder / 'log'}")
+            stop.wait(0.1)
 
     def watch(self, stop: Event) -> None:
         """Start again what ends by itself, until `stop` is set."""
