@@ -2,7 +2,7 @@
 
 from keyplan.cli.items import FieldsArgument, ItemArgument, opened
 from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text
 
 __all__ = ["run"]
@@ -15,6 +15,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     starts_with: StartsWithOption = None,
@@ -22,7 +23,7 @@ def run(
     below: BelowOption = None,
 ) -> None:
     """Count the records or index entries whose first key fields have the values given."""
-    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
         prefix, bounds = narrowed(
             open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
         )

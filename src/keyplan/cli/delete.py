@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from keyplan.cli.items import FieldsArgument, ItemArgument, opened
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
 
@@ -19,6 +19,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     expected_revision: Annotated[
@@ -30,7 +31,7 @@ def run(
     ] = False,
 ) -> None:
     """Delete one record and its index entries, in one commit. The key is given whole: nothing is deleted by prefix."""
-    with opened(store, layout, parameter, config, readonly=explain) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=explain) as open_layout:
         table, view = open_layout.table(item)
         key = key_of_words(table.keys, fields or [])
         if explain:

@@ -11,6 +11,7 @@ import typer
 
 from keyplan.cli.options import (
     ConfigOption,
+    KeySpaceOption,
     LayoutOption,
     ParameterOption,
     StoreOption,
@@ -35,6 +36,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
     output: Annotated[
@@ -56,7 +58,7 @@ def run(
     except ValueError as error:
         raise InvalidInputError(source="PREFIX", problem=str(error)) from error
     with ExitStack() as stack:
-        opened = stack.enter_context(store_of_option(store, config, readonly=True))
+        opened = stack.enter_context(store_of_option(store, config, readonly=True, keyspace=keyspace))
         snapshot = stack.enter_context(opened.engine.snapshot())
         target: TextIO = sys.stdout if output is None else stack.enter_context(_created(output))
         entries: Iterator[Entry] = snapshot.scan(key_range)

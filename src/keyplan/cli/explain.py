@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -11,6 +11,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
+    KeySpaceOption,
     LayoutOption,
     ParameterOption,
     StoreOption,
@@ -24,11 +25,14 @@ from keyplan.cli.options import (
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import line_of_value, text_of_value
 from keyplan.cli.stored import stored_facts
-from keyplan.engine import Engine
+from keyplan.engine import Engine, PrefixedEngine
 from keyplan.errors import InvalidInputError, InvalidKeyError
 from keyplan.layout import BoundLayout, Kind, Meaning, raw_key_of, shown_key
 
 __all__ = ["run"]
+
+REGISTRY_HEADER: Final = b"\x00kp\x00header"
+"""The first key of a registry of key spaces, as keyplan.keyspace has it; here so that a store without one costs one read."""
 
 
 def run(
@@ -39,6 +43,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     is_hex: Annotated[bool, typer.Option("--hex", help="KEY is in hexadecimal digits.")] = False,
@@ -50,26 +55,64 @@ def run(
     is looked up. With --json one object; without a layout, an array of them.
     """
     raw_key = _raw_key(key, is_hex=is_hex)
-    is_one = is_layout_named(layout, config)
-    if is_one:
+    one = None
+    if is_layout_named(layout, config):
         kind = layout_of_option(layout, config)
-        bound = kind.bound(**root_parameters(kind, parameter, config))
-        meanings = [(bound, bound.meaning(raw_key))]
-    else:
-        if parameter:
-            raise InvalidInputError(source="--parameter", problem="name the layout whose parameter this is: --layout")
-        meanings = _best(raw_key)
+        one = kind.bound(**root_parameters(kind, parameter, config))
+    elif parameter:
+        raise InvalidInputError(source="--parameter", problem="name the layout whose parameter this is: --layout")
     is_looked_up = not offline and is_store_named(store, config)
-    with _state(store, config, is_looked_up=is_looked_up) as engine:
-        found = [_facts(bound, meaning, engine) for bound, meaning in meanings]
+    with _state(store, config, keyspace, is_looked_up=is_looked_up) as engine:
+        place = _place(one, raw_key, engine, is_within=keyspace is not None)
+        found = [_facts(bound, meaning, place) for bound, meaning in place.meanings]
     if json:
-        print_json(found[0] if is_one else found)
+        print_json(found[0] if one is not None else found)
         return
-    for (_, meaning), facts in zip(meanings, found, strict=True):
-        head = str(meaning) if is_one else f"{meaning.layout}: {meaning}"
+    for (_, meaning), facts in zip(place.meanings, found, strict=True):
+        head = str(meaning) if one is not None else f"{meaning.layout}: {meaning}"
         print_text("\n".join(map(printable, [head, *_lines(facts)])))
     if not offline and not is_looked_up:
         print_hint("no store was looked at: none is named")
+
+
+class _Place(NamedTuple):
+    """Where a key was found to lie: what it means there, and, where there is a registry, whose it is: kind and key space."""
+
+    meanings: list[tuple[BoundLayout, Meaning]]
+    engine: Engine | None
+    owner: tuple[str, str | None] | None = None
+
+
+def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is_within: bool) -> _Place:
+    """Return what the key means: as it stands, or, when no layout knows it so, within the key space whose key it is."""
+
+    def meanings_of(key: bytes) -> list[tuple[BoundLayout, Meaning]]:
+        return _best(key) if one is None else [(one, one.meaning(key))]
+
+    meanings = meanings_of(raw_key)
+    if engine is None or is_within or not _has_registry(engine):
+        return _Place(meanings, engine)
+    # Why: most stores have no key spaces, and need not wait for what those need.
+    from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind  # noqa: PLC0415
+
+    owner = KeySpaces(engine).owner_of(raw_key)
+    if owner.kind is OwnerKind.SYSTEM:
+        registry = KeySpaceRegistry.bound()
+        return _Place([(registry, registry.meaning(raw_key))], engine, (str(owner.kind), None))
+    if owner.keyspace is None:
+        return _Place(meanings, engine, (str(owner.kind), None))
+    whose = (str(owner.kind), owner.keyspace.name)
+    if any(meaning.is_known for _, meaning in meanings) and one is not None:
+        return _Place(meanings, engine, whose)
+    prefix = owner.keyspace.raw_prefix
+    inner = meanings_of(raw_key[len(prefix) :])
+    if one is None and not any(meaning.is_known for _, meaning in inner):
+        return _Place(meanings, engine, whose)
+    return _Place(inner, PrefixedEngine(engine, prefix, closes_inner=False), whose)
+
+
+def _has_registry(engine: Engine) -> bool:
+    return engine.value(REGISTRY_HEADER) is not None
 
 
 def _raw_key(key: str, *, is_hex: bool) -> bytes:
@@ -80,11 +123,13 @@ def _raw_key(key: str, *, is_hex: bool) -> bytes:
 
 
 @contextmanager
-def _state(store: str | None, config: Path | None, *, is_looked_up: bool) -> Iterator[Engine | None]:
+def _state(
+    store: str | None, config: Path | None, keyspace: str | None, *, is_looked_up: bool
+) -> Iterator[Engine | None]:
     if not is_looked_up:
         yield None
         return
-    with store_of_option(store, config, readonly=True) as opened:
+    with store_of_option(store, config, readonly=True, keyspace=keyspace) as opened:
         yield opened.engine
 
 
@@ -115,7 +160,7 @@ def _nearness(pair: tuple[BoundLayout, Meaning]) -> tuple[bool, bool, int]:
     return meaning.kind is Kind.NAMESPACE, is_below_root, meaning.position
 
 
-def _facts(bound: BoundLayout, meaning: Meaning, engine: Engine | None) -> dict[str, Any]:
+def _facts(bound: BoundLayout, meaning: Meaning, place: _Place) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "layout": meaning.layout,
         "key": shown_key(meaning.raw_key),
@@ -127,14 +172,17 @@ def _facts(bound: BoundLayout, meaning: Meaning, engine: Engine | None) -> dict[
     }
     if not meaning.is_known:
         facts["departs_at_byte"] = meaning.position
-    if engine is not None:
-        facts["stored"] = stored_facts(bound, meaning.raw_key, engine)
+    if place.owner is not None:
+        facts["owner"], facts["keyspace"] = place.owner
+    if place.engine is not None:
+        facts["stored"] = stored_facts(bound, meaning.raw_key, place.engine)
     return facts
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [_line("template", facts["template"])] if facts["template"] else []
     lines += [_line(name, value) for name, value in facts["fields"].items()]
+    lines += [_line("key space", facts["keyspace"] or f"none: {facts['owner']}")] if "owner" in facts else []
     if "stored" not in facts:
         return lines
     stored = facts["stored"]

@@ -7,7 +7,7 @@ import typer
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.items import opened
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_grid, print_json, print_text, printable
 from keyplan.engine import KeyRange
 from keyplan.maintenance import BuildProgress, build_index, drop_index, list_indexes, prepare_index
@@ -27,11 +27,12 @@ def list_command(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
     """Print the indexes, and whether each is readable, write-only, building, verifying or sweeping."""
-    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
         indexes = list_indexes(open_layout.store, open_layout.bound)
     if json:
         for index in indexes:
@@ -56,10 +57,11 @@ def prepare_command(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Make an index write-only: writers keep it, readers are refused until it is built. To be done first of all."""
-    with opened(store, layout, parameter, config) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
         is_new = prepare_index(open_layout.store, open_layout.bound, index)
     print_text(f"{index} is write-only" if is_new else f"{index} was not readable before: nothing was changed")
 
@@ -71,13 +73,14 @@ def build_command(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     records_per_second: Annotated[
         float | None, typer.Option("--records-per-second", metavar="N", help="Go no faster than this.")
     ] = None,
 ) -> None:
     """Build an index while the store is in use, verify it, and make it readable. An interrupted build goes on where it was."""
-    with opened(store, layout, parameter, config) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
         engine = open_layout.store.engine
 
         def total() -> int:
@@ -113,9 +116,10 @@ def drop_command(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Refuse readers, then remove the entries of an index. Records are not touched; `build` makes it again."""
-    with opened(store, layout, parameter, config) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
         removed = drop_index(open_layout.store, open_layout.bound, index)
     print_text(f"{index} is write-only: {removed} entries removed")

@@ -87,8 +87,10 @@ class OpenLayout:
                     return
             if any(snapshot.get(counter.raw_key) for counter in self.bound.counters.values()):
                 return
+        # Why the byte: whoever has a registry of key spaces has the layout's keys in one of them, most likely.
+        wrong = "wrong --layout or --parameter" + (", or no --keyspace" if first.key.startswith(b"\x00") else "")
         print_hint(
-            f"the store holds keys, none of which {self.bound.name} knows: wrong --layout or --parameter?"
+            f"the store holds keys, none of which {self.bound.name} knows: {wrong}?"
             f" The first is {shown_key(first.key)}; `keyplan explain` tries every installed layout on it."
         )
 
@@ -100,11 +102,12 @@ def opened(
     parameters: list[str] | None,
     config: Path | None = None,
     *,
+    keyspace: str | None = None,
     create: bool = False,
     readonly: bool = False,
 ) -> Iterator[OpenLayout]:
-    """Open the layout of the options on the store of the options; close it at the end."""
+    """Open the layout of the options on the store of the options, or on a key space of it; close it at the end."""
     kind = layout_of_option(layout, config)
     values = root_parameters(kind, parameters, config)
-    with store_of_option(store, config, create=create, readonly=readonly) as opened_store:
+    with store_of_option(store, config, create=create, readonly=readonly, keyspace=keyspace) as opened_store:
         yield OpenLayout(opened_store, kind(opened_store, **values), kind.bound(**values))

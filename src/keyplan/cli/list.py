@@ -7,7 +7,7 @@ import typer
 
 from keyplan.cli.items import FieldsArgument, ItemArgument, opened
 from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_grid, print_json
 from keyplan.cli.plain import line_of_value, plain_key, plain_value, text_of_value
 from keyplan.layout import BoundTable
@@ -22,6 +22,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     starts_with: StartsWithOption = None,
@@ -35,7 +36,7 @@ def run(
 
     One record a line. On a terminal a long line is cut; in a pipe fields are separated by tabs and nothing is cut.
     """
-    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
         prefix, bounds = narrowed(
             open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
         )

@@ -9,7 +9,7 @@ import typer
 from keyplan.cli.failures import print_hint
 from keyplan.cli.items import FieldsArgument, OpenLayout, item_names, opened
 from keyplan.cli.levels import levels
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
 from keyplan.errors import InvalidInputError
@@ -28,6 +28,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values.")] = 1000,
@@ -37,7 +38,7 @@ def run(
     A value with more key fields behind it ends in / on a terminal. Values are found by jumping: a rack of a million blades is
     one read.
     """
-    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
         if item is None:
             _print_items(open_layout, json=json)
         else:

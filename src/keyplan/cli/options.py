@@ -20,6 +20,7 @@ from keyplan.store import Store
 __all__ = [
     "ConfigOption",
     "JsonOption",
+    "KeySpaceOption",
     "LayoutOption",
     "ParameterOption",
     "StoreOption",
@@ -56,6 +57,10 @@ ParameterOption = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="A parameter of the layout's root; may be repeated."),
 ]
+KeySpaceOption = Annotated[
+    str | None,
+    typer.Option("--keyspace", "-k", metavar="NAME", help="Within this key space of the store.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON: one document, or a line for each record.")]
 ConfigOption = Annotated[
     Path | None,
@@ -72,14 +77,30 @@ def is_store_named(url: str | None, config: Path | None) -> bool:
 
 
 def store_of_option(
-    url: str | None, config: Path | None = None, *, create: bool = False, readonly: bool = False
+    url: str | None,
+    config: Path | None = None,
+    *,
+    create: bool = False,
+    readonly: bool = False,
+    keyspace: str | None = None,
 ) -> Store:
     """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
 
     Where the engine can be told so, a store that is not there is made only with `create`, and nothing is written with
-    `readonly`. Raises InvalidInputError when no store is named, EngineOpenError.
+    `readonly`. With `keyspace`, that key space of it. Raises InvalidInputError when no store is named, EngineOpenError, and
+    what opening a key space raises.
     """
-    return Store(open_engine(store_url_of_option(url, config), create=create, readonly=readonly))
+    engine = open_engine(store_url_of_option(url, config), create=create and keyspace is None, readonly=readonly)
+    if keyspace is None:
+        return Store(engine)
+    # Why: most commands are about no key space, and start without what those need.
+    from keyplan.keyspace import open_for_care  # noqa: PLC0415
+
+    try:
+        return open_for_care(engine, keyspace, is_reading=readonly)
+    except BaseException:
+        engine.close()
+        raise
 
 
 def store_url_of_option(url: str | None, config: Path | None = None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.items import ItemArgument, opened
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
 from keyplan.cli.record_text import has_value, record_of_text
@@ -30,6 +30,7 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     insert: Annotated[bool, typer.Option("--insert", help="Fail when there is a record already.")] = False,
@@ -51,7 +52,9 @@ def run(
         raise InvalidInputError(
             source="--insert", problem="it does not go with --expected-revision, of which 0 says the same"
         )
-    with opened(store, layout, parameter, config, create=not explain, readonly=explain) as open_layout:
+    with opened(
+        store, layout, parameter, config, keyspace=keyspace, create=not explain, readonly=explain
+    ) as open_layout:
         table, _ = open_layout.table(item)
         key, record = _key_and_record(table, words or [])
         write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)

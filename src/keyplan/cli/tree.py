@@ -8,7 +8,7 @@ import typer
 
 from keyplan.cli.items import OpenLayout, item_names, opened
 from keyplan.cli.levels import levels
-from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import text_of_value
 from keyplan.engine import Snapshot
@@ -36,13 +36,14 @@ def run(
     store: StoreOption = None,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
     depth: Annotated[int, typer.Option("--depth", "-d", min=1, help="At most so many fields deep.")] = 3,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values at each level.")] = 10,
 ) -> None:
     """Show the records as a tree of their keys' fields: by meaning, not by the slashes of the keys."""
-    with opened(store, layout, parameter, config, readonly=True) as open_layout:
+    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
         tables = [open_layout.table(name)[0] for name in item or list(open_layout.bound.tables)]
         with open_layout.store.engine.snapshot() as snapshot:
             branches = {

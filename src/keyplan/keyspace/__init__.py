@@ -38,6 +38,7 @@ from keyplan.keyspace.layout import (
 )
 from keyplan.keyspace.opening import (
     SESSION_SECONDS_DEFAULT,
+    open_for_care,
     open_key_space,
     open_keyspace_url,
     open_restoring,
@@ -132,6 +133,7 @@ __all__ = [
     "UvarintKeySpaces",
     "apply_steps",
     "diagnose",
+    "open_for_care",
     "open_key_space",
     "open_keyspace_url",
     "open_restoring",

@@ -25,9 +25,16 @@ from keyplan.keyspace.records import Fence, State
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
-from keyplan.store import Backoff, open_store
+from keyplan.store import Backoff, Store, open_store
 
-__all__ = ["SESSION_SECONDS_DEFAULT", "open_key_space", "open_keyspace_url", "open_restoring", "share_on"]
+__all__ = [
+    "SESSION_SECONDS_DEFAULT",
+    "open_for_care",
+    "open_key_space",
+    "open_keyspace_url",
+    "open_restoring",
+    "share_on",
+]
 
 SESSION_SECONDS_DEFAULT: Final = 60.0
 """1.6: a client that died is waited for so long."""
@@ -169,6 +176,20 @@ def open_restoring(engine: Engine, keyspace: KeySpace, *, backoff: Backoff | Non
         application=keyspace.application,
         backoff=backoff,
     )
+
+
+def open_for_care(engine: Engine, name: str, *, is_reading: bool) -> Store:
+    """Open a key space for an administrator's hand, whoever owns it, without a session; the store closes the engine.
+
+    For reading, in every state that has data: disabled, being deleted or restored. Otherwise as its owner, behind the fence.
+    Raises KeySpaceNotFoundError, KeySpaceDeletedError; for writing what `open_key_space` raises.
+    """
+    found = KeySpaces(engine).get(name)
+    if found.state is State.DELETED:
+        raise KeySpaceDeletedError(name=name)
+    if is_reading:
+        return Store(PrefixedEngine(engine, found.raw_prefix))
+    return open_key_space(engine, name, found.application, session_seconds=None, closes_engine=True)
 
 
 def share_on(store: KeySpaceStore, engine: Engine) -> Engine:
