@@ -256,8 +256,17 @@ def test_reading_makes_no_store(run: Keyplan, url: str, tmp_path: Path) -> None:
 def test_the_prefix_code_is_chosen_once(run: Keyplan, url: str) -> None:
     made = done(run("keyspace", "init", "--prefix-codec", "ordered", "--profile", "etcd", "--store", url, "--json"))
     assert (made.document["prefix_codec"], made.document["profile"]) == ("ordered", "etcd")
-    other = run("keyspace", "init", "--store", url, "--json")
+    other = run("keyspace", "init", "--prefix-codec", "uvarint", "--store", url, "--json")
     assert (other.code, other.error["code"]) == (5, "invalid_argument")
+
+
+def test_the_registry_is_made_once_and_printed_again(run: Keyplan, url: str) -> None:
+    first = done(run("keyspace", "init", "--store", url, "--json")).document
+    assert (first["prefix_codec"], first["profile"]) == ("uvarint", "lmdb")  # Why: as `create` would have made it.
+    assert done(run("keyspace", "init", "--store", url, "--json")).document == first
+    assert done(run("keyspace", "init", "--prefix-codec", "uvarint", "--store", url, "--json")).document == first
+    assert run("keyspace", "init", "--prefix-codec", "ordered", "--store", url).code == 5
+    assert run("keyspace", "init", "--profile", "tikv", "--store", url).code == 5
 
 
 def test_a_sweep_removes_what_deleted_key_spaces_hold(run: Keyplan, url: str) -> None:

@@ -47,16 +47,23 @@ def init(
     config: ConfigOption = None,
     json: JsonOption = False,
     prefix_codec: Annotated[
-        str, typer.Option("--prefix-codec", metavar="CODEC", help=f"{' or '.join(PREFIX_CODECS)}; for ever.")
-    ] = "uvarint",
+        str | None,
+        typer.Option(
+            "--prefix-codec",
+            metavar="CODEC",
+            help=f"{' or '.join(PREFIX_CODECS)}; for ever. By default the first.",
+            show_default=False,
+        ),
+    ] = None,
     profile: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--profile",
             metavar="NAME",
-            help=f"Prefixes that are not given out unasked: {', '.join(PROFILES)}.",
+            help=f"Prefixes that are not given out unasked: {', '.join(PROFILES)}. By default the engine's.",
+            show_default=False,
         ),
-    ] = "none",
+    ] = None,
     skip_printable: Annotated[
         bool | None,
         typer.Option(
@@ -65,9 +72,16 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Make the registry of a store, and decide what is decided once: how numbers become prefixes. `create` does it too."""
+    """Make the registry of a store, and decide what is decided once: how numbers become prefixes. `create` does it too.
+
+    Where there is one it is printed, unless it was made otherwise than the options say.
+    """
     with opened_registry_in_store(store, config, create=True) as registry:
-        header = registry.init(Founding(prefix_codec, profile, skip_printable))
+        made = registry.header()
+        founding = registry.founding if made is None else Founding(made.prefix_codec, made.profile)
+        asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        header = registry.init(founding._replace(**given))
     if json:
         print_record(msgspec.to_builtins(header))
     else:

@@ -107,6 +107,11 @@ class KeySpaces(Registry):
         return self._clock
 
     @property
+    def founding(self) -> Founding:
+        """How `create` makes the registry where there is none."""
+        return self._founding
+
+    @property
     def acts(self) -> ActRunner:
         """How this package's other modules act on the registry."""
         return self._acts
