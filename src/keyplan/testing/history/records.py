@@ -115,7 +115,7 @@ def tagged_mutation(mutation: Mutation) -> _Mutation:
             return _DeleteRange(mutation.range)
 
 
-# ---- operations ----------------------------------------------------------------------------------------------------------------
+# ---- operations ------------------------------------------------------------------------------------------------------------
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -202,7 +202,7 @@ class Truth(msgspec.Struct, frozen=True, tag="truth"):
 
 Record = Write | Read | Watched | Act | Fault | Truth
 
-# ---- all of them ---------------------------------------------------------------------------------------------------------------
+# ---- all of them -----------------------------------------------------------------------------------------------------------
 
 
 class History:
