@@ -35,9 +35,11 @@ from keyplan.apps.cloudchamber import (
     validated,
     write_aside,
 )
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, begin_indexes
 from keyplan.engine import MEMORY_PROFILE, Commit, KeyRange, MemoryEngine, Put
 from keyplan.errors import InvalidInputError, KeyplanError, TargetNotEmptyError
 from keyplan.store import Store
+from keyplan.testing.checked import check_after
 from keyplan.testing.faults import FailingEngine
 from tests.apps.cloudchamber.conftest import definition_yaml, raw_entries
 from tests.servers.etcd import EtcdServer
@@ -264,6 +266,21 @@ def test_tests_stay_where_they_are_and_can_be_moved_by_name(stores: list[Store])
     assert set(contents(stores[1])) == {G + b"users/a"}
     migrate(stores[0], stores[2], DOCUMENT, PLAIN._replace(namespace="Test/Standard/"))
     assert set(contents(stores[2])) == {G + b"Test/Standard/users/b"}
+
+
+def test_indexes_of_the_document_are_kept_by_a_migration_and_are_not_moved(stores: list[Store]) -> None:
+    begin_indexes(stores[1])
+    user = b'{"name":"Al", "rights":{"canStepTime":true}}'
+    written(stores[0], {G + b"users/al": user})
+    outcome = migrate(stores[0], stores[1], GO, PLAIN)
+    assert (outcome.written, outcome.others) == (1, 0)
+    chamber = CloudChamberIndexed(stores[1])
+    assert list(chamber.users_by_right.keys("can_step_time")) == ["al"]
+    assert contents(stores[1])[D + b"users/al"] == user
+    with check_after(stores[1], CloudChamberIndexed):
+        back = migrate(stores[1], stores[2], DOCUMENT, PLAIN)
+    assert back.plan.leftovers == ()
+    assert contents(stores[2]) == {G + b"users/al": user}
 
 
 def test_one_store_can_hold_both(stores: list[Store], samples: Path) -> None:

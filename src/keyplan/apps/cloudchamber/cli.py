@@ -1,11 +1,14 @@
 """The commands of `keyplan cloudchamber`. They read arguments and print; what is done, reconcile.py does."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, overload
 
 import typer
 
+from keyplan.apps.cloudchamber.aside import LayoutSide
 from keyplan.apps.cloudchamber.definition import Definition, read_definition
+from keyplan.apps.cloudchamber.go_inventory import GoPlace, GoRecord, go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportPlan
 from keyplan.apps.cloudchamber.import_report import (
     counted,
@@ -14,13 +17,16 @@ from keyplan.apps.cloudchamber.import_report import (
     plan_lines,
     plan_summary,
 )
-from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds, inventory_records
-from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.indexed_cli import index
+from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryRecord, Place, RackIds, inventory_records
+from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
 from keyplan.apps.cloudchamber.namespaces_cli import list_tests, purge, show_settings, watch
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
-from keyplan.errors import StoreMissingError
+from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.store import Store, open_store
 
 __all__ = ["app"]
@@ -32,19 +38,26 @@ _COLOURS = {"+": typer.colors.GREEN, "~": typer.colors.YELLOW, "-": typer.colors
 
 @app.callback()
 def _group() -> None:
-    """CloudChamber's store, under the keys of its document: inventory, test name spaces, settings."""
+    """CloudChamber's store, under the keys of its document or its Go program: inventory, test name spaces, settings."""
 
 
+app.command("export")(export_inventory)
+app.command("migrate")(migrate_store)
+app.command("pairs")(check_pairs)
 app.command("tests")(list_tests)
 app.command("watch")(watch)
 app.command("purge")(purge)
 app.command("settings")(show_settings)
+app.command("index")(index)
 
 
 @app.command("import")
 def import_inventory(
     file: Annotated[Path, typer.Argument(help="The inventory definition, a YAML file.", show_default=False)],
     store: StoreOption = None,
+    into: Annotated[
+        LayoutSide, typer.Option(help="Under whose keys: the document's, or those of the Go program.")
+    ] = LayoutSide.DOCUMENT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be written, and write nothing.")] = False,
     extra_devices: Annotated[
         ExtraDevices,
@@ -65,18 +78,42 @@ def import_inventory(
     touched.
     """
     definition = validated(read_definition(file))
-    desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
-    with _opened(store, config, is_dry_run=dry_run) as opened:
-        chamber = CloudChamber(opened, namespace=f"{namespace.strip('/')}/" if namespace else "")
-        if dry_run:
-            outcome = ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
-        else:
-            with progress_bar("import") as report:
-                outcome = reconcile(chamber, desired, report=report)
+    own = f"{namespace.strip('/')}/" if namespace else ""
+    if into is LayoutSide.DOCUMENT:
+        desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
+        with _opened(store, config, is_dry_run=dry_run) as opened:
+            chamber = layout_in_use(opened, own)(opened, namespace=own)
+            outcome = _imported(chamber, desired, is_dry_run=dry_run)
+    else:
+        if (extra_devices, rack_ids) != (ExtraDevices.REFUSE, RackIds.NAME):
+            problem = (
+                "--extra-devices and --rack-ids are for the document's keys; the Go program's have a place for all"
+            )
+            raise InvalidInputError(source="import", problem=problem)
+        wanted = go_inventory_records(definition)
+        with _opened(store, config, is_dry_run=dry_run) as opened:
+            outcome = _imported(CloudChamberGo(opened, namespace=own), wanted, is_dry_run=dry_run)
     if as_json:
         _print_json(outcome, is_dry_run=dry_run)
     else:
         _print_text(definition, outcome, is_dry_run=dry_run)
+
+
+@overload
+def _imported(
+    chamber: CloudChamber, desired: Mapping[Place, InventoryRecord], *, is_dry_run: bool
+) -> ImportOutcome: ...
+
+
+@overload
+def _imported(chamber: CloudChamberGo, desired: Mapping[GoPlace, GoRecord], *, is_dry_run: bool) -> ImportOutcome: ...
+
+
+def _imported(chamber: Any, desired: Mapping[Any, Any], *, is_dry_run: bool) -> ImportOutcome:
+    if is_dry_run:
+        return ImportOutcome(planned_import(chamber, desired), 0, chamber.revision)
+    with progress_bar("import") as report:
+        return reconcile(chamber, desired, report=report)
 
 
 def _opened(url: str | None, config: Path | None, *, is_dry_run: bool) -> Store:

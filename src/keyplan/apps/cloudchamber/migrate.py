@@ -14,8 +14,16 @@ from msgspec import structs
 
 from keyplan.apps.cloudchamber.aside import Aside, LayoutSide, write_aside
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GoKey, GoPlace
-from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo
-from keyplan.apps.cloudchamber.migration import Contents, Migration, MigrationOptions, bound_side, planned_migration
+from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.layout import TESTS, CloudChamberGo
+from keyplan.apps.cloudchamber.migration import (
+    Contents,
+    Migration,
+    MigrationOptions,
+    bound_side,
+    is_kept_up,
+    planned_migration,
+)
 from keyplan.apps.cloudchamber.reconcile import Steps
 from keyplan.engine import Commit, KeyAbsent, KeyRange, Put
 from keyplan.errors import (
@@ -156,7 +164,7 @@ class _Writer:
     def __init__(self, store: Store, side: LayoutSide, bound: BoundLayout, namespace: str) -> None:
         self._store = store
         self._bound = bound
-        layout = CloudChamber if side is LayoutSide.DOCUMENT else CloudChamberGo
+        layout = layout_in_use(store, namespace) if side is LayoutSide.DOCUMENT else CloudChamberGo
         self._layout = layout(store, namespace=namespace)
 
     def write(self, pairs: tuple[Pair, ...]) -> None:
@@ -204,7 +212,7 @@ def _read_back(
     if any(stored.get(key) != value for key, value in plan.desired.items()):
         raise _changed("the target")
     bound = bound_side(plan.aside.source.other, options.namespace)
-    others = sum(key not in plan.desired and bound.meaning(key).kind is not Kind.INDEX_ENTRY for key in stored)
+    others = sum(key not in plan.desired and not is_kept_up(bound, key) for key in stored)
     tally = PairDigest.of(sorted(plan.desired.items()))
     return MigrationOutcome(plan, written, others, commits, tally, target.revision)
 

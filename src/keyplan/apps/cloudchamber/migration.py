@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from keyplan.apps.cloudchamber.aside import Aside, AsideEntry, LayoutSide, RackName
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GoKey, folded, list_table, lists
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import (
     BladeKey,
-    CloudChamber,
     CloudChamberGo,
     DeviceKey,
     GoBladeKey,
@@ -27,7 +27,7 @@ from keyplan.apps.cloudchamber.rack_names import RackNames, RackPath
 from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundLayout, Kind, shown_key
 
-__all__ = ["Contents", "Leftover", "Migration", "MigrationOptions", "bound_side", "planned_migration"]
+__all__ = ["Contents", "Leftover", "Migration", "MigrationOptions", "bound_side", "is_kept_up", "planned_migration"]
 
 Contents = Mapping[bytes, bytes]
 """Values by raw key, in key order."""
@@ -77,9 +77,16 @@ class Migration(NamedTuple):
         return dict(Counter(leftover.why for leftover in self.leftovers))
 
 
+def is_kept_up(bound: BoundLayout, raw_key: bytes) -> bool:
+    """Tell whether writers of a store keep a key up by themselves: index entries, and the note that there are indexes."""
+    meaning = bound.meaning(raw_key)
+    return meaning.kind is Kind.INDEX_ENTRY or meaning.item == "indexes_begun"
+
+
 def bound_side(side: LayoutSide, namespace: str = "") -> BoundLayout:
     """Return the layout of a side, compiled."""
-    return (CloudChamber if side is LayoutSide.DOCUMENT else CloudChamberGo).bound(namespace=namespace)
+    # Why: with its indexes, which are known for what they are whether or not a store has them.
+    return (CloudChamberIndexed if side is LayoutSide.DOCUMENT else CloudChamberGo).bound(namespace=namespace)
 
 
 def planned_migration(
@@ -92,29 +99,23 @@ def planned_migration(
     """
     if back is not None and back.source is source:
         raise InvalidInputError(source="aside", problem=f"it was carried aside on the way from {source}, not to it")
+    bound = bound_side(source, options.namespace)
+    contents = {key: value for key, value in contents.items() if not is_kept_up(bound, key)}
     there = _translated(contents, source, options, back)
-    racks = tuple(there.names.made.values())
+    racks = tuple(there.carried_racks())
     entries = [AsideEntry(*left) for left in there.leftovers]
     aside = Aside(source, racks, there.renamed_users, tuple(entries))
-    root = bound_side(source, options.namespace).root
+    root = bound.root
     # Why: the Go program's keys have a place for further devices; whether to come back with them is asked then.
     way_back = options._replace(extra_devices=ExtraDevices.EXTEND)
     returned = _translated(there.desired, source.other, way_back, aside).desired
     absent = tuple(key.removeprefix(root) for key in returned if key not in contents)
     aside = Aside(source, racks, there.renamed_users, tuple(entries), absent)
-    lost = [
-        Leftover(shown_key(key), CHANGED)
-        for key, value in contents.items()
-        if returned.get(key) != value and _is_record(bound_side(source, options.namespace), key)
-    ]
+    lost = [Leftover(shown_key(key), CHANGED) for key, value in contents.items() if returned.get(key) != value]
     leftovers = [Leftover(shown_key(root + entry.key), entry.why) for entry in entries]
     leftovers += [Leftover(user, RENAMED) for user in there.renamed_users.values()]
     leftovers += [Leftover(name.id, there.why_unreturned) for name in there.unreturned_names(options)]
     return Migration(there.desired, (*leftovers, *lost), aside, tuple(there.unused), tuple(there.made))
-
-
-def _is_record(bound: BoundLayout, raw_key: bytes) -> bool:
-    return bound.meaning(raw_key).kind is not Kind.INDEX_ENTRY
 
 
 def _translated(
@@ -145,14 +146,13 @@ class _Translation:
         self.unused: list[Leftover] = []
         self.made: list[str] = []
         self._derived: set[bytes] = set()
+        self._carried: set[str] = set()
         self._from: dict[bytes, bytes] = {}
 
     def translate(self) -> None:
         """Find the place of every entry."""
         for raw_key, value in self._contents.items():
             meaning = self._source.meaning(raw_key)
-            if meaning.kind is Kind.INDEX_ENTRY:
-                continue  # Why: writing the records makes them again.
             table = self._source.tables.get(str(meaning.item)) if meaning.kind is Kind.RECORD else None
             if table is None:
                 self._leave(raw_key, value, UNKNOWN)
@@ -181,12 +181,17 @@ class _Translation:
         """Yield the racks whose names the way back would not find by itself."""
         raise NotImplementedError
 
+    def carried_racks(self) -> list[RackName]:
+        """The racks of which anything has a place in the target."""
+        return [name for name in self.names.made.values() if name.id in self._carried]
+
     def bring_back(self) -> None:
         """Add what was carried aside on the way there, unless its rack is gone, and take away what was not there."""
         root = self._target.root
+        gone = {RackPath.of(name) for name in self._back.racks} - {RackPath.of(name) for name in self.carried_racks()}
         for entry in self._back.entries:
             raw_key = root + entry.key
-            if self._is_of_gone_rack(raw_key):
+            if self._rack_path(raw_key) in gone:
                 self.unused.append(Leftover(shown_key(raw_key), "its rack is gone"))
             elif raw_key in self.desired and raw_key not in self._derived and self.desired[raw_key] != entry.value:
                 self.unused.append(Leftover(shown_key(raw_key), "the store holds a later one"))
@@ -197,8 +202,9 @@ class _Translation:
                 self.desired.pop(root + key, None)
         self.desired = dict(sorted(self.desired.items()))
 
-    def _is_of_gone_rack(self, raw_key: bytes) -> bool:
-        return False
+    def _rack_path(self, raw_key: bytes) -> RackPath | None:
+        """The rack of a key of the target, where its keys name racks by path."""
+        return None
 
     def _put(self, table: str, key: object, value: bytes, raw_key: bytes) -> None:
         target = self._target.tables[table].keys.encode(key)
@@ -277,6 +283,7 @@ class _ToDocument(_Translation):
             return "" if is_paired else UNPAIRED
         target, target_key = _document_place(table, key, rack_id)
         self._put(target, target_key, value, raw_key)
+        self._carried.add(rack_id)
         return ""
 
     def _is_carried(self, records: str, key: GoKey) -> bool:
@@ -300,7 +307,7 @@ class _ToDocument(_Translation):
         return self.names.of_path(path, region, zone, rack).id
 
     def unreturned_names(self, options: MigrationOptions) -> Iterator[RackName]:
-        for name in self.names.made.values():
+        for name in self.carried_racks():
             try:
                 by_rule = RackNames((), options.rack_ids, LayoutSide.DOCUMENT).of_id(name.id)
             except InvalidInputError:
@@ -328,6 +335,7 @@ class _ToGo(_Translation):
         rack = GoRackKey(self._options.view, *RackPath.of(name))
         target, target_key, listed = _go_place(table, key, rack, name.rack)
         self._put(target, target_key, value, raw_key)
+        self._carried.add(name.id)
         self._derive(list_table(target), target_key, listed.encode())
         if table == "racks":
             self._with_record.add(name.id)
@@ -336,7 +344,7 @@ class _ToGo(_Translation):
     def finish(self) -> None:
         """Every region and zone that a rack is in: what was carried aside takes the place of these."""
         carried = {self._target.root + entry.key for entry in self._back.entries}
-        for name in self.names.made.values():
+        for name in self.carried_racks():
             path = RackPath.of(name)
             region = GoRegionKey(self._options.view, path.region)
             zone = GoZoneKey(self._options.view, path.region, path.zone)
@@ -347,7 +355,7 @@ class _ToGo(_Translation):
                         self.made.append(f"{table.removesuffix('s')} {'/'.join(key[1:])}")
 
     def unreturned_names(self, options: MigrationOptions) -> Iterator[RackName]:
-        names = list(self.names.made.values())
+        names = self.carried_racks()
         regions = {RackPath.of(name)[:1]: name.region for name in reversed(names)}
         zones = {RackPath.of(name)[:2]: name.zone for name in reversed(names)}
         for name in names:
@@ -357,14 +365,11 @@ class _ToGo(_Translation):
             if by_rule != name.id:
                 yield name
 
-    def _is_of_gone_rack(self, raw_key: bytes) -> bool:
+    def _rack_path(self, raw_key: bytes) -> RackPath | None:
         meaning = self._target.meaning(raw_key)
         key = cast("Any", meaning.key)
-        if meaning.kind is not Kind.RECORD or meaning.item == "users" or len(key) < 4:
-            return False
-        path = RackPath(*key[1:4])
-        was_there = any(RackPath.of(name) == path for name in self._back.racks)
-        return was_there and not any(RackPath.of(name) == path for name in self.names.made.values())
+        is_of_rack = meaning.kind is Kind.RECORD and meaning.item != "users" and len(key) >= 4
+        return RackPath(*key[1:4]) if is_of_rack else None
 
 
 def _document_place(table: str, key: Any, rack_id: str) -> tuple[str, object]:
