@@ -186,6 +186,28 @@ def test_ac_43_a_deletion_is_taken_back_in_the_grace_time_with_all_data(memory: 
     assert caught.value.status == 409
 
 
+def test_a_clock_that_is_put_back_neither_holds_a_deletion_up_nor_ends_it_before_it_began(memory: Engine) -> None:
+    clock = FakeClock()
+    registry = furnished(memory, clock)
+    deleted_at = registry.delete("b").deleted_at
+    clock.step_wall(-3_600)
+    assert Sweeper(registry).sweep("b").stage is Stage.COMPLETED
+    assert registry.get("b").delete_completed_at == deleted_at
+    assert diagnose(registry).is_sound
+
+
+def test_a_clock_that_is_put_back_makes_the_grace_time_longer_and_never_shorter(memory: Engine) -> None:
+    clock = FakeClock()
+    registry = furnished(memory, clock)
+    registry.configure({"delete-grace-seconds": 100})
+    registry.delete("b")
+    clock.step_wall(-3_600)
+    clock.advance(200)
+    assert Sweeper(registry).sweep("b").stage is Stage.WAITING
+    clock.advance(3_600)
+    assert Sweeper(registry).sweep("b").stage is Stage.COMPLETED
+
+
 def test_of_two_sweepers_one_works(memory: Engine) -> None:
     registry = furnished(memory)
     registry.delete("b")

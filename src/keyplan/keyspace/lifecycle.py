@@ -147,7 +147,9 @@ def complete_deletion(act: Act, name: str) -> KeySpaceRecord | None:
         table.delete(name)
     _leave_container(act, prefix)
     detail = {"deleted_keys": deletion.deleted_keys, "prefix": record.prefix}
-    gone = structs.replace(record, state=State.DELETED, delete_completed_at=act.at)
+    # Why the later: a clock may have been put back meanwhile, and nothing ends before it began.
+    completed_at = max(act.at, record.deleted_at or "")
+    gone = structs.replace(record, state=State.DELETED, delete_completed_at=completed_at)
     return _moved(act, gone, "complete", detail)
 
 

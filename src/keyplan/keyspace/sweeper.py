@@ -23,7 +23,7 @@ from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.lifecycle import complete_deletion
 from keyplan.keyspace.names import seconds_of, time_text
-from keyplan.keyspace.records import Deletion, State, Sweeping
+from keyplan.keyspace.records import Deletion, KeySpaceRecord, State, Sweeping
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.store import Store
 
@@ -122,7 +122,7 @@ class Sweeper:
             record, deletion = registry.records.get(name), registry.deletions.get(name)
             if record is None or record.state is not State.DELETING or deletion is None:
                 return SweepProgress(name, Stage.NOT_DELETING, 0)
-            waits_for = self._waits_for(registry, name, record.generation, deletion)
+            waits_for = self._waits_for(registry, record, deletion)
         if waits_for:
             return SweepProgress(name, Stage.WAITING, deletion.deleted_keys, waits_for)
         data = KeyRange.of_prefix(bytes.fromhex(record.prefix))
@@ -159,18 +159,22 @@ class Sweeper:
 
     # ---- one step ------------------------------------------------------------------------------------------------------
 
-    def _waits_for(self, registry: KeySpaceRegistry, name: str, generation: int, deletion: Deletion) -> str:
-        now = self._clock.wall()
+    def _waits_for(self, registry: KeySpaceRegistry, record: KeySpaceRecord, deletion: Deletion) -> str:
         if deletion.is_begun:
             return ""
-        if now < seconds_of(deletion.not_before):
+        if self._is_before(deletion.not_before, record):
             return f"the grace time, until {deletion.not_before}"
-        if now >= seconds_of(deletion.clients_until):
+        if not self._is_before(deletion.clients_until, record):
             return ""
         if not self._store.engine.profile.claims(Capability.LEASES):
             return f"clients, which this engine cannot show, until {deletion.clients_until}"
-        open_at = sum(session.generation == generation for _, session in registry.sessions.list(name))
+        sessions = registry.sessions.list(record.name)
+        open_at = sum(session.generation == record.generation for _, session in sessions)
         return f"{open_at} sessions, at most until {deletion.clients_until}" if open_at else ""
+
+    def _is_before(self, deadline: str, record: KeySpaceRecord) -> bool:
+        # Why: no time to be waited is over at once, also by a clock that was put back since the deletion began.
+        return deadline != record.deleted_at and self._clock.wall() < seconds_of(deadline)
 
     def _batch(self, key_range: KeyRange) -> list[bytes]:
         with self._store.engine.snapshot() as snapshot:
