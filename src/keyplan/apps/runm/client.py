@@ -10,10 +10,13 @@ import grpc
 from keyplan.apps.runm.messages import message_class, service_name
 from keyplan.apps.runm.wire_table import CALLS
 
-__all__ = ["CALL_SECONDS_MAX", "Connection", "RunmClient"]
+__all__ = ["CALL_SECONDS_MAX", "LIST_SECONDS_MAX", "Connection", "RunmClient"]
 
 CALL_SECONDS_MAX: Final = 60
 """How long a call may take that is not a watch."""
+
+LIST_SECONDS_MAX: Final = 3_600
+"""Why more: a list of a hundred thousand objects takes a minute, and ends by itself."""
 
 _API: Final = "RunmAPI"
 _METADATA: Final = "RunmMetadata"
@@ -82,7 +85,8 @@ class RunmClient:
     def _call(self, service: str, name: str, fields: Mapping[str, Any]) -> Any:
         call = next(one for one in CALLS[service] if one.name == name)
         invoke = self._invoke(service, name)
-        return invoke(self._request(call.request, fields), timeout=CALL_SECONDS_MAX, metadata=self._metadata)
+        seconds_max = LIST_SECONDS_MAX if call.is_stream else CALL_SECONDS_MAX
+        return invoke(self._request(call.request, fields), timeout=seconds_max, metadata=self._metadata)
 
     def _invoke(self, service: str, name: str) -> Callable[..., Any]:
         call = next(one for one in CALLS[service] if one.name == name)

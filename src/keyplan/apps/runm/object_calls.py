@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from msgspec import structs
 
-from keyplan.apps.runm.answers import object_message, object_record, property_records, uuid_or_new
+from keyplan.apps.runm.answers import object_message, object_record, property_records
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
@@ -84,6 +84,7 @@ def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
 def object_create(deployment: Deployment, request: Any) -> Any:
     """Store a new object."""
     given = request.object
+    new_uuid = uuid4()
 
     def work(state: State) -> Stored:
         caller = caller_of(request, state)
@@ -94,11 +95,11 @@ def object_create(deployment: Deployment, request: Any) -> Any:
         partition = _partition_of(state, given.partition)
         if deployment.object_type(given.object_type) is None:
             raise missing(f"Object type {given.object_type} not found")
-        record = object_record(given, partition, uuid_or_new(given.uuid))
+        record = object_record(given, partition, checked_uuid(given.uuid) if given.uuid else new_uuid)
         require_own_place(deployment, caller, record)
         return create(deployment, state, caller, record)
 
-    stored = created(deployment, work, *_places_of_new(deployment, request))
+    stored = created(deployment, work, *_places_of_new(deployment, request, new_uuid))
     return message_class("ObjectCreateResponse")(object=object_message(stored))
 
 
@@ -178,18 +179,17 @@ def _places_of_name(deployment: Deployment, request: Any) -> Iterator[Place]:
     yield from foresight.of_partitions([request.partition_uuid])
 
 
-def _places_of_new(deployment: Deployment, request: Any) -> Iterator[Place]:
+def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iterator[Place]:
     """What the creation of an object looks at."""
     given, foresight = request.object, deployment.foresight
-    partition, uuid = parsed_uuid(given.partition), parsed_uuid(given.uuid)
+    partition = parsed_uuid(given.partition)
     yield from foresight.of_session(request)
     yield from foresight.of_partitions([given.partition])
     kind = deployment.known_type(given.object_type)
     if partition is None or kind is None or not given.name:
         return
     yield from foresight.of_scope(Scope(partition, kind.code))
-    if uuid is not None:
-        yield from foresight.of_objects([uuid], None)
+    yield from foresight.of_objects([parsed_uuid(given.uuid) or new_uuid], None)
     if bool(given.project) == (kind.scope is ObjectTypeScope.PROJECT):
         yield from foresight.of_name(partition, kind.code, spelled_project(given.project), given.name)
 
