@@ -10,8 +10,8 @@ from keyplan.apps.cloudchamber.conditions import (
     NEW,
     REQUIRED,
     Address,
-    Condition,
     Relation,
+    RevisionCondition,
     at_revision,
     delete_records,
     read_records,
@@ -134,7 +134,7 @@ def test_a_comparison_with_revision_0_is_refused_before_anything_is_written(cham
     with pytest.raises(InvalidInputError):
         at_revision(0)
     with pytest.raises(InvalidInputError):
-        write_records(chamber, {BOB: (user(1), Condition(Relation.EQUAL, 0))})
+        write_records(chamber, {BOB: (user(1), RevisionCondition(Relation.EQUAL, 0))})
     with pytest.raises(InvalidInputError):
         at_revision(1, Relation.NEW)
     assert chamber.users.count() == 0

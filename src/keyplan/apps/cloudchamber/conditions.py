@@ -19,8 +19,8 @@ __all__ = [
     "NEW",
     "REQUIRED",
     "Address",
-    "Condition",
     "Relation",
+    "RevisionCondition",
     "RevisionRead",
     "at_revision",
     "delete_records",
@@ -53,25 +53,25 @@ _COMPARE: Final[dict[Relation, Callable[[int, int], bool]]] = {
 }
 
 
-class Condition(NamedTuple):
+class RevisionCondition(NamedTuple):
     """What must be true of one record's revision."""
 
     relation: Relation
     revision: int = 0
 
 
-NEW: Final = Condition(Relation.NEW)
-REQUIRED: Final = Condition(Relation.REQUIRED)
-ANY: Final = Condition(Relation.ANY)
+NEW: Final = RevisionCondition(Relation.NEW)
+REQUIRED: Final = RevisionCondition(Relation.REQUIRED)
+ANY: Final = RevisionCondition(Relation.ANY)
 
 
-def at_revision(revision: int, relation: Relation = Relation.EQUAL) -> Condition:
+def at_revision(revision: int, relation: Relation = Relation.EQUAL) -> RevisionCondition:
     """The condition that a record's revision compares so with `revision`. Raises InvalidInputError unless that is above 0."""
     if relation not in _COMPARE:
         raise InvalidInputError(source="condition", problem=f"{relation.value!r} compares with no revision")
     if revision < 1:
         raise InvalidInputError(source="condition", problem=f"a revision is greater than 0, not {revision}")
-    return Condition(relation, revision)
+    return RevisionCondition(relation, revision)
 
 
 class Address(NamedTuple):
@@ -88,7 +88,7 @@ class RevisionRead(NamedTuple):
     records: dict[Address, Versioned[Any, Any]]
 
 
-def read_records(chamber: CloudChamber, wanted: Mapping[Address, Condition]) -> RevisionRead:
+def read_records(chamber: CloudChamber, wanted: Mapping[Address, RevisionCondition]) -> RevisionRead:
     """Read records as of one revision. Absent ones are left out, unless their condition says otherwise.
 
     Raises NotFoundError, AlreadyExistsError or StaleRecordError for the first condition that does not hold.
@@ -100,7 +100,7 @@ def read_records(chamber: CloudChamber, wanted: Mapping[Address, Condition]) -> 
         return RevisionRead(state.revision, {address: one for address, one in found.items() if one is not None})
 
 
-def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message, Condition]]) -> int:
+def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message, RevisionCondition]]) -> int:
     """Write records in one commit, if every condition holds; return the revision of all of them.
 
     Raises as `read_records` does, and EngineLimitError; then nothing is written.
@@ -115,7 +115,7 @@ def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message,
     return chamber.run(work).revision
 
 
-def delete_records(chamber: CloudChamber, deletes: Mapping[Address, Condition]) -> int:
+def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCondition]) -> int:
     """Delete records in one commit, if every condition holds; return the store's revision after it.
 
     Deleting what is not there changes nothing, not even the revision. Raises as `write_records` does.
@@ -130,13 +130,13 @@ def delete_records(chamber: CloudChamber, deletes: Mapping[Address, Condition]) 
     return chamber.run(work).revision
 
 
-def _check(transaction: CloudChamber, address: Address, condition: Condition) -> None:
+def _check(transaction: CloudChamber, address: Address, condition: RevisionCondition) -> None:
     # Why: a record that is read becomes a guard, and ANY asks for none.
     if condition.relation is not Relation.ANY:
         _require(address, condition, transaction.view(address.table).versioned(address.key))
 
 
-def _require(address: Address, condition: Condition, found: Versioned[Any, Any] | None) -> None:
+def _require(address: Address, condition: RevisionCondition, found: Versioned[Any, Any] | None) -> None:
     actual = 0 if found is None else found.revision
     if condition.relation is Relation.NEW and actual:
         raise AlreadyExistsError(table=address.table, key=address.key, revision=actual)

@@ -30,6 +30,7 @@ __all__ = [
     "range_of_tests",
     "started_at",
     "timestamp_of_this_process",
+    "will_pre_clean",
 ]
 
 STANDARD: Final = "Standard"
@@ -160,6 +161,9 @@ def pre_clean(engine: Engine, settings: StoreSettings) -> int:
 
     Return how many keys there were. Does nothing without UseTestNamespace and PreCleanStore: production is never cleaned (D15).
     """
-    if settings.use_test_namespace and settings.pre_clean_store and not settings.use_unique_instance:
-        return purge_tests(engine, STANDARD)
-    return 0
+    return purge_tests(engine, STANDARD) if will_pre_clean(settings) else 0
+
+
+def will_pre_clean(settings: StoreSettings) -> bool:
+    """Tell whether `pre_clean` removes what is in `Test/Standard`."""
+    return settings.use_test_namespace and settings.pre_clean_store and not settings.use_unique_instance

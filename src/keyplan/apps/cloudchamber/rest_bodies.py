@@ -265,7 +265,10 @@ def _add_schema(message: type[Message], found: dict[str, Any]) -> dict[str, Any]
     name = message.__name__
     if name not in found:
         properties: dict[str, Any] = {}
-        found[name] = {"type": "object", "description": (message.__doc__ or "").strip(), "properties": properties}
+        description = (message.__doc__ or "").strip()
+        # Why no additional ones, although stored records keep them: what is described is what is understood.
+        found[name] = {"type": "object", "description": description, "properties": properties}
+        found[name]["additionalProperties"] = False
         for info in msgspec.structs.fields(message):
             if info.name != "unknown_fields":
                 properties[info.encode_name] = _schema(info.type, found)

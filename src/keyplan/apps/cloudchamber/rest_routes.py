@@ -240,6 +240,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         success = answers("As asked.", {"$ref": f"#/components/schemas/{operation.answer.__name__}"})
         if operation.text_body:
             success["content"]["text/plain; charset=utf-8"] = {"schema": text}
-    codes = sorted({*operation.failures.split(), "503"})
+    # Why 400 for every name: one that no key can have is refused, whatever is asked of it.
+    names = {"400"} if "{" in operation.path else set[str]()
+    codes = sorted({*operation.failures.split(), *names, "503"})
     failures = {code: answers(_FAILURES[code], text, content_type="text/plain; charset=utf-8") for code in codes}
     return {"200": success, **failures}

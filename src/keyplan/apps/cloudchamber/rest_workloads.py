@@ -59,9 +59,11 @@ _INSTANCE: Final = f"{_INSTANCES}/{{instance}}"
 
 def workload_operations(desk: Desk) -> Sequence[Operation]:
     """Return the operations on workloads and instances."""
-    on_workloads, on_instances = _Workloads(desk), _Instances(desk)
+    return [*_on_workloads(_Workloads(desk)), *_on_instances(_Instances(desk))]
+
+
+def _on_workloads(on_workloads: "_Workloads") -> Sequence[Operation]:
     restrict = Query("restrict", "refuse while there are instances, rather than delete them too")
-    derive = Query("derive", "list instances that have a state and no description, too")
     return [
         Operation("GET", "/api/workloads", on_workloads.list, "List the workloads.", WorkloadList, has_slash=True),
         Operation("POST", _ONE, on_workloads.create, "Create a workload.", body=Workload, failures=_WRITE),
@@ -93,6 +95,12 @@ def workload_operations(desk: Desk) -> Sequence[Operation]:
             DifferenceList,
             failures=_READ,
         ),
+    ]
+
+
+def _on_instances(on_instances: "_Instances") -> Sequence[Operation]:
+    derive = Query("derive", "list instances that have a state and no description, too")
+    return [
         Operation(
             "GET",
             _INSTANCES,

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
-from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean
+from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_pre_clean
 from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
 from keyplan.apps.cloudchamber.rest_routes import Desk, described, route_list
 from keyplan.apps.cloudchamber.rest_sessions import session_operations
@@ -25,7 +27,7 @@ __all__ = ["build"]
 
 
 def build(context: ServiceContext) -> Service:
-    """Return the service. Raises InvalidInputError for a configuration that cannot be; nothing is read or written yet.
+    """Return the service. Raises InvalidInputError for a configuration that cannot be; nothing is written yet.
 
     The name space is cleaned, where the configuration says so, and the system account made before the first request.
     """
@@ -38,7 +40,10 @@ def build(context: ServiceContext) -> Service:
         sessions_max=web_server.active_sessions_max,
     )
     # Why never closed: the engine is the server's, and no lease is held.
-    chamber = Chamber(Store(context.engine), namespace=namespace)
+    store = Store(context.engine)
+    # Why not asked where the name space is emptied first: its indexes go with it.
+    layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
+    chamber = Chamber(store, namespace=namespace, layout=layout)
     desk = Desk(context, chamber, sessions, LoginBound(context.clock))
     operations = [
         *user_operations(desk),

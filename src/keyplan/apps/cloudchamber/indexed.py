@@ -1,0 +1,147 @@
+"""Secondary indexes of CloudChamber's records, which the document does not have: a layout beside the document's own.
+
+    /CloudChamber/V0.1/[Test/<instance>/]index/blades/by-arch/X64/rack1/7
+
+They stand below the same root, under a first segment that no documented key has. So the document's purge of a test name space
+takes them along; and no store has them unless somebody asked: `begin_indexes`, once. From then on keyplan's own writers, who
+bind `layout_in_use`, keep them. Other programs do not; `keyplan check` finds what they leave, and repairs it.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+
+from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, CloudChamber
+from keyplan.apps.cloudchamber.records import Condition, User
+from keyplan.codec import Decimal, Percent
+from keyplan.layout import Index, Only, Table, Unique, Unlike, Waiver
+from keyplan.maintenance import BuildProgress, build_index, prepare_index
+from keyplan.store import Store
+
+__all__ = ["CloudChamberIndexed", "IndexesBegun", "TargetBlade", "begin_indexes", "layout_in_use"]
+
+RIGHTS: Final = (
+    "can_inject_faults can_manage_accounts can_modify_inventory can_modify_workloads can_perform_repairs can_step_time"
+)
+
+CONDITIONS: Final = " ".join(Condition)
+
+Escaped = Annotated[str, Percent()]
+
+
+class TargetBlade(NamedTuple):
+    """The blade that an instance is wanted on."""
+
+    rackid: Escaped
+    bladeid: Annotated[int, Decimal(most=BLADE_NUMBER_MAX)]
+
+
+class IndexesBegun(msgspec.Struct, frozen=True):
+    """The note that this name space has indexes; which of them may be read, the store's index states say."""
+
+    version: int = 1
+
+
+def _rights_held(_key: object, user: object) -> list[str]:
+    """The rights of a user by name; the flag of old records, from before there were rights, counts."""
+    assert isinstance(user, User)
+    if user.rights is None:
+        return ["can_manage_accounts"] if user.can_manage_accounts else []
+    return [name for name in RIGHTS.split() if getattr(user.rights, name)]
+
+
+def _folded(key: object, _user: object) -> str:
+    return str(key).lower()
+
+
+class CloudChamberIndexed(CloudChamber):
+    """CloudChamber's store with indexes: the document's keys, unchanged, and under `index/` what finds them otherwise."""
+
+    indexes_begun = Table(
+        "index/begun", key=Only, value=IndexesBegun, note="says that writers keep the indexes of this name space"
+    )
+    blades_by_arch = Index(
+        "index/blades/by-arch/{arch:percent(bytes_max=64)}/{rack}/{blade}",
+        of=CloudChamber.blades,
+        key=str,
+        bind={"arch": "capacity.arch"},
+        when={"capacity.arch": Unlike("")},
+        note="which blades have this architecture",
+    )
+    blades_by_condition = Index(
+        "index/blades/by-condition/{condition:word(words='" + CONDITIONS + "')}/{rack}/{blade}",
+        of=CloudChamber.blades,
+        key=str,
+        bind={"condition": "details.condition"},
+        note="which blades are in this condition",
+    )
+    instances_by_blade = Index(
+        "index/instances/by-blade/{rackid}/{bladeid}/{workload}/{instance}",
+        of=CloudChamber.instance_target,
+        key=TargetBlade,
+        when={"rackid": Unlike("")},
+        note="which instances are wanted on this blade",
+    )
+    users_by_right = Index(
+        "index/users/by-right/{right:word(words='" + RIGHTS + "')}/{user}",
+        of=CloudChamber.users,
+        key=str,
+        on=_rights_held,
+        version=1,
+        note="who has this right, as the record's field spells it",
+    )
+    users_by_folded_name = Unique(
+        "index/users/by-folded-name/{name:percent}",
+        of=CloudChamber.users,
+        key=str,
+        on=_folded,
+        version=1,
+        note="R9: no two users whose names differ in case alone",
+    )
+
+    waivers = (
+        *(waiver for waiver in CloudChamber.waivers if waiver.rule != "L6"),
+        Waiver("L6", "CloudChamberIndexed", "as the document's layout: tests stand below production (R14)"),
+        Waiver("L7", "blades_by_arch.arch", "architectures are looked up whole; their order means nothing"),
+        Waiver("L7", "instances_by_blade.rackid", "racks are looked up whole"),
+        Waiver("L7", "instances_by_blade.bladeid", "numbers are not padded, as in the documented keys (R10)"),
+        Waiver("L7", "users_by_folded_name.name", "names are looked up whole"),
+        Waiver("L10", "instances_by_blade", "three names of 255 bytes are legal (R10); such a target is refused whole"),
+    )
+
+
+INDEXES: Final = tuple(CloudChamberIndexed.bound().indexes)
+
+
+def layout_in_use(store: Store, namespace: str = "") -> type[CloudChamber]:
+    """Return the layout that writers of a name space have to use: with indexes where they were begun.
+
+    Asked once, when a writer starts: whoever begins indexes restarts the writers that run.
+    """
+    has_indexes = CloudChamberIndexed(store, namespace=namespace).indexes_begun.exists(Only())
+    return CloudChamberIndexed if has_indexes else CloudChamber
+
+
+def begin_indexes(
+    store: Store, namespace: str = "", *, progress: Callable[[str, BuildProgress], None] | None = None
+) -> tuple[str, ...]:
+    """Have the indexes of a name space kept from now on, build them, and return those that cannot be read yet.
+
+    Until one is built, reading it raises IndexNotReadyError: what a store from before holds is never left out in silence. An
+    index that records contradict, two users whose names differ in case alone, stays unreadable until they are put right and
+    this is called again. Call it while no other writer runs, or restart those that do.
+    """
+    bound = CloudChamberIndexed.bound(namespace=namespace)
+    for name in INDEXES:
+        prepare_index(store, bound, name)
+    CloudChamberIndexed(store, namespace=namespace).indexes_begun.put(Only(), IndexesBegun())
+
+    def built(name: str) -> bool:
+        def told(at: BuildProgress) -> None:
+            if progress is not None:
+                progress(name, at)
+
+        return build_index(store, bound, name, progress=told).is_readable
+
+    return tuple(name for name in INDEXES if not built(name))

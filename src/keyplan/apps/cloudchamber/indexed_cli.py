@@ -1,0 +1,39 @@
+"""The command about secondary indexes: `keyplan cloudchamber index`. What it does, indexed.py says."""
+
+from typing import Annotated
+
+import typer
+
+from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
+from keyplan.maintenance import list_indexes
+
+__all__ = ["index"]
+
+
+def index(
+    *,
+    store: StoreOption = None,
+    namespace: Annotated[
+        str, typer.Option(metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production.")
+    ] = "",
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Have the secondary indexes kept from now on, and build them: blades by architecture and condition, and the others.
+
+    Restart the servers that run on this store, so that they keep the indexes too. Exit code 1: an index cannot be read, because
+    two users have names that differ in case alone; put them right and say this again.
+    """
+    own = f"{namespace.strip('/')}/" if namespace else ""
+    with store_of_option(store, config) as opened:
+        unread = begin_indexes(opened, own)
+        states = list_indexes(opened, CloudChamberIndexed.bound(namespace=own))
+    if as_json:
+        for state in states:
+            print_json({"index": state.name, "table": state.table, "state": state.stage})
+    else:
+        print_grid(["index", "of", "state"], ([state.name, state.table, state.stage] for state in states))
+    assert len(states) == len(INDEXES)
+    if unread:
+        raise typer.Exit(1)

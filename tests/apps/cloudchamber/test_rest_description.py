@@ -1,0 +1,55 @@
+"""What the served OpenAPI description says of CloudChamber is what the server does: Schemathesis makes the requests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import keyplan
+from keyplan.apps.cloudchamber import CloudChamber
+from keyplan.apps.cloudchamber.chamber import Chamber
+from tests.apps.cloudchamber.test_chamber import rack_of
+from tests.apps.cloudchamber.web import Web, served
+
+CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+# Why not all: the phase "coverage" takes a minute; KEYPLAN_SCHEMATHESIS=coverage,fuzzing,stateful runs it.
+PHASES = os.environ.get("KEYPLAN_SCHEMATHESIS", "fuzzing")
+# Why apart: they end the session that the others need.
+ENDING = ("putUsersName", "deleteSimulationSessionsId")
+
+
+def examined(web: Web, folder: Path, *options: str) -> str:
+    """Run Schemathesis as the system account, and return what it says. Raises AssertionError when it found something."""
+    with web.as_user() as admin:
+        cookie = f"Cookie: CC-Session={admin.cookies['CC-Session']}"
+        command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIGURATION), "run"]
+        bounds = ["--header", cookie, "--phases", PHASES, "--max-examples", "1", "--seed", "5", "--no-color"]
+        ran = subprocess.run(
+            [*command, f"{web.server.url}/openapi.json", "--include-tag", "cloudchamber", *bounds, *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=180,
+        )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path / 'kv'}?durability=none"
+    with keyplan.open(url) as store:
+        Chamber(store).create_rack("rack1", rack_of(2))
+    with served(url, tmp_path) as web:
+        without = [word for name in ENDING for word in ("--exclude-operation-id", name)]
+        told = examined(web, tmp_path, *without)
+        assert "Tested: 26" in told
+        only = [word for name in ENDING for word in ("--include-operation-id", name)]
+        assert "Tested: 2" in examined(web, tmp_path, *only)
+        assert [line for line in web.server.log.splitlines() if '"level": "error"' in line] == []
+        with web.store() as store:
+            assert CloudChamber(store).users.require("admin").never_delete
