@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.root_files import load_root
     from keyplan.apps.hepnos.store import DataStore, open_at, open_databases
     from keyplan.apps.hepnos.store import open_hepnos as open  # noqa: A004  # Why: `hepnos.open(url)` reads as it should.
-    from keyplan.apps.hepnos.tables import StoredTable, table_named, tables
+    from keyplan.apps.hepnos.table_notes import StoredTable, table_named, tables
     from keyplan.apps.hepnos.types import (
         CXX_STRING,
         CXX_STRING_VECTOR,
@@ -205,7 +205,7 @@ _MODULES: Final = {
     "references": ("Ref",),
     "root_files": ("load_root",),
     "store": ("DataStore", "open", "open_at", "open_databases"),
-    "tables": ("StoredTable", "table_named", "tables"),
+    "table_notes": ("StoredTable", "table_named", "tables"),
     "types": (
         *("CXX_STRING", "CXX_STRING_VECTOR", "ProductType", "cxx_type", "product_type", "register_type"),
         *("type_named", "type_of_value", "vector"),

@@ -12,7 +12,7 @@ from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
 from keyplan.apps.hepnos.databases import Address, database_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.parallel import ParallelProcessor
-from keyplan.apps.hepnos.tables import table_named
+from keyplan.apps.hepnos.table_notes import table_named
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_url_of_option
 from keyplan.errors import InvalidInputError
 from keyplan.ring import rebalance as grow

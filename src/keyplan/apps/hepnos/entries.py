@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.loading import Rows
-from keyplan.apps.hepnos.tables import table_type
+from keyplan.apps.hepnos.table_notes import table_type
 from keyplan.apps.hepnos.types import VectorType
 from keyplan.errors import InvalidInputError
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from keyplan.apps.hepnos.bulk import load_table
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS
 from keyplan.apps.hepnos.loading import Progress
-from keyplan.apps.hepnos.tables import StoredTable, table_named, tables
+from keyplan.apps.hepnos.table_notes import StoredTable, table_named, tables
 from keyplan.apps.hepnos.types import VectorType, product_type
 from keyplan.errors import InvalidInputError
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source
-from keyplan.apps.hepnos.tables import table_type
+from keyplan.apps.hepnos.table_notes import table_type
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from keyplan.apps.hepnos.bulk import create_items, store_products
 from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
 from keyplan.apps.hepnos.keys import Kind, product_suffix
-from keyplan.apps.hepnos.tables import note_table
+from keyplan.apps.hepnos.table_notes import note_table
 from keyplan.apps.hepnos.types import VectorType
 from keyplan.errors import InvalidInputError
 
