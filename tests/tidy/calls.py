@@ -26,7 +26,7 @@ STRUCT_CALLS: Final = ("pack", "unpack", "pack_into", "unpack_from", "iter_unpac
 def dotted_names(source: Source) -> Iterator[tuple[str, ast.expr]]:
     """Each name that is read, spelled from its module: after `from time import sleep as nap`, `nap` is time.sleep."""
     aliases: dict[str, str] = {}
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             aliases.update(
                 (alias.asname or alias.name.split(".")[0], (alias.asname and alias.name) or alias.name.split(".")[0])
@@ -34,7 +34,7 @@ def dotted_names(source: Source) -> Iterator[tuple[str, ast.expr]]:
             )
         elif isinstance(node, ast.ImportFrom) and node.module:
             aliases.update((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             name = _spelled(node, aliases)
             if name:
@@ -76,14 +76,14 @@ def prints(source: Source) -> Iterator[Finding]:
         source.within("src/keyplan/apps") and source.path.endswith(("/cli.py", "/commands.py"))
     ):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield Finding(source.path, node.lineno, "print outside the command line", "a value that the caller prints")
 
 
 def native_byte_order(source: Source) -> Iterator[Finding]:
     """What is stored must not depend on the machine: a struct format begins with `>` or `<`."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Call) or not node.args:
             continue
         function, first = node.func, node.args[0]
@@ -110,7 +110,7 @@ def unzoned_times(source: Source) -> Iterator[Finding]:
     for name, node in dotted_names(source):
         if name in UNZONED:
             yield Finding(source.path, node.lineno, f"{name} has no zone", "datetime.now(UTC)")
-    for call in ast.walk(source.tree):
+    for call in source.nodes:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "now":
             owner = call.func.value
             ends = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
@@ -120,7 +120,7 @@ def unzoned_times(source: Source) -> Iterator[Finding]:
 
 def code_in_data(source: Source) -> Iterator[Finding]:
     """Bytes from a store are never trusted to build objects."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -145,7 +145,7 @@ def mutable_defaults(source: Source) -> Iterator[Finding]:
 
 def broad_excepts(source: Source) -> Iterator[Finding]:
     """Catching everything hides faults; allowed where it is raised again, and outermost: in the command line and the server."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]

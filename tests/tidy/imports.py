@@ -23,7 +23,7 @@ class Import(NamedTuple):
 
 def imports(source: Source) -> Iterator[Import]:
     """Every import, also inside functions and under TYPE_CHECKING."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from (Import(alias.name, "", node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -63,7 +63,7 @@ def orphans(sources: tuple[Source, ...], entry_points: Set[str], tests: tuple[So
             reached.update(target for target in found.targets if target != source.module)
         reached.update(
             node.value.partition(":")[0]
-            for node in ast.walk(source.tree)
+            for node in source.nodes
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("keyplan.")
         )
     for source in tests:

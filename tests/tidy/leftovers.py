@@ -55,7 +55,7 @@ def machine_places(source: Source) -> Iterator[Finding]:
 
 def silent_skips(source: Source) -> Iterator[Finding]:
     """A skip or an expected failure says why."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         decorators = getattr(node, "decorator_list", [])
         for bare in decorators:
             if isinstance(bare, ast.Attribute) and bare.attr in {"skip", "xfail"}:

@@ -56,7 +56,7 @@ def _offered(source: Source) -> Iterator[tuple[str, int]]:
     """What a package's `__init__` imports from keyplan and does not use itself: its table of contents."""
     if not source.path.endswith("/__init__.py"):
         return
-    used = {node.id for node in ast.walk(source.tree) if isinstance(node, ast.Name)}
+    used = {node.id for node in source.nodes if isinstance(node, ast.Name)}
     for node in source.tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "keyplan":
             names = ((alias.asname or alias.name, node.lineno) for alias in node.names)

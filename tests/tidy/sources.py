@@ -37,6 +37,11 @@ class Source(NamedTuple):
         return _parsed(self.path, self.text)
 
     @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree. Kept: a dozen checks walk the same thousand trees."""
+        return _walked(self.path, self.text)
+
+    @property
     def module(self) -> str:
         """`src/keyplan/codec/text.py` is keyplan.codec.text; an `__init__.py` is its package. Empty outside src."""
         parts = PurePosixPath(self.path).with_suffix("").parts
@@ -52,6 +57,11 @@ class Source(NamedTuple):
 @cache
 def _parsed(path: str, text: str) -> ast.Module:
     return ast.parse(text, filename=path)
+
+
+@cache
+def _walked(path: str, text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parsed(path, text)))
 
 
 @cache
