@@ -69,7 +69,7 @@ def run_server(
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
             entry = registered(
-                store,
+                stack.enter_context(Store(open_engine(settings.registry_store))) if settings.registry_store else store,
                 prefix=settings.registry_prefix,
                 service=settings.service_name,
                 addresses=running.addresses[:1],

@@ -43,6 +43,9 @@ VARIABLES: Final[Mapping[str, str]] = {
     "api_bind_port": "RUNM_API_BIND_PORT",
     "registry_prefix": "GSR_KEY_PREFIX",
     "registry_lease_seconds": "GSR_LEASE_SECONDS",
+    "registry_endpoints": "GSR_ETCD_ENDPOINTS",
+    "registry_request_timeout_seconds": "GSR_ETCD_REQUEST_TIMEOUT_SECONDS",
+    "registry_use_tls": "GSR_USE_TLS",
 }
 """The variable of each setting. A flag of the setting's name, where there is one, comes before it."""
 
@@ -51,7 +54,10 @@ _TRUE: Final = frozenset({"1", "t", "true", "yes", "on"})
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """What flags and environment say together. `prefix` is the root's parameter, `addresses` are HOST:PORT."""
+    """What flags and environment say together. `prefix` is the root's parameter, `addresses` are HOST:PORT.
+
+    `registry_store` is the URL of the registry's own store; None: it is the one that holds the metadata.
+    """
 
     store: str
     prefix: str
@@ -63,6 +69,7 @@ class ServeSettings:
     log_level: int
     registry_prefix: str
     registry_lease_seconds: int
+    registry_store: str | None = None
 
     @classmethod
     def of(
@@ -79,7 +86,8 @@ class ServeSettings:
         use_tls = given.get("use_tls", "").lower() in _TRUE
         paths = Path(given.get("cert_path") or CERTIFICATE_DEFAULT), Path(given.get("key_path") or KEY_DEFAULT)
         return cls(
-            store=store or _etcd_url(given, use_tls=use_tls),
+            store=store
+            or _etcd_url(given.get("endpoints"), _whole(given, "request_timeout_seconds", 1), use_tls=use_tls),
             prefix=root_of(given.get("key_prefix", "/")) if root is None else prefix_of_root(root),
             connect_timeout_seconds=_whole(given, "connect_timeout_seconds", 300),
             addresses=_addresses(given),
@@ -89,6 +97,7 @@ class ServeSettings:
             log_level=_whole(given, "log_level", 0),
             registry_prefix=given.get("registry_prefix", DEFAULT_REGISTRY_PREFIX),
             registry_lease_seconds=max(5, _whole(given, "registry_lease_seconds", _LEASE_SECONDS_DEFAULT)),
+            registry_store=_registry_url(given),
         )
 
 
@@ -99,13 +108,20 @@ def prefix_of_root(root: str) -> str:
     return root.removesuffix(ROOT_CONSTANT)
 
 
-def _etcd_url(given: Mapping[str, str], *, use_tls: bool) -> str:
+def _etcd_url(endpoints: str | None, seconds: int, *, use_tls: bool) -> str:
     """The original's list of endpoints as a store's URL: schemes are dropped, ports added by the engine."""
-    endpoints = given.get("endpoints") or _ENDPOINTS_DEFAULT
-    hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in endpoints.split(",") if host.strip()]
-    seconds = _whole(given, "request_timeout_seconds", 1)
+    named = (endpoints or _ENDPOINTS_DEFAULT).split(",")
+    hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in named if host.strip()]
     options = {"timeout": str(max(1, seconds))} | ({"tls": "true"} if use_tls else {})
     return f"etcd://{','.join(hosts)}?{urlencode(options)}"
+
+
+def _registry_url(given: Mapping[str, str]) -> str | None:
+    endpoints = given.get("registry_endpoints")
+    if not endpoints:
+        return None
+    use_tls = given.get("registry_use_tls", "").lower() in _TRUE
+    return _etcd_url(endpoints, _whole(given, "registry_request_timeout_seconds", 1), use_tls=use_tls)
 
 
 def _addresses(given: Mapping[str, str]) -> tuple[str, ...]:
