@@ -5,7 +5,7 @@ from pathlib import Path
 
 from keyplan.apps import hepnos
 
-__all__ = ["die_once", "fail_at_seven", "numbers_of", "preloaded", "rows_of", "slowly"]
+__all__ = ["die_once", "fail_at_seven", "numbers_of", "preloaded", "rows_of", "slices_of", "slowly"]
 
 
 def numbers_of(event: hepnos.Event) -> tuple[int, ...]:
@@ -21,6 +21,11 @@ def preloaded(event: hepnos.Event, products: hepnos.PreloadedProducts) -> tuple[
 def rows_of(batch: hepnos.EventBatch) -> tuple[int, int]:
     """Return how many events the batch has, and the sum of their products."""
     return len(batch), sum(value for value in batch.product("a", "int64") if value is not None)
+
+
+def slices_of(event: hepnos.Event, products: hepnos.PreloadedProducts) -> tuple[int, list[float]]:
+    """Return the event's number and the energies of its slices."""
+    return event.number, event.load("rec_slc", hepnos.vector([("calE", "f4")]), source=products)["calE"].tolist()
 
 
 def fail_at_seven(event: hepnos.Event) -> None:

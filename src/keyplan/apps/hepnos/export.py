@@ -62,10 +62,7 @@ def export_parquet(
     try:
         with pq.ParquetWriter(str(unfinished), _schema(chosen), compression="zstd") as writer:
             for batch in dataset.events().batches(batch_events):
-                entries = _entries(dataset, chosen, batch)
-                arrays = [ak.to_arrow(entries[field], extensionarray=False) for field in entries.fields]
-                columns = [each.cast(field.type) for each, field in zip(arrays, _schema(chosen), strict=True)]
-                writer.write_table(pa.table(columns, schema=_schema(chosen)))
+                writer.write_table(pa.table(_columns(dataset, chosen, batch), schema=_schema(chosen)))
                 done += len(batch)
                 if progress is not None:
                     progress(done, total)
@@ -97,23 +94,49 @@ def _chosen(dataset: "DataSet", names: "TableNames") -> list[tuple[str, VectorTy
 def _entries(dataset: "DataSet", chosen: Sequence[tuple[str, VectorType]], events: npt.NDArray[Any]) -> Any:
     fields: dict[str, Any] = {name: np.ascontiguousarray(events[name]) for name in EVENT_COLUMNS.names or ()}
     for label, kind in chosen:
-        fields[label] = _lists(dataset, label, kind, events)
+        is_present, offsets, rows = _lists(dataset, label, kind, events)
+        lists = ak.contents.ListOffsetArray(ak.index.Index64(offsets), _content(rows))
+        fields[label] = ak.Array(ak.contents.ByteMaskedArray(ak.index.Index8(is_present.view("i1")), lists, True))  # noqa: FBT003
     return ak.zip(fields, depth_limit=1)
 
 
-def _lists(dataset: "DataSet", label: str, kind: VectorType, events: npt.NDArray[Any]) -> Any:
-    """Return the rows of each event, in the order of the events."""
+def _columns(dataset: "DataSet", chosen: Sequence[tuple[str, VectorType]], events: npt.NDArray[Any]) -> list[Any]:
+    """Return the same as arrays of Arrow."""
+    columns = [pa.array(np.ascontiguousarray(events[name])) for name in EVENT_COLUMNS.names or ()]
+    for label, kind in chosen:
+        is_present, offsets, rows = _lists(dataset, label, kind, events)
+        columns.append(
+            pa.LargeListArray.from_arrays(
+                pa.array(offsets), _arrow_rows(rows), type=_list_type(kind.dtype), mask=pa.array(~is_present)
+            )
+        )
+    return columns
+
+
+def _arrow_rows(rows: npt.NDArray[Any]) -> Any:
+    if rows.dtype.names is None:
+        return pa.array(rows)
+    columns = [pa.array(np.ascontiguousarray(rows[name])) for name in rows.dtype.names]
+    return pa.StructArray.from_arrays(columns, fields=list(_arrow_type(rows.dtype)))
+
+
+def _lists(
+    dataset: "DataSet", label: str, kind: VectorType, events: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.bool_], Any, npt.NDArray[Any]]:
+    """Return which events have a product, where each one's rows begin and end, and the rows in the order of the events."""
     table = load_table(dataset, label, kind, events=events)
-    order = np.lexsort([table.events[name] for name in reversed(EVENT_COLUMNS.names or ())])
-    own_order = np.lexsort([events[name] for name in reversed(EVENT_COLUMNS.names or ())])
+    names = tuple(reversed(EVENT_COLUMNS.names or ()))
+    found_order = np.lexsort([table.events[name] for name in names])
+    own_order = np.lexsort([events[name] for name in names])
     position = np.full(len(events), -1, np.int64)
-    has_product = _is_among(events[own_order], table.events[order])
-    position[own_order[has_product]] = order
-    starts: Any = table.offsets[:-1]
-    stops: Any = table.offsets[1:]
-    lists = ak.Array(ak.contents.ListArray(ak.index.Index64(starts), ak.index.Index64(stops), _content(table.rows)))
-    whole = ak.Array(ak.contents.IndexedOptionArray(ak.index.Index64(position), lists.layout))
-    return ak.to_packed(whole)
+    position[own_order[_is_among(events[own_order], table.events[found_order])]] = found_order
+    is_present = position >= 0
+    counts = np.zeros(len(events), np.int64)
+    counts[is_present] = np.diff(table.offsets)[position[is_present]]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    begins = table.offsets[:-1][position[is_present]]
+    shifts = np.repeat(begins - offsets[:-1][is_present], counts[is_present])
+    return is_present, offsets, table.rows[np.arange(offsets[-1]) + shifts]
 
 
 def _content(rows: npt.NDArray[Any]) -> Any:

@@ -1,0 +1,154 @@
+"""The commands of `keyplan hepnos`, run as a user runs them."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from keyplan.apps import hepnos
+from keyplan.apps.hepnos.cli import app
+from keyplan.apps.hepnos.extent import unevenness
+from keyplan.engine import Commit, Put
+from keyplan.errors import KeyplanError
+
+
+class Commands:
+    """Runs commands on one store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"lmdb:{folder}/store?durability=none"
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        answer = CliRunner().invoke(app, list(words), env={"KEYPLAN_STORE": self.url})
+        if answer.exception is not None and not isinstance(answer.exception, SystemExit):
+            raise answer.exception
+        assert answer.exit_code == code, answer.output
+        return answer.stdout
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Commands:
+    """Commands on a store with two events, loaded from an HDF5 file."""
+    with h5py.File(tmp_path / "nd_r00012096_s03.h5", "w") as file:
+        file["rec.slc/evt"] = np.array([8, 7, 8])
+        file["rec.slc/calE"] = np.array([1.0, 2.0, 3.0], "f4")
+    commands = Commands(tmp_path)
+    commands("load-h5", str(tmp_path / "nd_r00012096_s03.h5"), "--into", "nova/nd", "--databases", "events=2")
+    return commands
+
+
+def test_ls_lists_what_is_in_a_container(run: Commands) -> None:
+    assert run("ls", "nova").split("\t")[:2] == ["dataset", "nd"]
+    assert run("ls", "nova/nd") == "run\t12096\t\n"
+    assert run("ls", "nova/nd", "12096", "3") == "event\t7\t\nevent\t8\t\n"
+    assert run("ls", "nova/nd", "12096", "3", "8", "-p") == "product\trec_slc\tvector<struct{calE:float32}>\n"
+    assert [json.loads(line) for line in run("ls", "nova/nd", "12096", "--json").splitlines()] == [
+        {"kind": "subrun", "name": "3"}
+    ]
+
+
+def test_ls_of_what_is_not_there_names_it(run: Commands) -> None:
+    with pytest.raises(KeyplanError) as refused:
+        run("ls", "nova/nd", "12096", "4")
+    assert refused.value.facts["key"] == "nova/nd 12096 4"
+
+
+def test_tree_shows_the_levels_and_says_when_there_are_more(run: Commands) -> None:
+    assert run("tree", "--depth", "5", "--limit", "1", "nova").splitlines() == [
+        "[D] nd",
+        "  [R] 12096",
+        "    [S] 3",
+        "      [E] 7",
+        "      ... more than 1; --limit shows more",
+    ]
+    whole = run("tree", "nova/nd", "12096", "3", "-p")
+    assert (
+        whole == "[E] 7\n  rec_slc -> vector<struct{calE:float32}>\n[E] 8\n  rec_slc -> vector<struct{calE:float32}>\n"
+    )
+
+
+def test_where_says_the_database_and_whether_the_key_is_there(run: Commands) -> None:
+    with hepnos.open(run.url) as store:
+        event = store["nova/nd"].runs[12096].subruns[3].events[8]
+        expected = {"kind": "events", "database": store.where(event)[1], "raw_key": event.raw_key.hex(), "exists": True}
+    assert json.loads(run("where", "nova/nd", "12096", "3", "8", "--json")) == expected
+    assert json.loads(run("where", "--raw", str(expected["raw_key"]), "--json")) == expected
+    assert "is not there" in run("where", "nova/nd", "12096", "3", "9")
+    assert run("where", "--raw", "006e6f7661").startswith("datasets\t0\t006e6f7661")
+
+
+def test_check_finds_exactly_what_was_planted(run: Commands) -> None:
+    assert run("check") == "Nothing is wrong.\n"
+    with hepnos.open(run.url) as store:
+        dataset = store["nova/nd"]
+        store.make_dataset("lost/child")
+        dataset.runs.handle(9).subruns.create(1)
+        event = dataset.runs.handle(12096).subruns.handle(77).create_event(5)
+        dataset.runs.handle(500).store("n", 1.0)
+        elsewhere = dataset.runs[12096].subruns[3].create_event(30)
+        right = store.where(elsewhere)[1]
+        ring = store.databases.rings[hepnos.Kind.EVENT]
+        ring.databases[1 - right].commit(Commit((), (Put(elsewhere.raw_key, b""),)))
+        gone = store.root.ensure("gone")
+        gone.create_run(4)
+        store.remove(hepnos.Kind.DATASET, b"\x00gone")
+    found = [json.loads(line) for line in run("check", "--json", code=1).splitlines()]
+    uuid = str(gone.uuid)
+    assert sorted((each["finding"], each["kind"], each["meaning"]) for each in found) == sorted(
+        [
+            ("no-parent", "datasets", "lost/child"),
+            ("no-dataset", "runs", f"{uuid} 4"),
+            ("no-parent", "subruns", "nova/nd 9 1"),
+            ("no-parent", "events", event.path),
+            ("misplaced", "events", "nova/nd 12096 3 30"),
+            ("no-container", "products", "nova/nd 500 n#float64"),
+        ]
+    )
+
+
+def test_rebalance_grows_a_kind_and_every_event_is_found(run: Commands) -> None:
+    with hepnos.open(run.url) as store:
+        numbers = np.arange(400)
+        store["nova/nd"].create_items(numbers // 50, numbers // 2, numbers)
+    assert run("rebalance", "events=3").startswith("events: 3 databases, ")
+    with hepnos.open(run.url) as store:
+        assert store.counts()["events"] == 3
+        assert store["nova/nd"].events().count() == 402
+    assert run("check") == "Nothing is wrong.\n"
+
+
+@pytest.mark.slow
+def test_stat_counts_keys_and_draws_them(run: Commands) -> None:
+    rows = [json.loads(line) for line in run("stat", "--json", "--plot", str(run.folder / "stat.svg")).splitlines()]
+    assert [(row["kind"], row["keys"]) for row in rows if row["kind"] != "events"] == [
+        *(("datasets", 2), ("runs", 1), ("subruns", 1), ("products", 3)),
+    ]
+    assert sum(row["keys"] for row in rows if row["kind"] == "events") == 2
+    assert all(row["disk_bytes"] > 0 for row in rows)
+    drawn = (run.folder / "stat.svg").read_text()
+    assert drawn.startswith("<?xml")
+    assert drawn.count("<!-- fullest: ") == 2
+    with pytest.raises(KeyplanError):
+        run("stat", "--plot", str(run.folder / "stat.nothing"))
+
+
+def test_unevenness_is_the_fullest_over_the_mean() -> None:
+    assert unevenness([2, 1, 0]) == 1.0
+    assert unevenness([5, 5]) == 0.0
+    assert unevenness([0, 0]) == 0.0
+
+
+@pytest.mark.slow
+def test_process_calls_a_function_for_each_event_once(run: Commands) -> None:
+    done = run("process", "nova/nd", "tests.apps.hepnos.work:slices_of", "--preload", "rec_slc", "-w", "1", "--results")
+    assert sorted(json.loads(line) for line in done.splitlines()) == [[7, [2.0]], [8, [1.0, 3.0]]]
+
+
+def test_export_writes_the_events(run: Commands) -> None:
+    file = run.folder / "out.parquet"
+    assert run("export", "nova/nd", str(file)).endswith("out.parquet: 2 events\n")
+    assert run("load-parquet", str(file), "-d", "again").count("2 of them new") == 1
