@@ -123,6 +123,24 @@ def test_key_spaces_are_backed_up_and_restored(run: Keyplan, shared_store: str, 
         assert [space.state for space in KeySpaces(engine).all()] == [State.ENABLED, State.ENABLED]
 
 
+def test_a_restore_is_logged_with_who_called_for_it(
+    run: Keyplan, shared_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("keyspace", "backup", "full.kpb", "--store", shared_store)
+    monkeypatch.setenv("LOGNAME", "ann")
+    assert run("keyspace", "restore", "full.kpb", "--store", "lmdb:again.kv").code == 0
+    entries = run("keyspace", "audit", "--store", "lmdb:again.kv", "--json").documents
+    assert {entry["actor"] for entry in entries} == {"ann"}
+
+
+def test_every_conflict_is_told_apart_from_the_next(run: Keyplan, shared_store: str) -> None:
+    run("keyspace", "backup", "full.kpb", "--store", shared_store)
+    error = run("keyspace", "restore", "full.kpb", "--store", shared_store).err
+    orders, users = error.split("; ")
+    assert "name='orders'" in orders
+    assert "name='users'" in users
+
+
 def test_conflicts_are_told_and_options_decide(run: Keyplan, shared_store: str) -> None:
     run("keyspace", "backup", "orders.kpb", "orders", "--store", shared_store)
     answer = run("keyspace", "restore", "orders.kpb", "--store", shared_store)

@@ -51,7 +51,8 @@ def _sentence(error: KeyplanError) -> str:
 def _words(fact: object) -> str:
     match fact:
         case list() | tuple() | set() | frozenset():
-            return " ".join(map(_words, fact))
+            words = list(map(_words, fact))
+            return ("; " if any(" " in word for word in words) else " ").join(words)
         case _:
             return str(_plain(fact))
 

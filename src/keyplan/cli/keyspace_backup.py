@@ -18,6 +18,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import print_json, print_text
+from keyplan.cli.registries import user_name
 from keyplan.cli.restore import print_restored, restored_data
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout
@@ -110,6 +111,7 @@ def restore(
             names=names or (),
             policy=policy,
             layout=_layout(layout, parameter),
+            actor=user_name() or "restore",
             progress=progress,
         )
     _print(restored, json=json)

@@ -25,6 +25,7 @@ __all__ = [
     "opened_registry",
     "opened_registry_in_store",
     "print_key_space",
+    "user_name",
 ]
 
 TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
@@ -82,10 +83,11 @@ def opened_registry_in_store(
 ) -> Iterator[KeySpaces]:
     """Open the registry of the store of the options, as an administrator of the user's name."""
     with store_of_option(store, config, create=create, readonly=readonly) as opened:
-        yield KeySpaces(opened.engine, actor=_user())
+        yield KeySpaces(opened.engine, actor=user_name())
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Return who calls the command, for the audit log; empty when nobody knows."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
