@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from keyplan.engine import Engine, KeyRange
+from keyplan.engine import Commit, Delete, Engine, KeyRange
 from keyplan.errors import (
     InvalidPrefixError,
     PrefixConflictError,
@@ -13,7 +13,7 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import Founding, KeySpaces, MarkKind, OwnerKind, prefix_codec
+from keyplan.keyspace import Founding, KeySpaces, MarkKind, OwnerKind, diagnose, prefix_codec
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import put_raw, raw_content, swept
 
@@ -129,6 +129,17 @@ def test_ac_08_a_prefix_with_keys_of_nobody_is_quarantined_and_left_alone(engine
     ((prefix, mark),) = registry.marks()
     assert (prefix, mark.kind, mark.first_key) == (b"\x03", MarkKind.QUARANTINED, "0341")
     assert raw_content(engine) == {b"\x03A": b"raw"}
+
+
+def test_a_quarantine_ends_when_the_prefix_is_registered_by_hand(engine: Engine, registry: KeySpaces) -> None:
+    registry.init()
+    put_raw(engine, b"\x01A")
+    assert registry.create("a", "app").prefix == "02"
+    engine.commit(Commit((), (Delete(b"\x01A"),)))
+    assert registry.create("b", "app").prefix == "03"
+    assert registry.create("c", "app", prefix="01").prefix == "01"
+    assert registry.marks() == []
+    assert diagnose(registry).is_sound
 
 
 def test_ac_10_legacy_prefixes_share_a_container_that_is_not_given_out(memory: Engine) -> None:
