@@ -4,6 +4,7 @@ Nothing is carried out here: broker_work.py does that, in whichever broker holds
 """
 
 import secrets
+from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
@@ -67,6 +68,8 @@ class Beginnings:
         self._ports = ports
         self._clock = clock
         self._may_share_cells = may_share_cells
+        # Why: every provision writes the next port; those of one process need not race each other for it.
+        self._turn = Lock()
 
     def provision(self, instance: str, wanted: Wanted, *, may_wait: bool) -> tuple[Operation, bool]:
         """Begin to make an instance: state, users, port and operation. Return the operation, and whether it is complete.
@@ -90,7 +93,8 @@ class Beginnings:
             broker.operations.put(instance, begun)
             return begun, False
 
-        return self._store.run(work)
+        with self._turn:
+            return self._store.run(work)
 
     def _provisioned_before(
         self, wanted: Wanted, state: InstanceState, operation: Operation | None, *, may_wait: bool

@@ -1,0 +1,141 @@
+"""The doctor on planted faults: each is found, and what is left over is removed."""
+
+import pytest
+
+from keyplan.apps.patroni import (
+    Broker,
+    Cell,
+    InstanceState,
+    Member,
+    MemberKey,
+    NodeKey,
+    NodeOrder,
+    NodeReport,
+    Operation,
+    OrderKey,
+    RegistrationKey,
+)
+from keyplan.apps.patroni.clusters import belonging_of
+from keyplan.apps.patroni.diagnosis import diagnose, mend
+from keyplan.engine import Commit, Put
+from keyplan.store import Lease, Store, open_store
+
+NODE = "f16bc34d-c3de-4843-9dc6-b183cbce2238"
+
+
+@pytest.fixture
+def store() -> Store:
+    return open_store("memory:")
+
+
+@pytest.fixture
+def lease(store: Store) -> Lease:
+    return store.lease(60, keep_alive=False)
+
+
+@pytest.fixture
+def broker(store: Store, lease: Lease) -> Broker:
+    """A sound instance of one node."""
+    broker = Broker(store)
+    broker.instances.put("f1", InstanceState(instance_id="f1"))
+    broker.operations.put("f1", Operation(id="o", kind="provision", status="success"))
+    broker.allocations.put("f1", 33006)
+    broker.next_port.advance_to(33007)
+    broker.cells.put("c1", Cell(), lease=lease)
+    broker.nodes.put(NodeKey("f1", NODE), "c1")
+    broker.orders.put(OrderKey("c1", NODE), NodeOrder(instance="f1"))
+    broker.leaders.put("f1", NODE, lease=lease)
+    member = Member(role="master", state="running", conn_url="postgres://replicator:secret@10.244.21.8:32768/postgres")
+    broker.members.put(MemberKey("f1", NODE), member, lease=lease)
+    broker.registrations.put(
+        RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432), "10.244.21.8:32768", lease=lease
+    )
+    return broker
+
+
+def found(store: Store) -> list[tuple[str, str]]:
+    return [(fault.kind.value, fault.subject) for fault in diagnose(store)]
+
+
+def mended(store: Store) -> list[bool]:
+    return [mend(store, fault) for fault in diagnose(store)]
+
+
+def test_nothing_is_wrong_with_a_sound_instance(store: Store, broker: Broker) -> None:
+    assert found(store) == []
+
+
+def test_a_registration_belongs_to_the_member_at_its_address_whatever_it_is_called(broker: Broker) -> None:
+    key = RegistrationKey("postgresql-patroni", "0.patroni", "cf-cb71d10a", 5432)
+    assert belonging_of(broker, key, "10.244.21.8:32768") == ("f1", NODE, "address")
+
+
+def test_a_registration_of_another_address_belongs_to_the_node_that_it_is_named_for(broker: Broker) -> None:
+    key = RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432)
+    assert belonging_of(broker, key, "10.0.0.9:1") == ("f1", NODE, "name")
+    assert belonging_of(broker, key._replace(container="cf-other"), "10.0.0.9:1") is None
+
+
+def test_stale_and_unresolved_registrations_are_found_and_removed(store: Store, broker: Broker, lease: Lease) -> None:
+    moved = RegistrationKey("postgresql-patroni", "gone", f"cf-{NODE}", 5432)
+    broker.registrations.put(moved, "10.0.0.9:1", lease=lease)
+    broker.registrations.put(RegistrationKey("postgresql-patroni", "gone", "cf-x", 5432), "10.0.0.9:2", lease=lease)
+    assert found(store) == [
+        ("stale-registration", f"postgresql-patroni/gone:cf-{NODE}:5432"),
+        ("unresolved-registration", "postgresql-patroni/gone:cf-x:5432"),
+    ]
+    assert mended(store) == [True, True]
+    assert broker.registrations.count() == 1
+
+
+def test_orphan_nodes_and_stale_orders_are_found_and_removed(store: Store, broker: Broker) -> None:
+    broker.nodes.put(NodeKey("gone", "n9"), "c1")
+    broker.orders.put(OrderKey("c1", "n9"), NodeOrder(instance="gone"))
+    broker.orders.put(OrderKey("c1", "n8"), NodeOrder(instance="f1"))
+    assert found(store) == [("orphan-node", "gone/n9"), ("stale-order", "c1/n8")]
+    assert mended(store) == [True, True]
+    assert list(broker.orders.keys()) == [OrderKey("c1", NODE)]
+    assert found(store) == []
+
+
+def test_a_lost_port_is_found_and_given_back(store: Store, broker: Broker) -> None:
+    broker.allocations.put("gone", 33001)
+    assert found(store) == [("lost-port", "gone")]
+    assert mended(store) == [True]
+    assert broker.instance_by_port.key_of(33001) is None
+
+
+def test_bad_double_and_missing_ports_are_found(store: Store, broker: Broker) -> None:
+    for instance in ("f2", "f3", "f4"):
+        broker.instances.put(instance, InstanceState(instance_id=instance))
+        broker.leaders.put(instance, "n", lease=store.lease(60, keep_alive=False))
+    raw = (Put(b"/routing/allocation/f2", b"33006"), Put(b"/routing/allocation/f3", b"0"))
+    store.engine.commit(Commit(mutations=raw))
+    ports = [(kind, subject) for kind, subject in found(store) if "port" in kind]
+    assert ports == [("bad-port", "f3"), ("missing-port", "f4"), ("port-index-wrong", "f2")]
+
+
+def test_nextport_behind_is_found(store: Store, broker: Broker) -> None:
+    store.engine.commit(Commit(mutations=(Put(b"/routing/nextport", b"33006"),)))
+    assert found(store) == [("next-port-behind", "nextport")]
+
+
+def test_a_dead_cell_and_a_cluster_without_leader_are_found_and_left_alone(
+    store: Store, broker: Broker, lease: Lease
+) -> None:
+    broker.reports.put(OrderKey("c1", NODE), NodeReport(instance="f1", state="running"), lease=lease)
+    lease.revoke()
+    assert found(store) == [("no-leader", "f1"), ("node-on-dead-cell", f"f1/{NODE}")]
+    assert mended(store) == [False, False]
+
+
+def test_a_leader_without_a_record_and_a_member_of_nobody_are_found(store: Store, broker: Broker, lease: Lease) -> None:
+    broker.members.put(MemberKey("f1", "stranger"), Member(state="running"), lease=lease)
+    broker.leaders.put("f1", "ghost", lease=lease)
+    assert found(store) == [("leader-without-member", "f1"), ("unknown-member", "f1/stranger")]
+
+
+def test_no_password_is_told(store: Store, broker: Broker) -> None:
+    broker.registrations.delete(RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432))
+    broker.allocations.put("gone", 33001)
+    assert "secret" not in repr(diagnose(store))

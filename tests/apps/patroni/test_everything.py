@@ -1,0 +1,156 @@
+"""Issue 9's story with real processes: broker, gateways, cells, Patroni, PostgreSQL, HAProxy; only by what users see."""
+
+import signal
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import keyplan
+from keyplan.apps.patroni import Broker, Failover, MemberKey
+from keyplan.apps.patroni.processes import Running
+from tests.apps.patroni.up_process import UpProcess, psql, up_process, why_no_up
+from tests.servers.patroni import until
+
+TTL_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[UpProcess]:
+    problem = why_no_up()
+    if problem is not None:
+        pytest.skip(f"needs PostgreSQL clusters: {problem}")
+    with up_process(cells=3) as process:
+        yield process
+
+
+def leader_of(everything: UpProcess, instance: str) -> str:
+    with keyplan.open(everything.ready["store"]) as store:
+        return Broker(store).leaders.get(instance) or ""
+
+
+def members_of(everything: UpProcess, instance: str) -> int:
+    with keyplan.open(everything.ready["store"]) as store:
+        return sum(member.state == "running" for _, member in Broker(store).members.list(instance))
+
+
+def cell_of(everything: UpProcess, node: str) -> str:
+    with keyplan.open(everything.ready["store"]) as store:
+        return next(key.cell for key in list(Broker(store).orders.keys()) if key.node == node)
+
+
+def processes_of(everything: UpProcess, node: str) -> list[Running]:
+    """Patroni and the postmaster of a node, by what its folder says."""
+    folder = everything.data / "cells" / cell_of(everything, node) / "nodes" / node
+    postmaster = Running.of_pid(int((folder / "home" / "data" / "postmaster.pid").read_text().split()[0]))
+    patroni = Running.of_file(folder / "process")
+    assert patroni is not None
+    assert postmaster is not None
+    return [patroni, postmaster]
+
+
+def writes(uri: str, number: int) -> bool:
+    return psql(uri, f"insert into story values ({number}) on conflict do nothing; select 1") == "1"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing(everything: UpProcess) -> None:
+    service = everything.call("GET", "/v2/catalog")[1]["services"][0]
+    plan = next(plan["id"] for plan in service["plans"] if plan["name"] == "pair")
+    ids = {"service_id": service["id"], "plan_id": plan}
+    query = f"service_id={service['id']}&plan_id={plan}"
+    instance = "/v2/service_instances/f1"
+
+    # "a broker killed in the middle of a provision": another is started, and goes on
+    asked = {**ids, "organization_guid": "o", "space_guid": "s", "parameters": {"node-count": 2}}
+    assert everything.call("PUT", f"{instance}?accepts_incomplete=true", asked)[0] == 202
+    everything.part("server").send(signal.SIGKILL)
+    assert everything.until_done("f1") == "succeeded"
+
+    # "write through the router"
+    status, bound = everything.call("PUT", f"{instance}/service_bindings/b1", ids)
+    assert status == 201
+    uri = bound["credentials"]["uri"]
+    assert f":{everything.first_port}/" in uri
+    until(
+        lambda: psql(uri, "create table if not exists story (n int primary key); select 1") == "1", 30, everything.logs
+    )
+    assert writes(uri, 1)
+
+    # "switchover"
+    first = leader_of(everything, "f1")
+    with keyplan.open(everything.ready["store"]) as store:
+        broker = Broker(store)
+        second = next(key.member for key in broker.members.keys("f1") if key.member != first)
+        until(lambda: len(list(broker.members.list("f1"))) == 2, 30, everything.logs)
+        broker.failovers.put("f1", Failover(leader=first, member=second))
+    until(lambda: leader_of(everything, "f1") == second, 30, everything.logs)
+    until(lambda: writes(uri, 2), 30, everything.logs)
+    until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
+
+    # "kill -9 of the leader (new leader within the TTL)": with the agent of its cell halted, as if the machine were gone
+    agent = everything.part(cell_of(everything, second))
+    agent.send(signal.SIGSTOP)
+    for process in processes_of(everything, second):
+        process.send(signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: leader_of(everything, "f1") == first, TTL_SECONDS + 15, everything.logs)
+    until(lambda: writes(uri, 3), 30, everything.logs)
+    assert time.monotonic() - killed < TTL_SECONDS + 30
+    agent.send(signal.SIGCONT)
+    until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
+
+    # "scale 2 to 3 to 2"
+    for count in (3, 2):
+        changed = {"service_id": service["id"], "parameters": {"node-count": count}}
+        assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
+        assert everything.until_done("f1") == "succeeded"
+        assert members_of(everything, "f1") == count
+    assert psql(uri, "select count(*) from story") == "3"
+
+    # "a store restart": everything is stopped, nothing runs; started again, everything is there
+    assert everything.tell(signal.SIGTERM) == 0
+    assert everything.left() == []
+    everything.start()
+    until(lambda: writes(uri, 4), 60, everything.logs)
+    assert psql(uri, "select count(*) from story") == "4"
+
+    # kill -9 of all that is keyplan's own: clusters and connections go on, and are taken over
+    for part in ("cell1", "cell2", "cell3", "router"):
+        everything.part(part).send(signal.SIGKILL)
+    assert everything.tell(signal.SIGKILL) == -9
+    assert writes(uri, 5)
+    before = {name: processes_of(everything, name)[0] for name in (leader_of(everything, "f1"),)}
+    everything.start()
+    assert {name: processes_of(everything, name)[0] for name in before} == before
+    assert writes(uri, 6)
+
+    # The story says "unbind (credentials dead)".
+    assert everything.call("DELETE", f"{instance}/service_bindings/b1?{query}")[0] == 200
+    assert "error:" in psql(uri, "select 1")
+
+    # The story ends: "deprovision (nothing left: processes, data, keys, port back)".
+    assert everything.call("DELETE", f"{instance}?accepts_incomplete=true&{query}")[0] == 202
+    assert everything.until_done("f1") in {"succeeded", "410"}
+    assert [line for line in everything.left() if "/nodes/" in line] == []
+    assert list(everything.data.glob("cells/*/nodes/*")) == []
+    with keyplan.open(everything.ready["store"]) as store:
+        broker = Broker(store)
+        assert list(broker.members.keys("f1")) == []
+        assert broker.leaders.get("f1") is None
+        assert not broker.configurations.exists("f1")
+        assert list(broker.registrations.keys()) == []
+        assert list(broker.orders.keys()) == []
+        assert list(broker.reports.keys()) == []
+        assert list(broker.allocations.keys()) == []
+        assert MemberKey("f1", first) not in list(broker.members.keys())
+
+    def is_closed() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", everything.first_port)) != 0
+
+    until(is_closed, 15, everything.logs)
+    assert everything.tell(signal.SIGTERM) == 0
+    assert everything.left() == []

@@ -1,0 +1,93 @@
+"""Public ports: each is handed out once, none is lost, and an instance keeps its own."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range
+from keyplan.apps.patroni.refusals import NoPortsLeftError
+from keyplan.errors import InvalidInputError
+from keyplan.store import Store, open_store
+
+
+@pytest.fixture
+def store() -> Store:
+    return open_store("memory:")
+
+
+def test_an_instance_keeps_its_port_and_nextport_stays(store: Store) -> None:
+    broker = Broker(store)
+    broker.allocations.insert("f1", 33006)
+    broker.next_port.advance_to(33007)
+    assert PortAllocator(store).allocate("f1") == 33006
+    assert broker.next_port.peek() == 33007
+
+
+def test_the_first_ports_are_33000_and_33001_as_decimal_text(store: Store) -> None:
+    ports = PortAllocator(store)
+    assert [ports.allocate("a"), ports.allocate("b"), ports.allocate("a")] == [33000, 33001, 33000]
+    with store.engine.snapshot() as snapshot:
+        kept = [snapshot.get(key) for key in (b"/routing/allocation/b", b"/routing/nextport", b"/_broker/ports/33001")]
+    assert [entry.value for entry in kept if entry is not None] == [b"33001", b"33002", b"b"]
+
+
+def test_without_nextport_it_goes_on_behind_the_highest_port(store: Store) -> None:
+    Broker(store).allocations.insert("f1", 33006)
+    assert PortAllocator(store).allocate("f2") == 33007
+
+
+def test_a_nextport_that_is_behind_is_passed_over(store: Store) -> None:
+    broker = Broker(store)
+    for instance, port in (("a", 33001), ("b", 33002), ("c", 33009)):
+        broker.allocations.insert(instance, port)
+    broker.next_port.advance_to(33001)
+    assert PortAllocator(store).allocate("d") == 33010
+    assert broker.next_port.peek() == 33011
+
+
+def test_a_port_that_came_back_is_handed_out_when_the_range_is_used_up(store: Store) -> None:
+    broker, ports = Broker(store), PortAllocator(store, PortRange(33000, 33002))
+    assert [ports.allocate(name) for name in "abc"] == [33000, 33001, 33002]
+    revision = store.revision
+    with pytest.raises(NoPortsLeftError):
+        ports.allocate("d")
+    assert store.revision == revision
+    broker.allocations.delete("b")
+    assert ports.allocate("d") == 33001
+    with pytest.raises(NoPortsLeftError):
+        ports.allocate("e")
+
+
+def test_a_port_that_came_back_is_not_reused_while_there_are_others(store: Store) -> None:
+    ports = PortAllocator(store, PortRange(33000, 33002))
+    ports.allocate("a")
+    Broker(store).allocations.delete("a")
+    assert [ports.allocate(name) for name in "bcd"] == [33001, 33002, 33000]
+
+
+def test_ports_outside_the_range_do_not_count(store: Store) -> None:
+    Broker(store).allocations.insert("old", 41000)
+    assert PortAllocator(store, PortRange(40000, 40010)).allocate("a") == 40000
+
+
+@pytest.mark.slow
+def test_fifty_allocators_at_once_share_no_port_and_leave_no_gap(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/store.kv"
+    with open_store(url) as store:
+        allocators = [PortAllocator(store) for _ in range(4)]
+        with ThreadPoolExecutor(50) as threads:
+            ports = list(threads.map(lambda number: allocators[number % 4].allocate(f"i{number}"), range(50)))
+        assert sorted(ports) == list(range(33000, 33050))
+        assert Broker(store).next_port.peek() == 33050
+
+
+@pytest.mark.parametrize("text", ["", "1", "0-5", "5-4", "1-65536", "a-b", "-1-5", "1-2-3", " 1-2"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        port_range(text)
+
+
+def test_a_range_is_read() -> None:
+    assert port_range("33000-33999") == (33000, 33999)

@@ -1,0 +1,315 @@
+"""The router: its decisions and HAProxy's configuration as values, and both switchboards with real connections."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from keyplan.apps.patroni import Member, MemberKey
+from keyplan.apps.patroni.router_agent import Switchboard
+from keyplan.apps.patroni.router_forward import Forwarder
+from keyplan.apps.patroni.router_haproxy import (
+    HAProxy,
+    Switch,
+    configuration,
+    find_haproxy,
+    has_same_listeners,
+    switches,
+)
+from keyplan.apps.patroni.router_routes import Leader, Route, Seen, candidates, health_of, routes
+from tests.servers.etcd import free_port
+
+N1 = Member(role="primary", conn_url="postgres://127.0.0.1:25432/postgres", api_url="http://127.0.0.1:28008/patroni")
+N2 = Member(role="replica", conn_url="postgres://127.0.0.1:25433/postgres", api_url="http://127.0.0.1:28009/patroni")
+TO_N1 = Leader("127.0.0.1", 25432, "127.0.0.1:28008")
+TO_N2 = Leader("127.0.0.1", 25433, "127.0.0.1:28009")
+
+
+def seen(leader: str | None) -> Seen:
+    members = {MemberKey("f1", "n1"): N1, MemberKey("f1", "n2"): N2}
+    return Seen({"f1": 33006}, {} if leader is None else {"f1": leader}, members)
+
+
+@pytest.mark.parametrize(("leader", "place"), [("n1", TO_N1), ("n2", TO_N2)])
+def test_a_port_leads_to_the_member_that_the_leader_key_names(leader: str, place: Leader) -> None:
+    state = seen(leader)
+    assert routes(state, candidates(state)) == (Route("f1", 33006, place),)
+
+
+@pytest.mark.parametrize("leader", [None, "n3"], ids=["no leader key", "a leader without a member record"])
+def test_without_a_leader_the_listener_stays_and_leads_to_nobody(leader: str | None) -> None:
+    state = seen(leader)
+    assert routes(state, candidates(state)) == (Route("f1", 33006, None),)
+
+
+def test_a_leader_that_is_not_confirmed_gets_no_connections() -> None:
+    assert routes(seen("n1"), {}) == (Route("f1", 33006, None),)
+
+
+def test_a_cluster_without_an_allocated_port_has_no_route() -> None:
+    state = seen("n1")._replace(allocations={})
+    assert routes(state, candidates(state)) == ()
+
+
+def test_routes_are_those_of_before_when_only_positions_in_the_log_changed() -> None:
+    state = seen("n1")
+    moved = Member(role="primary", conn_url=N1.conn_url, api_url=N1.api_url, xlog_location=83886336, timeline=7)
+    later = state._replace(members={**state.members, MemberKey("f1", "n1"): moved})
+    assert routes(later, candidates(later)) == routes(state, candidates(state))
+
+
+@pytest.mark.parametrize(
+    ("conn_host", "api_url", "health"),
+    [
+        ("10.244.21.8", "http://127.0.0.1:8008/patroni", ""),
+        ("10.244.21.8", "http://10.244.21.8:8008/patroni", "10.244.21.8:8008"),
+        ("127.0.0.1", "http://127.0.0.1:8008/patroni", "127.0.0.1:8008"),
+        ("10.244.21.8", "http://10.244.21.8:port/", ""),
+        ("10.244.21.8", "", ""),
+    ],
+    ids=["the document's: another machine's loopback", "reachable", "all on this machine", "no port", "none"],
+)
+def test_health_is_asked_only_where_it_can_be(conn_host: str, api_url: str, health: str) -> None:
+    assert health_of(Member(api_url=api_url), conn_host) == health
+
+
+HEAD = """\
+# Written by keyplan patroni router: changes are overwritten.
+global
+  maxconn 500
+
+defaults
+  mode tcp
+  maxconn 500
+  retries 2
+  option clitcpka
+  option srvtcpka
+  timeout client 30m
+  timeout server 30m
+  timeout connect 4s
+  timeout check 5s
+"""
+F1 = """
+# f1
+frontend port_33006
+  bind 10.0.0.1:33006
+  default_backend leader_33006
+backend leader_33006
+  option httpchk OPTIONS /primary
+  http-check expect status 200
+  server leader 127.0.0.1:25432 check port 28008 inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions
+"""
+G2 = """
+# g2
+frontend port_33007
+  bind 10.0.0.1:33007
+  default_backend leader_33007
+backend leader_33007
+  option httpchk OPTIONS /primary
+  http-check expect status 200
+  server leader 127.0.0.1:1 check port 1 inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions disabled
+"""
+UNCHECKED = """
+# h3
+frontend port_33008
+  bind 10.0.0.1:33008
+  default_backend leader_33008
+backend leader_33008
+  # the leader's REST interface cannot be reached
+  server leader 10.244.21.8:32768
+"""
+
+
+def test_the_configuration_of_haproxy_is_this_text() -> None:
+    given = [
+        Route("f1", 33006, TO_N1),
+        Route("g2", 33007, None),
+        Route("h3", 33008, Leader("10.244.21.8", 32768)),
+    ]
+    assert configuration(given, bind="10.0.0.1", connections_max=500) == HEAD + F1 + G2 + UNCHECKED
+
+
+def test_a_name_with_a_line_end_cannot_add_to_the_configuration() -> None:
+    text = configuration([Route("f1\n  bind :80", 33006, None)])
+    assert "# f1?  bind :80\n" in text
+    assert "\n  bind :80" not in text
+
+
+def test_a_change_of_leader_closes_the_old_one_first_and_cuts_its_sessions() -> None:
+    before, after = [Route("f1", 33006, TO_N1)], [Route("f1", 33006, TO_N2)]
+    assert has_same_listeners(before, after)
+    assert [switch.commands for switch in switches(before, after)] == [
+        [
+            "set server leader_33006/leader state maint",
+            "shutdown sessions server leader_33006/leader",
+            "set server leader_33006/leader addr 127.0.0.1 port 25433",
+            "set server leader_33006/leader check-port 28009",
+            "set server leader_33006/leader state ready",
+            "set server leader_33006/leader health up",
+        ]
+    ]
+
+
+def test_without_a_leader_the_server_is_closed_and_nothing_else() -> None:
+    assert Switch(33006, None).commands == [
+        "set server leader_33006/leader state maint",
+        "shutdown sessions server leader_33006/leader",
+    ]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [Route("f1", 33006, TO_N1), Route("g2", 33007, None)],
+        [],
+        [Route("f1", 33006, Leader("10.244.21.8", 32768))],
+    ],
+    ids=["another port", "no port", "a leader that cannot be asked"],
+)
+def test_what_commands_cannot_change_needs_a_reload(after: list[Route]) -> None:
+    assert not has_same_listeners([Route("f1", 33006, TO_N1)], after)
+
+
+def test_sessions_of_a_port_that_is_closed_are_cut() -> None:
+    assert [switch.cut for switch in switches([Route("f1", 33006, TO_N1)], [])] == [
+        "shutdown sessions server leader_33006/leader"
+    ]
+
+
+# ---- with real connections ------------------------------------------------------------------------------------------------
+
+
+class Greeter:
+    """A server that says its name to whoever connects, and then listens."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self.leader = Leader("127.0.0.1", self._socket.getsockname()[1])
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self._open.append(connection)
+                connection.sendall(self._name)
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(10)
+        for connection in self._open:
+            connection.close()
+
+
+@pytest.fixture
+def greeters() -> Iterator[tuple[Greeter, Greeter]]:
+    both = Greeter(b"a"), Greeter(b"b")
+    yield both
+    for greeter in both:
+        greeter.close()
+
+
+@pytest.fixture(params=["haproxy", "forwarder"])
+def switchboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Switchboard]:
+    board: Switchboard
+    if request.param == "forwarder":
+        board = Forwarder()
+    else:
+        program = find_haproxy()
+        if program is None:
+            pytest.skip("needs HAProxy: apt-get install haproxy")
+        board = HAProxy(tmp_path / "haproxy", program=program, is_root=os.geteuid() == 0)
+    yield board
+    board.stop()
+
+
+def greeting(port: int, stack: ExitStack) -> tuple[socket.socket, bytes]:
+    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+    return connection, heard(connection)
+
+
+def heard(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1)
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.slow
+def test_a_port_follows_its_leader_and_nobody_stays_with_the_old_one(
+    switchboard: Switchboard, greeters: tuple[Greeter, Greeter]
+) -> None:
+    a, b = greeters
+    port, other = free_port(), free_port()
+    with ExitStack() as stack:
+        switchboard.apply([Route("f1", port, a.leader)])
+        first, said = greeting(port, stack)
+        assert said == b"a"
+        # A second instance is a second listener; who is connected stays connected.
+        switchboard.apply([Route("f1", port, a.leader), Route("g2", other, b.leader)])
+        assert greeting(other, stack)[1] == b"b"
+        assert greeting(port, stack)[1] == b"a"
+        first.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            first.recv(1)
+        first.settimeout(10)
+        switchboard.apply([Route("f1", port, b.leader), Route("g2", other, b.leader)])
+        assert heard(first) == b""
+        assert greeting(port, stack)[1] == b"b"
+        # Without a leader the port answers, and refuses at once.
+        switchboard.apply([Route("f1", port, None), Route("g2", other, b.leader)])
+        assert greeting(port, stack)[1] == b""
+        assert greeting(other, stack)[1] == b"b"
+
+
+@pytest.mark.slow
+def test_a_port_that_is_given_back_is_closed(switchboard: Switchboard, greeters: tuple[Greeter, Greeter]) -> None:
+    port, other = free_port(), free_port()
+    switchboard.apply([Route("f1", port, greeters[0].leader), Route("g2", other, None)])
+    switchboard.apply([Route("g2", other, None)])
+    until_refused(port)
+    switchboard.apply([])
+    until_refused(other)
+
+
+def until_refused(port: int) -> None:
+    wait = threading.Event()
+    for _ in range(100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return
+        wait.wait(0.05)
+    raise AssertionError(f"port {port} is open still")
+
+
+@pytest.mark.slow
+def test_haproxy_goes_on_without_its_router_and_the_next_one_leads_it(
+    tmp_path: Path, greeters: tuple[Greeter, Greeter]
+) -> None:
+    program = find_haproxy()
+    if program is None:
+        pytest.skip("needs HAProxy: apt-get install haproxy")
+    a, b = greeters
+    port = free_port()
+    board: Callable[[], HAProxy] = lambda: HAProxy(tmp_path / "haproxy", program=program)  # noqa: E731
+    former, latter = board(), board()
+    try:
+        with ExitStack() as stack:
+            former.apply([Route("f1", port, a.leader)])
+            first, said = greeting(port, stack)
+            assert said == b"a"
+            latter.apply([Route("f1", port, b.leader)])
+            assert heard(first) == b""
+            assert greeting(port, stack)[1] == b"b"
+            assert latter.file.stat().st_mode & 0o777 == 0o600
+    finally:
+        for each in (latter, former):
+            each.stop()

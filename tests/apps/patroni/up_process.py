@@ -1,0 +1,162 @@
+"""`keyplan patroni up` as a process of the tests' own, with a client of its broker. Ended by process id, whatever happens."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from keyplan.apps.patroni.processes import Running
+from keyplan.apps.patroni.router_haproxy import find_haproxy
+from tests.servers.etcd import free_port
+from tests.servers.patroni import until, why_no_patroni
+
+__all__ = ["UpProcess", "psql", "up_process", "why_no_up"]
+
+_PROGRAM: Final = (sys.executable, "-c", "from keyplan.cli.start import run; run()", "patroni", "up")
+
+
+def why_no_up() -> str | None:
+    """Return why everything cannot run here, None when it can."""
+    if shutil.which("psql") is None:
+        return "psql is not installed: apt-get install postgresql-client"
+    if find_haproxy() is None:
+        return "HAProxy is not installed: apt-get install haproxy"
+    return why_no_patroni()
+
+
+def psql(uri: str, statement: str) -> str:
+    """Run a statement; return what it prints, or what is wrong after `error:`."""
+    done = subprocess.run(
+        ["psql", "-XAtq", uri, "-c", statement],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PGCONNECT_TIMEOUT": "5"},
+    )
+    return done.stdout.strip() if done.returncode == 0 else f"error: {done.stderr.strip()}"
+
+
+class UpProcess:
+    """Everything on this machine, in a folder in memory."""
+
+    def __init__(self, folder: Path, *, cells: int) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.first_port = free_port()
+        self._arguments = [
+            *("--cells", str(cells), "--data", str(self.data), "--listen", f"127.0.0.1:{free_port()}"),
+            *("--node-ports", str(free_port()), "--parameter", "fsync=off", "--patroni", "loop_wait=1", "--json"),
+            *("--setting", f"patroni-broker.ports={self.first_port}-{self.first_port + 9}"),
+        ]
+        self.process: subprocess.Popen[str] | None = None
+        self.ready: Mapping[str, Any] = {}
+        self._credentials: Mapping[str, str] = {}
+
+    def start(self) -> None:
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [*_PROGRAM, *self._arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.logs()
+        self.ready = json.loads(line)
+        self._credentials = json.loads(Path(self.ready["credentials"]).read_text())
+
+    def tell(self, number: signal.Signals) -> int:
+        """Send it a signal, and return its exit code."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        self.process.send_signal(number)
+        code = self.process.wait(120)
+        self.process.stdout.close()
+        return code
+
+    def part(self, name: str) -> Running:
+        """The process of a part, as its folder says: server, cell1, router."""
+        folder = {"server": "server", "router": "router/agent"}.get(name, f"cells/{name}/agent")
+        found = Running.of_file(self.data / folder / "process")
+        assert found is not None, f"{name} does not run\n{self.logs()}"
+        return found
+
+    def left(self) -> list[str]:
+        """The command lines that name the folder: everything that was started, and that it started."""
+        lines = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            found = Running.of_pid(int(entry.name))
+            command = " ".join(found.command) if found is not None else ""
+            if str(self.folder) in command:
+                lines.append(f"{entry.name} {command}")
+        return lines
+
+    def call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Ask the broker as a platform would; status 0 while nobody answers."""
+        request = Request(
+            f"{self._credentials['url']}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+        )
+        user = f"{self._credentials['username']}:{self._credentials['password']}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+        request.add_header("X-Broker-API-Version", "2.17")
+        request.add_header("Content-Type", "application/json")
+        try:
+            with urlopen(request, timeout=60) as answer:
+                return int(answer.status), json.loads(answer.read() or b"{}")
+        except HTTPError as error:
+            return error.code, json.loads(error.read() or b"{}")
+        except (URLError, OSError):
+            return 0, {}
+
+    def until_done(self, instance: str) -> str:
+        """Wait for the last operation, and return how it ended."""
+        last: list[tuple[int, Any]] = []
+
+        def is_done() -> bool:
+            last.append(self.call("GET", f"/v2/service_instances/{instance}/last_operation"))
+            return last[-1][0] not in {0, 200} or last[-1][1].get("state", "in progress") != "in progress"
+
+        until(is_done, 120, lambda: f"{last[-1]}\n{self.logs()}")
+        return str(last[-1][1].get("state", last[-1][0]))
+
+    def logs(self) -> str:
+        """The end of every log."""
+        found = [path for path in self.folder.rglob("log") if path.is_file()]
+        return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-1_500:]}" for path in found)
+
+    def remove(self) -> None:
+        """Kill what is left, and remove the folder."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+        for line in self.left():
+            found = Running.of_pid(int(line.partition(" ")[0]))
+            if found is not None:
+                found.send(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def up_process(*, cells: int) -> Iterator[UpProcess]:
+    """Everything for the length of a block."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="keyplan-up-", dir=memory if memory.is_dir() else None))
+    folder.chmod(0o755)
+    process = UpProcess(folder, cells=cells)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.remove()
