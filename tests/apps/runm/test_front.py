@@ -122,3 +122,26 @@ def test_the_beginning_of_a_property_is_looked_at_by_the_client(
     assert runm("provider", "list", "--user", "")[0] == 9
     assert runm("partition", "list", "--filter", "nowhere") == (0, "No records found matching search criteria.\n")
     assert [one.name for one in west.api.provider_list(SW)] == ["b"]
+
+
+def test_the_program_says_what_to_do_and_deletes_by_name(
+    west: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = west.address.rpartition(":")[2]
+    for name, value in (("HOST", "127.0.0.1"), ("PORT", port), ("USER", "admin"), ("PROJECT", PROJECT)):
+        monkeypatch.setenv(f"RUNM_{name}", value)
+    monkeypatch.delenv("RUNM_PARTITION", raising=False)
+    assert cli_client.main(["partition", "list"]) == 9
+    expected = "Error: partition is required in session. Give --partition or set RUNM_PARTITION.\n"
+    assert capsys.readouterr().err == expected
+    assert cli_client.main(["partition", "create", "-f", "nowhere.yaml"]) == 1
+    assert capsys.readouterr().err == "Error: nowhere.yaml: No such file or directory\n"
+    monkeypatch.setenv("RUNM_PARTITION", WEST)
+    for name in ("a/b", "c"):
+        image = {"partition": WEST, "object_type": "runm.image", "project": PROJECT, "name": name}
+        west.client.object_create(SW, object=image)
+    assert cli_client.main(["object", "delete", "a/b", "none", "--type", "runm.image"]) == 5
+    assert len(west.client.object_find(SW)) == 2
+    assert cli_client.main(["object", "delete", "a/b", "c", "--type", "runm.image", "-v"]) == 0
+    assert capsys.readouterr().out == "deleted 2 objects\n"
+    assert west.client.object_find(SW) == []

@@ -85,6 +85,13 @@ def helpenv() -> None:
     print_grid(("Env Name", "CLI Option", "Value"), rows)
 
 
+_HINTS: Final = {
+    f"{word} is required in session.": f" Give --{word} or set RUNM_{word.upper()}."
+    for word in ("user", "partition", "project")
+}
+"""What the service cannot know: how its caller says who calls."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code: 0, the number of the call's gRPC status, or 1 for usage and connection."""
     try:
@@ -98,7 +105,8 @@ def main(arguments: Sequence[str]) -> int:
         return _failed(1, error.format_message())
     except grpc.RpcError as error:
         is_connection = error.code() is grpc.StatusCode.UNAVAILABLE
-        return _failed(1 if is_connection else int(error.code().value[0]), error.details() or error.code().name)
+        text = error.details() or error.code().name
+        return _failed(1 if is_connection else int(error.code().value[0]), f"{text}{_HINTS.get(text, '')}")
     except RefusedError as error:
         return _failed(int(error.status), error.text)
     except EndedError as error:
@@ -106,7 +114,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyplanError as error:
         return _failed(1, str(error.facts.get("problem", error.summary)))
     except OSError as error:
-        return _failed(1, str(error))
+        named = "" if error.filename is None else f"{error.filename}: "
+        return _failed(1, f"{named}{error.strerror or error}")
     return 0
 
 

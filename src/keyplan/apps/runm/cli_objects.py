@@ -122,10 +122,13 @@ def object_set(
 
 @objects.command("delete")
 def object_delete(
-    context: typer.Context, uuids: Annotated[list[str], typer.Argument(metavar="UUID", help="The objects' UUIDs.")]
+    context: typer.Context,
+    searches: Annotated[list[str], typer.Argument(metavar="SEARCH", help="UUIDs; with --type, names.")],
+    object_type: Annotated[str, typer.Option("--type", "-t", help="The type of the objects of these names.")] = "",
 ) -> None:
-    """Delete objects that the session can see."""
+    """Delete objects that the session can see. With --type nothing is deleted unless every name is found."""
     own = own_context(context)
+    uuids = [object_named(own, search, object_type).uuid if object_type else search for search in searches]
     count = own.client.metadata("object_delete_by_uuids", uuids=uuids).num_deleted
     if not count:
         raise EndedError(5, "no matching records could be found.")
