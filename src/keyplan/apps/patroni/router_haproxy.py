@@ -31,6 +31,7 @@ _ANSWER_SECONDS_MAX: Final = 5.0
 _START_SECONDS_MAX: Final = 15.0
 _STOP_SECONDS_MAX: Final = 10.0
 _CHECK_SECONDS_MAX: Final = 30
+_SESSION: Final = re.compile(r"^(0x[0-9a-f]+): .* be=(\S+) ", re.MULTILINE)
 _WORKER: Final = re.compile(r"^(\d+)\s+worker\b", re.MULTILINE)
 
 _HEAD: Final = """\
@@ -66,7 +67,8 @@ class Switch:
     """The commands, for one worker, by which a port leads elsewhere."""
 
     def __init__(self, port: int, leader: Leader | None) -> None:
-        self.server = f"leader_{port}/leader"
+        self.place = f"leader_{port}"
+        self.server = f"{self.place}/leader"
         self.leader = leader
 
     @property
@@ -266,7 +268,14 @@ class HAProxy:
             for switch in changed:
                 self._say("@1", switch.commands)
         for worker in self._old_workers():
-            self._say(f"@!{worker}", [switch.cut for switch in changed])
+            self._cut(worker, {switch.place for switch in changed})
+
+    def _cut(self, worker: int, places: set[str]) -> None:
+        """End an old worker's sessions one by one: it refuses commands about servers that it takes no connections for."""
+        text = self.command(f"@!{worker} show sess")
+        found = [match[1] for match in _SESSION.finditer(text) if match[2] in places]
+        if found:
+            self._say(f"@!{worker}", [f"shutdown session {session}" for session in found])
 
     def _say(self, worker: str, commands: Sequence[str]) -> None:
         self.command("; ".join(f"{worker} {command}" for command in commands))
