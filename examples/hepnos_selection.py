@@ -104,7 +104,9 @@ def main():
             write_sample(files[0])
         masses = select(f"lmdb:{folder}/store", files, given.workers)
     title = "Pairs of muons of opposite charge"
-    plot_spectrum(masses, given.plot, title=title, quantity="mass of the pair / GeV", limits=(60.0, 120.0), bins=60)
+    plot_spectrum(
+        masses, given.plot, title=title, quantity="mass of the pair", unit="GeV", limits=(60.0, 120.0), bins=60
+    )
     print(f"{given.plot.name}: the spectrum")
 
 

@@ -68,7 +68,14 @@ def _bars(axis: Any, counts: Sequence[int], *, unit: str) -> None:
 
 
 def plot_spectrum(
-    values: Any, path: "str | PathLike[str]", *, title: str, quantity: str, limits: tuple[float, float], bins: int = 40
+    values: Any,
+    path: "str | PathLike[str]",
+    *,
+    title: str,
+    quantity: str,
+    unit: str,
+    limits: tuple[float, float],
+    bins: int = 40,
 ) -> None:
     """Draw how often each value occurs, with the error of a count's square root. Raises InvalidInputError as above."""
     figure = Figure(figsize=(7, 4.4), layout="constrained")
@@ -82,8 +89,8 @@ def plot_spectrum(
     axis.set_title(title, fontsize=12, fontweight="bold", loc="left")
     note = f"{len(values):,} entries" + (f", {outside:,} outside" if outside else "")
     axis.text(0.985, 0.96, note, transform=axis.transAxes, ha="right", va="top", fontsize=9, color=_GREY)
-    axis.set_xlabel(quantity, loc="right")
-    axis.set_ylabel(f"entries per {(limits[1] - limits[0]) / bins:g}", loc="top")
+    axis.set_xlabel(f"{quantity} / {unit}", loc="right")
+    axis.set_ylabel(f"entries per {(limits[1] - limits[0]) / bins:g} {unit}", loc="top")
     axis.set_xlim(*limits)
     axis.set_ylim(0, max(1.0, float((counts + counts**0.5).max())) * 1.12)
     axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
