@@ -1,0 +1,136 @@
+"""A node's configuration as a value, processes that are found again, ports; what a cell refuses. No PostgreSQL runs here."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from keyplan.apps.patroni import Credentials
+from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
+from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.processes import Running, Spawned, write_private
+from keyplan.errors import InvalidInputError
+from tests.servers.etcd import free_port
+from tests.servers.patroni import until
+
+PLAN = NodePlan(
+    instance="f1",
+    node="a.b",
+    port=25432,
+    rest_port=28008,
+    superuser=Credentials(username="postgres", password="super-secret"),
+    replication=Credentials(username="replicator", password="copy-secret"),
+    rest=Credentials(username="admin", password="rest-secret"),
+    gateway=Gateway("127.0.0.1:2379", "etcd", password="gate-secret"),
+    parameters={"fsync": "off"},
+)
+
+
+def test_patroni_is_told_scope_name_store_and_users() -> None:
+    told = patroni_configuration(PLAN, home=Path("/srv/n/home"), programs=Path("/usr/lib/postgresql/15/bin"))
+    assert told["scope"] == "f1"
+    assert told["name"] == "a_b"  # 1.3: dots replaced, because it names a replication slot
+    assert told["namespace"] == "/service/"
+    assert told["etcd"] == {"hosts": "127.0.0.1:2379", "username": "cell", "password": "gate-secret"}
+    assert told["restapi"]["authentication"] == {"username": "admin", "password": "rest-secret"}
+    assert told["postgresql"]["data_dir"] == "/srv/n/home/data"
+    assert told["postgresql"]["connect_address"] == "127.0.0.1:25432"
+    assert told["postgresql"]["authentication"]["replication"] == {"username": "replicator", "password": "copy-secret"}
+    assert told["postgresql"]["parameters"]["fsync"] == "off"
+    assert told["bootstrap"]["dcs"]["ttl"] == 20
+
+
+def test_timing_keeps_patronis_rule() -> None:
+    told = patroni_configuration(PLAN, home=Path("/h"), programs=Path("/p"))["bootstrap"]["dcs"]
+    assert told["loop_wait"] + 2 * told["retry_timeout"] <= told["ttl"]
+
+
+def test_nodes_of_a_cluster_agree_on_the_rewind_password_and_clusters_do_not() -> None:
+    def password(instance: str) -> str:
+        plan = NodePlan(
+            instance=instance,
+            node="n",
+            port=1,
+            rest_port=2,
+            superuser=PLAN.superuser,
+            replication=PLAN.replication,
+            rest=PLAN.rest,
+            gateway=PLAN.gateway,
+        )
+        users = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))["postgresql"]["authentication"]
+        return str(users["rewind"]["password"])
+
+    assert password("f1") == password("f1")
+    assert password("f1") != password("f2")
+
+
+@pytest.mark.parametrize("secret", ["super-secret", "copy-secret", "rest-secret", "gate-secret"])
+def test_printing_a_plan_shows_no_password(secret: str) -> None:
+    assert secret not in repr(PLAN)
+    assert secret not in repr(PLAN.gateway)
+
+
+def test_settings_of_an_order_are_laid_over_those_of_the_cell() -> None:
+    base = {"ttl": 20, "postgresql": {"use_slots": True, "parameters": {"max_connections": 100}}}
+    above = {"ttl": 30, "postgresql": {"parameters": {"work_mem": "4MB", "max_connections": None}}}
+    assert merged(base, above) == {"ttl": 30, "postgresql": {"use_slots": True, "parameters": {"work_mem": "4MB"}}}
+    assert base["ttl"] == 20
+
+
+def test_a_process_is_found_again_by_its_file_and_ended(tmp_path: Path) -> None:
+    file = tmp_path / "process"
+    mine = Spawned(file)
+    mine.start(["sleep", "600"], environment={"PATH": "/usr/bin:/bin"}, log=tmp_path / "log")
+    until(lambda: mine.running is not None and mine.running.command == ["sleep", "600"], 10, file.read_text)
+    found = Running.of_file(file)
+    assert found == mine.running
+    assert found is not None
+    found.send(signal.SIGKILL)
+    until(lambda: not mine.is_alive, 10, file.read_text)
+    assert Running.of_file(file) is None
+    mine.forget()
+    assert not file.exists()
+
+
+def test_another_process_of_the_same_id_is_not_taken_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "process"
+    fields = Path("/proc/self/stat").read_text()
+    assert fields.startswith(f"{os.getpid()} ")
+    file.write_text(fields)
+    assert Running.of_file(file) == Running.of_pid(os.getpid())
+    head, _, tail = fields.rpartition(") ")
+    words = tail.split()
+    words[19] = "1"
+    file.write_text(f"{head}) {' '.join(words)}")
+    assert Running.of_file(file) is None
+
+
+@pytest.mark.parametrize("text", ["", "12", "garbage (", "1 (a) S"])
+def test_a_file_that_says_nothing_is_no_process(tmp_path: Path, text: str) -> None:
+    (tmp_path / "process").write_text(text)
+    assert Running.of_file(tmp_path / "process") is None
+
+
+def test_a_private_file_is_replaced_whole_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_port_that_somebody_listens_on_is_left_out() -> None:
+    first = free_port()
+    with socket.create_server(("127.0.0.1", first)):
+        assert first not in PortRange(first, first + 3).free("127.0.0.1", taken=set())
+    assert first + 1 not in PortRange(first, first + 3).free("127.0.0.1", taken={first + 1})
+
+
+@pytest.mark.parametrize("text", ["", "1", "5-5", "9-2", "0-5", "1-65536", "a-b", "-5"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        PortRange.of_text(text)
