@@ -1,7 +1,7 @@
 """Cells of paper: programs that hold to what broker and cells have agreed on in the store, and start no process.
 
-A node that is ordered is reported and becomes a member of its cluster at once, as Patroni would write it; the first one leads. With
-`postgresql`, a leader's address is that of one real server, whose superuser gets the instance's password.
+A node that is ordered is reported and becomes a member of its cluster at once, as Patroni would write it; the first one leads.
+With `postgresql`, a leader's address is that of one real server, whose superuser gets the instance's password.
 """
 
 from collections.abc import Callable

@@ -66,11 +66,15 @@ def test_a_broker_that_stops_gives_its_claim_back(tmp_path: Path) -> None:
 
 def test_two_brokers_of_a_store_make_no_node_twice(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store, PaperCells(store, "n1", "n2") as cells:
-        with broker_server(url) as first, broker_server(url) as second:
-            assert Platform(first.url).provision("f1").status_code == 202
-            assert Platform(second.url).provision("f1").status_code in {200, 202}
-            check_finished(store, Platform(second.url), cells)
+    with (
+        open_store(url) as store,
+        PaperCells(store, "n1", "n2") as cells,
+        broker_server(url) as first,
+        broker_server(url) as second,
+    ):
+        assert Platform(first.url).provision("f1").status_code == 202
+        assert Platform(second.url).provision("f1").status_code in {200, 202}
+        check_finished(store, Platform(second.url), cells)
 
 
 def test_a_provision_that_is_deleted_stops_and_leaves_nothing(tmp_path: Path) -> None:

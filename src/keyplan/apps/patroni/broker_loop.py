@@ -114,7 +114,7 @@ class BrokerLoop:
                 ended = work.run()
                 LOGGER.info(
                     "an operation ended",
-                    extra={"facts": {**facts, "status": ended.status, "message": ended.message}},
+                    extra={"facts": {**facts, "status": ended.status, "result": ended.message}},
                 )
         except SupersededError:
             LOGGER.info("an operation was taken over or replaced", extra={"facts": facts})
