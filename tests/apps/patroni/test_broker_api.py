@@ -1,6 +1,7 @@
 """The service broker API over a real server: statuses, repeats, concurrency, and what the store holds afterwards."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -126,7 +127,7 @@ def test_a_replica_moves_off_a_cell_and_the_number_of_nodes_stays(deployed: Depl
     ],
 )
 def test_wrong_parameters_are_refused_and_nothing_is_made(
-    deployed: Deployment, parameters: dict[str, object], said: str
+    deployed: Deployment, parameters: dict[str, Any], said: str
 ) -> None:
     answer = deployed.platform.provision("wrong", **parameters)
     assert answer.status_code == 400

@@ -1,0 +1,57 @@
+"""`keyplan patroni doctor`, `status` and `whose` on a store with one cluster: what they print, and their exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, NodeKey, RegistrationKey
+from keyplan.apps.patroni.cli import app
+from keyplan.store import open_store
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"lmdb:{tmp_path}/store.kv"
+    with open_store(url) as store:
+        broker, lease = Broker(store), store.lease(600, keep_alive=False)
+        broker.instances.put("f1", InstanceState(instance_id="f1", plan_id="pair"))
+        broker.allocations.put("f1", 33006)
+        broker.next_port.advance_to(33007)
+        broker.nodes.put(NodeKey("f1", "n1"), "c1")
+        broker.leaders.put("f1", "n1", lease=lease)
+        conn_url = "postgres://replicator:hidden@10.0.0.1:32768/postgres"
+        member = Member(role="master", state="running", conn_url=conn_url, xlog_location=100)
+        broker.members.put(MemberKey("f1", "n1"), member, lease=lease)
+        broker.registrations.put(
+            RegistrationKey("postgresql-patroni", "h", "cf-x", 5432), "10.0.0.1:32768", lease=lease
+        )
+        broker.allocations.put("gone", 33001)
+    return url
+
+
+def test_status_shows_leader_port_cell_and_no_password(url: str) -> None:
+    ran = CliRunner().invoke(app, ["status", "--store", url])
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines()[0].split("\t") == [
+        *("f1", "33006", "", "n1", "c1 (dead)", "leader", "running", "10.0.0.1:32768", "0"),
+    ]
+    assert "hidden" not in ran.stdout
+    (cluster,) = json.loads(CliRunner().invoke(app, ["status", "f1", "--store", url, "--json"]).stdout)["clusters"]
+    assert (cluster["leader"], cluster["port"], cluster["nodes"][0]["lag_bytes"]) == ("n1", 33006, 0)
+
+
+def test_doctor_finds_and_mends_a_lost_port(url: str) -> None:
+    ran = CliRunner().invoke(app, ["doctor", "--store", url])
+    assert ran.exit_code == 1
+    assert "lost-port\tgone\t" in ran.stdout
+    mended = json.loads(CliRunner().invoke(app, ["doctor", "--mend", "--store", url, "--json"]).stdout)["findings"]
+    assert {fault["kind"]: fault["mended"] for fault in mended} == {"lost-port": True, "node-on-dead-cell": False}
+    with open_store(url) as store:
+        assert [instance for instance, _ in Broker(store).allocations.list()] == ["f1"]
+
+
+def test_whose_tells_the_cluster_of_a_container_by_its_address(url: str) -> None:
+    ran = CliRunner().invoke(app, ["whose", "--store", url])
+    assert ran.stdout == "postgresql-patroni/h:cf-x:5432\t10.0.0.1:32768\tf1\tn1\taddress\n"
