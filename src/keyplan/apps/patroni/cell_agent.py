@@ -77,6 +77,11 @@ class CellAgent:
             lease_seconds=settings.lease_seconds,
         )
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that it runs, or is about to end."""
+        return list(self._nodes.values())
+
     # ---- its life -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:

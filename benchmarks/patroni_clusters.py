@@ -1,0 +1,180 @@
+"""How long writers wait at a switchover and at a failover: Patroni on keyplan's JSON gateway, and on plain etcd, in one run.
+
+    python benchmarks/patroni_clusters.py [ROUNDS]
+
+For each store: the seconds until a cluster of two nodes stands, and the median gap, the longest time without an acknowledged
+insert, of a switchover and of a leader that is killed with its cell halted. The router is keyplan's own for both, so that what
+differs is the store. Needs PostgreSQL, Patroni and etcd.
+"""
+
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import psycopg
+
+from keyplan.apps.patroni import Broker, Credentials, Failover, InstanceState, NodeOrder, OrderKey
+from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
+from keyplan.apps.patroni.node_host import find_host
+from keyplan.apps.patroni.node_ports import PortRange
+from keyplan.apps.patroni.node_process import Node
+from keyplan.apps.patroni.router_agent import Router
+from keyplan.apps.patroni.router_forward import Forwarder
+from keyplan.engine import open_engine
+from keyplan.store import Store
+from tests.servers.etcd import EtcdServer, free_port
+from tests.servers.gateways import GatewayServer
+from tests.servers.patroni import until
+
+PASSWORD = "bench"  # noqa: S105  # of clusters that live for a minute
+
+
+class Writer(threading.Thread):
+    """Inserts every 20 ms through the public port, and remembers when an insert was acknowledged."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._url = f"postgres://postgres:{PASSWORD}@127.0.0.1:{port}/postgres?connect_timeout=2"
+        self.done_at: list[float] = [time.monotonic()]
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            try:
+                with psycopg.connect(self._url, autocommit=True) as connection:
+                    connection.execute("create table if not exists t (x int)")
+                    while not self.stop.wait(0.02):
+                        connection.execute("insert into t values (1)")
+                        self.done_at.append(time.monotonic())
+            except psycopg.Error:
+                self.stop.wait(0.05)
+
+    def gap_since(self, moment: float) -> float:
+        times = [moment, *(at for at in self.done_at if at > moment)]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
+class Lab:
+    """A cluster of two nodes, its cells in threads, its router, and a writer."""
+
+    def __init__(self, stack: ExitStack, store: Store, gateway: str) -> None:
+        self.broker = Broker(store)
+        self.port = free_port()
+        self._halted = threading.Event()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm", ignore_cleanup_errors=True)))
+        folder.chmod(0o755)
+        user = Credentials(username="postgres", password=PASSWORD)
+        copier = Credentials(username="replicator", password=PASSWORD)
+        self.broker.instances.put("f1", InstanceState(superuser_credentials=user, replication_credentials=copier))
+        self.broker.allocations.put("f1", self.port)
+        self.agents: dict[str, CellAgent] = {}
+        self.stops: dict[str, threading.Event] = {}
+        self.began = time.monotonic()
+        for name in ("c1", "c2"):
+            first = free_port()
+            settings = CellSettings(
+                name, folder / name, Gateway(gateway), ports=PortRange(first, first + 20), parameters={"fsync": "off"},
+                dynamic=merged(DYNAMIC_DEFAULT, {"loop_wait": 2}),
+            )  # fmt: skip
+            self.agents[name] = CellAgent(store, settings, find_host())
+            self.agents[name].open()
+            self.broker.orders.put(OrderKey(name, name), NodeOrder(instance="f1"))
+            self.resume(name)
+            stack.callback(self._end, name)
+        self._router, stopped = Router(store, Forwarder()), threading.Event()
+        thread = threading.Thread(target=self._router.run, args=(stopped,), daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(stopped.set)
+
+    def resume(self, name: str) -> None:
+        self.stops[name] = threading.Event()
+        threading.Thread(target=self.agents[name].run, args=(self.stops[name],), daemon=True).start()
+
+    def node(self, name: str) -> Node:
+        """The node of a cell: each has one, by the same name."""
+        return next(node for node in self.agents[name].nodes if node.plan.node == name)
+
+    def _end(self, name: str) -> None:
+        self.stops[name].set()
+        impatient = threading.Event()
+        impatient.set()
+        self.agents[name].stop_nodes(impatient)
+
+    def stands(self) -> bool:
+        return sum(member.state == "running" for _, member in self.broker.members.list("f1")) == 2
+
+    def leader(self) -> str:
+        return self.broker.leaders.get("f1") or ""
+
+    def settle(self) -> None:
+        until(lambda: self.stands() and bool(self.leader()), 120, lambda: "the cluster does not stand")
+        threading.Event().wait(6)
+
+
+def gap(lab: Lab, writer: Writer, act: Callable[[str, str], object]) -> float:
+    """Do something to the leader; return how long the writer waited."""
+    lab.settle()
+    leader = lab.leader()
+    other = {"c1": "c2", "c2": "c1"}[leader]
+    moment = time.monotonic()
+    act(leader, other)
+    until(lambda: lab.leader() == other, 90, lambda: "nobody else leads")
+    until(lambda: writer.done_at[-1] > moment + 1 and time.monotonic() - writer.done_at[-1] < 0.2, 60, str)
+    threading.Event().wait(2)
+    return writer.gap_since(moment)
+
+
+def measured(name: str, store: Store, gateway: str, rounds: int) -> None:
+    """Print one store's figures."""
+    with ExitStack() as stack:
+        lab = Lab(stack, store, gateway)
+        until(lambda: lab.stands() and bool(lab.leader()), 120, lambda: "no cluster")
+        provisioned = time.monotonic() - lab.began
+        writer = Writer(lab.port)
+        writer.start()
+        stack.callback(writer.join)
+        stack.callback(writer.stop.set)
+
+        def switch(leader: str, other: str) -> None:
+            lab.broker.failovers.put("f1", Failover(leader=leader, member=other))
+
+        def kill(leader: str, _other: str) -> None:
+            lab.stops[leader].set()
+            lab.node(leader).kill()
+
+        switchovers = [gap(lab, writer, switch) for _ in range(rounds)]
+        failovers = []
+        for _ in range(rounds):
+            leader = lab.leader()
+            failovers.append(gap(lab, writer, kill))
+            lab.resume(leader)
+        print(
+            f"{name}: cluster after {provisioned:.1f} s, switchover {statistics.median(switchovers):.1f} s, "
+            f"failover {statistics.median(failovers):.1f} s (medians of {rounds})",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure both stores, one after the other."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store(open_engine(f"lmdb:{folder}/store", create=True)) as store,
+        GatewayServer(store.engine) as gateway,
+    ):
+        measured("keyplan", store, gateway.url.removeprefix("http://"), rounds)
+    with EtcdServer() as server, Store(open_engine(server.url, create=True)) as store:
+        measured("etcd", store, ",".join(server.endpoints), rounds)
+
+
+if __name__ == "__main__":
+    main()
