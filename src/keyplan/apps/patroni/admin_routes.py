@@ -97,6 +97,8 @@ class AdminRoutes:
     def _demoted(self, cell: str) -> list[dict[str, Any]]:
         """Ask each cluster that is led from the cell to move its lead; one line for each."""
         broker = Broker(self._store)
+        if not broker.cells.exists(cell) and cell not in {placed for _, placed in broker.nodes.list()}:
+            raise RefusedError(404, "there is no such cell")
         results: list[dict[str, Any]] = []
         for key, placed in broker.nodes.list():
             if placed != cell or broker.leaders.get(key.instance) != key.node:

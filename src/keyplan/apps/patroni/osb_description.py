@@ -246,6 +246,7 @@ _PATHS: Final[dict[str, Any]] = {
             "demoteCell",
             "Move the lead of every cluster that is led from this cell.",
             {"200": answers("All were asked.", _ANYTHING), "207": answers("Some failed.", _ANYTHING)},
+            404,
         ),
     },
     "/admin/service_instances": {
