@@ -240,6 +240,11 @@ class _PrefixedSnapshot(WrappedSnapshot):
         entry = self.inner.get(self._prefix.add(key))
         return None if entry is None else self._prefix.strip_entry(entry)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        # Why: over a network many keys are one call, and a key space must not turn them into as many.
+        found = self.inner.get_many([self._prefix.add(key) for key in keys])
+        return [None if entry is None else self._prefix.strip_entry(entry) for entry in found]
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
