@@ -109,7 +109,9 @@ class Lab:
         self.agents[name].stop_nodes(impatient)
 
     def stands(self) -> bool:
-        return sum(member.state == "running" for _, member in self.broker.members.list("f1")) == 2
+        """Whether one leads and the other follows closely enough to take over."""
+        states = [member.unknown.get("replication_state") for _, member in self.broker.members.list("f1")]
+        return len(states) == 2 and "streaming" in states
 
     def leader(self) -> str:
         return self.broker.leaders.get("f1") or ""
