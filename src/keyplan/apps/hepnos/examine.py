@@ -113,7 +113,7 @@ class _Examination:
                     before = key[:40]
                     wrong = list(self._wrong_container(database, key))
                 for finding in wrong:
-                    meaning = f"{self._meaning(before)} {key[40:].decode(errors='replace')}"
+                    meaning = f"{self._meaning(key[:40])} {key[40:].decode(errors='replace')}"
                     yield Finding(finding, "products", database, key, meaning)
 
     def _wrong_container(self, database: int, key: bytes) -> Iterator[str]:

@@ -95,8 +95,9 @@ def _entries(dataset: "DataSet", chosen: Sequence[tuple[str, VectorType]], event
     fields: dict[str, Any] = {name: np.ascontiguousarray(events[name]) for name in EVENT_COLUMNS.names or ()}
     for label, kind in chosen:
         is_present, offsets, rows = _lists(dataset, label, kind, events)
+        mask: Any = is_present.view("i1")
         lists = ak.contents.ListOffsetArray(ak.index.Index64(offsets), _content(rows))
-        fields[label] = ak.Array(ak.contents.ByteMaskedArray(ak.index.Index8(is_present.view("i1")), lists, True))  # noqa: FBT003
+        fields[label] = ak.Array(ak.contents.ByteMaskedArray(ak.index.Index8(mask), lists, True))  # noqa: FBT003
     return ak.zip(fields, depth_limit=1)
 
 
@@ -139,11 +140,15 @@ def _lists(
     return is_present, offsets, table.rows[np.arange(offsets[-1]) + shifts]
 
 
-def _content(rows: npt.NDArray[Any]) -> Any:
+def _content(rows: Any) -> Any:
     if rows.dtype.names is None:
         return ak.contents.NumpyArray(rows)
-    contents = [ak.contents.NumpyArray(np.ascontiguousarray(rows[name])) for name in rows.dtype.names]
+    contents = [ak.contents.NumpyArray(_whole(rows[name])) for name in rows.dtype.names]
     return ak.contents.RecordArray(contents, list(rows.dtype.names), length=len(rows))
+
+
+def _whole(column: Any) -> Any:
+    return np.ascontiguousarray(column)
 
 
 def _is_among(events: npt.NDArray[Any], found: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
