@@ -6,8 +6,10 @@ Each commit is guarded by operation and claim: a broker that lost its claim, or 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 from typing import Final, TypeVar
+from uuid import uuid4
 
 import httpx
 
@@ -197,12 +199,12 @@ class OperationWork:
         refused: dict[str, str] = {}
         while self._latest.nodes.get(key) is None:
             cell = self._latest.node_intents.get(key) or self._order(key, refused)
-            problem = self._answer(cell, step.node)
+            problem = self._answer(cell, key.node)
             if not problem:
-                self._complete(lambda broker, cell=cell: self._placed(broker, key, cell))  # type: ignore[misc]
+                self._complete(partial(_placed, key, cell))
                 return
             refused[cell] = problem
-            self._commit(lambda broker, _operation, cell=cell: _withdrawn(broker, key, cell))  # type: ignore[misc]
+            key = NodeKey(self._instance, self._commit(partial(_withdrawn, key, cell)))
         self._complete()
 
     def _order(self, key: NodeKey, refused: dict[str, str]) -> str:
@@ -244,11 +246,6 @@ class OperationWork:
                 return "it is not alive"
             self._pause()
         return "it did not answer"
-
-    @staticmethod
-    def _placed(broker: Broker, key: NodeKey, cell: str) -> None:
-        broker.nodes.put(key, cell)
-        broker.node_intents.delete(key)
 
     def _remove(self, step: Step) -> None:
         node = step.node or self._commit(self._chosen)
@@ -349,9 +346,19 @@ class OperationWork:
         return self._commit(erased)
 
 
-def _withdrawn(broker: Broker, key: NodeKey, cell: str) -> None:
+def _placed(key: NodeKey, cell: str, broker: Broker) -> None:
+    broker.nodes.put(key, cell)
+    broker.node_intents.delete(key)
+
+
+def _withdrawn(key: NodeKey, cell: str, broker: Broker, operation: Operation) -> str:
+    """Take an order back, and return the name of the node that is asked for in its place."""
     broker.orders.delete(OrderKey(cell, key.node))
     broker.node_intents.delete(key)
+    # Why another name: a cell that answers late may still run the old one for a moment, and a cluster has no two of a name.
+    operation.steps[operation.completed_steps].node = name = str(uuid4())
+    broker.operations.put(key.instance, operation)
+    return name
 
 
 def _removed(broker: Broker, key: NodeKey) -> None:
