@@ -60,6 +60,27 @@ def writes(uri: str, number: int) -> bool:
     return psql(uri, f"insert into story values ({number}) on conflict do nothing; select 1") == "1"
 
 
+def assert_nothing_left(everything: UpProcess) -> None:
+    """No process, no data, no key, no open port of the instance."""
+    assert [line for line in everything.left() if "/nodes/" in line] == []
+    assert list(everything.data.glob("cells/*/nodes/*")) == []
+    with keyplan.open(everything.ready["store"]) as store:
+        broker = Broker(store)
+        assert list(broker.members.keys("f1")) == []
+        assert broker.leaders.get("f1") is None
+        assert not broker.configurations.exists("f1")
+        assert list(broker.registrations.keys()) == []
+        assert list(broker.orders.keys()) == []
+        assert list(broker.reports.keys()) == []
+        assert list(broker.allocations.keys()) == []
+
+    def is_closed() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", everything.first_port)) != 0
+
+    until(is_closed, 15, everything.logs)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(420)
 def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing(everything: UpProcess) -> None:
@@ -140,23 +161,6 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     # The story ends: "deprovision (nothing left: processes, data, keys, port back)".
     assert everything.call("DELETE", f"{instance}?accepts_incomplete=true&{query}")[0] == 202
     assert everything.until_done("f1") in {"succeeded", "410"}
-    assert [line for line in everything.left() if "/nodes/" in line] == []
-    assert list(everything.data.glob("cells/*/nodes/*")) == []
-    with keyplan.open(everything.ready["store"]) as store:
-        broker = Broker(store)
-        assert list(broker.members.keys("f1")) == []
-        assert broker.leaders.get("f1") is None
-        assert not broker.configurations.exists("f1")
-        assert list(broker.registrations.keys()) == []
-        assert list(broker.orders.keys()) == []
-        assert list(broker.reports.keys()) == []
-        assert list(broker.allocations.keys()) == []
-        assert MemberKey("f1", first) not in list(broker.members.keys())
-
-    def is_closed() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", everything.first_port)) != 0
-
-    until(is_closed, 15, everything.logs)
+    assert_nothing_left(everything)
     assert everything.tell(signal.SIGTERM) == 0
     assert everything.left() == []

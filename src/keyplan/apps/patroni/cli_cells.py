@@ -101,9 +101,8 @@ def cell(
         lease_seconds=lease,
         is_new_store_accepted=accept_store,
     )
-    host = find_host(user=user, programs=postgresql)
     with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
-        agent = CellAgent(opened, settings, host)
+        agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))
         agent.open()
         try:
             print_text(f"cell {name}")
