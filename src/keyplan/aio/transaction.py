@@ -11,7 +11,7 @@ from keyplan.aio.calls import Calls, PinnedCalls, TransactionCalls
 from keyplan.aio.edge import Edge
 from keyplan.aio.greenlets import wait
 from keyplan.layout import AsyncBinding, Binding
-from keyplan.store import Explanation
+from keyplan.store import Explanation, Place
 from keyplan.store import PinnedState as SyncPinnedState
 from keyplan.store import Transaction as SyncTransaction
 
@@ -61,6 +61,10 @@ class Transaction(AwaitedBinding):
 
     async def _known_revision(self) -> int:
         return self._transaction.revision
+
+    async def read_ahead(self, *places: Place) -> None:
+        """Read what the places hold at once, so that the transaction's reads of it find it read; no premise of the commit."""
+        await self._serial.whole(lambda: self._transaction.read_ahead(*places))
 
     async def commit(self) -> int:
         """Commit now, and end the transaction. Return the revision. Raises what the synchronous one does."""

@@ -92,4 +92,4 @@ class Platform:
             if answer["state"] != "in progress":
                 return answer
             assert time.monotonic() < give_up, answer
-            time.sleep(0.05)
+            time.sleep(0.05)  # Why: the answer is what is polled.

@@ -21,7 +21,7 @@ def until(is_true: Callable[[], bool], what: str) -> None:
     give_up = time.monotonic() + 20
     while not is_true():
         assert time.monotonic() < give_up, what
-        time.sleep(0.02)
+        time.sleep(0.02)  # Why: a condition is polled, bounded above.
 
 
 def check_finished(store: Store, platform: Platform, cells: PaperCells) -> None:

@@ -4,8 +4,8 @@ A record stands before its role and after it, so that a broker that dies in betw
 """
 
 import secrets
-import time
 from collections.abc import Callable
+from threading import Event
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,7 +19,7 @@ from keyplan.apps.patroni.postgresql_roles import create_role, drop_role
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.engine import Clock
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
@@ -110,7 +110,7 @@ class Bindings:
 
     def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:
         """Call `work` with the leader's address, again for a while as the leader may be changing."""
-        give_up = time.monotonic() + _TRY_SECONDS
+        give_up = SYSTEM_CLOCK.monotonic() + _TRY_SECONDS
         while True:
             found = leader_of(self._broker, instance)
             address = found[1].address if found is not None else None
@@ -122,9 +122,9 @@ class Bindings:
                     problem, cause = f"PostgreSQL at {address} failed: {type(error).__name__}", error
                 else:
                     return
-            if time.monotonic() > give_up:
+            if SYSTEM_CLOCK.monotonic() > give_up:
                 raise RefusedError(500, f"the cluster cannot be reached now, try again: {problem}") from cause
-            time.sleep(_AGAIN_SECONDS)
+            Event().wait(_AGAIN_SECONDS)
 
 
 def usable_instance(broker: Broker, instance: str, service_id: str, plan_id: str) -> InstanceState:

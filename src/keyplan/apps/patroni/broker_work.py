@@ -3,7 +3,6 @@
 Each commit is guarded by operation and claim: a broker that lost its claim, or whose operation was replaced, writes nothing.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,7 @@ from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
 from keyplan.apps.patroni.records import NodeOrder, Operation, Step
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.patroni.scheduling import available_cells, cells_in_order
-from keyplan.engine import Clock
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
@@ -181,9 +180,9 @@ class OperationWork:
 
         Raises StoppedError, SupersededError.
         """
-        give_up = time.monotonic() + seconds_max
+        give_up = SYSTEM_CLOCK.monotonic() + seconds_max
         while text := problem():
-            if time.monotonic() > give_up:
+            if SYSTEM_CLOCK.monotonic() > give_up:
                 raise StepFailedError(text)
             self._pause()
 
@@ -235,8 +234,8 @@ class OperationWork:
 
     def _answer(self, cell: str, node: str) -> str:
         """Wait for what a cell says to an order. Return why it does not run the node, empty when it does."""
-        give_up = time.monotonic() + self._waits.cell_seconds_max
-        while time.monotonic() < give_up:
+        give_up = SYSTEM_CLOCK.monotonic() + self._waits.cell_seconds_max
+        while SYSTEM_CLOCK.monotonic() < give_up:
             report = self._latest.reports.get(OrderKey(cell, node))
             if report is not None and report.state in {"starting", "running"}:
                 return ""
@@ -308,15 +307,15 @@ class OperationWork:
         return "" if member.state in RUNNING and member.is_primary else f"the leader {name} is {member.state}"
 
     def _switch(self, step: Step) -> None:
-        give_up = time.monotonic() + self._waits.step_seconds_max
+        give_up = SYSTEM_CLOCK.monotonic() + self._waits.step_seconds_max
         next_try = 0.0
         text = "the leader did not change"
         while self._latest.leaders.get(self._instance) in {step.node, None}:
-            if time.monotonic() > give_up:
+            if SYSTEM_CLOCK.monotonic() > give_up:
                 raise StepFailedError(text)
-            if time.monotonic() >= next_try:
+            if SYSTEM_CLOCK.monotonic() >= next_try:
                 text = self._asked_to_switch(step.node) or text
-                next_try = time.monotonic() + self._waits.switch_again_seconds
+                next_try = SYSTEM_CLOCK.monotonic() + self._waits.switch_again_seconds
             self._pause()
         self._complete()
 

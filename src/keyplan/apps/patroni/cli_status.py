@@ -1,7 +1,7 @@
 """`keyplan patroni status`: every cluster with its leader, members, lag, port and cells; once, or as it changes."""
 
 import sys
-import time
+from threading import Event
 from typing import Annotated, Any
 
 import typer
@@ -77,5 +77,5 @@ def _show_live(store: Store, instance: str, seconds: float) -> None:
 
     with Live(table(), console=Console(), auto_refresh=False) as live:
         while True:
-            time.sleep(seconds)
+            Event().wait(seconds)
             live.update(table(), refresh=True)
