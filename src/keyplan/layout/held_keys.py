@@ -127,4 +127,6 @@ def _text(key: bytes) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError as error:
-        raise CorruptionError(problem="a key that is kept as text would be none below a prefix that is not UTF-8") from error
+        raise CorruptionError(
+            problem="a key that is kept as text would be none below a prefix that is not UTF-8"
+        ) from error
