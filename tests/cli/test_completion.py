@@ -60,7 +60,7 @@ def test_commands_are_completed(completions: Shell) -> None:
 
 
 def test_an_applications_commands_are_completed(completions: Shell) -> None:
-    assert completions("cloudchamber", "i") == ["import"]
+    assert sorted(completions("cloudchamber", "i")) == ["import", "index"]
 
 
 def test_items_of_the_layout_are_completed(completions: Shell) -> None:
@@ -76,7 +76,7 @@ def test_items_without_a_layout_or_of_a_wrong_one_are_none(completions: Shell) -
 
 def test_options_and_installed_layouts_are_completed(completions: Shell) -> None:
     assert completions("list", "--rev") == ["--reverse"]
-    assert completions("list", "--layout", "cloudchamber-") == ["cloudchamber-go"]
+    assert completions("list", "--layout", "cloudchamber-") == ["cloudchamber-go", "cloudchamber-indexed"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -103,7 +103,7 @@ def test_without_a_layout_every_installed_one_that_knows_the_key_answers(run: Ke
     answer = run("explain", "/CloudChamber/V0.1/racks/r1", "--json", "--offline")
     assert [
         (one["layout"], one["item"], one["fields"]) for one in answer.document if "CloudChamber" in one["layout"]
-    ] == [("CloudChamber", "racks", {"rack": "r1"})]
+    ] == [("CloudChamber", "racks", {"rack": "r1"}), ("CloudChamberIndexed", "racks", {"rack": "r1"})]
     text = run("explain", "/CloudChamber/V0.1/racks/r1", "--offline").lines
     assert "CloudChamber: /CloudChamber/V0.1/racks/r1: record of racks (rack=r1)" in text
 
