@@ -4,6 +4,7 @@ A description may come from anybody. Names and paths in it become parts of gener
 """
 
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import NoReturn
 
 from keyplan.errors import InvalidInputError
@@ -82,7 +83,7 @@ def _check_index(index: IndexSpec, tables: Mapping[str, TableSpec]) -> None:
 
 
 def _is_path(path: str) -> bool:
-    return path == "" or all(name.isidentifier() for name in path.split("."))
+    return path == "" or all(name.isidentifier() and not iskeyword(name) for name in path.split("."))
 
 
 def _refuse(problem: str, **facts: object) -> NoReturn:
