@@ -59,6 +59,19 @@ def test_a_fan_out_index_has_an_entry_for_each_item(blades: Site) -> None:
     assert blades.by_tag.count("new") == 2
 
 
+def test_an_indexs_list_goes_on_behind_a_value_or_a_record(blades: Site) -> None:
+    assert list(blades.by_serial.keys(at_least="s2")) == [ONE, TWO]
+    assert list(blades.by_serial.list(at_least="s1", below="s2")) == [(THREE, Blade("s1", ["hot", "new"]))]
+    assert list(blades.by_serial.keys(at_least="s3", below="s1")) == []
+    assert list(blades.by_tag.keys("new", "r1", at_least="1")) == [ONE]
+    assert list(blades.by_tag.keys("new", "r1", at_least="2")) == []
+    assert list(blades.by_tag.keys("hot", "r1", below="3", reverse=True)) == [TWO]
+    assert blades.by_serial.count(at_least="s2") == 2
+    assert blades.by_serial.count(below="s2") == 1
+    with pytest.raises(InvalidKeyError):  # a tag is followed by a slash, which sorts after what a longer tag may have
+        blades.by_tag.keys(at_least="new")
+
+
 def test_a_limit_counts_records(blades: Site) -> None:
     assert len(list(blades.by_tag.list(limit=4))) == 4
     assert list(blades.by_tag.list("new", limit=0)) == []

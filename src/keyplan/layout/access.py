@@ -310,18 +310,33 @@ class UniqueView(Protocol[Q_contra, K, V]):
         ...
 
     def list(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[tuple[K, V]]:
-        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
+        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
+
+        The field after the prefix can be narrowed as in a table's list.
+        """
         ...
 
     def keys(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[K]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
-    def count(self, *prefix: object, starts_with: object = None) -> int:
+    def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return the number of index entries."""
         ...
 
@@ -343,21 +358,34 @@ class IndexView(Protocol[K, V]):
     """An index bound to a store, a snapshot or a transaction: any number of records for each index key."""
 
     def list(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[tuple[K, V]]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
 
-        Entries and records are read from one state.
+        The field after the prefix can be narrowed as in a table's list. The fields of the primary key come after those of the
+        index: behind a whole index key `at_least` says from which record on. Entries and records are read from one state.
         """
         ...
 
     def keys(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[K]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
-    def count(self, *prefix: object, starts_with: object = None) -> int:
+    def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return the number of index entries."""
         ...
 

@@ -195,18 +195,32 @@ class AsyncUniqueView(Protocol[Q_contra, K, V]):
         ...
 
     def list(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> AsyncGenerator[tuple[K, V], None]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
         ...
 
     def keys(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> AsyncGenerator[K, None]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
-    async def count(self, *prefix: object, starts_with: object = None) -> int:
+    async def count(
+        self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
+    ) -> int:
         """Return the number of index entries."""
         ...
 
@@ -219,18 +233,32 @@ class AsyncIndexView(Protocol[K, V]):
     """`IndexView`, awaited."""
 
     def list(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> AsyncGenerator[tuple[K, V], None]:
         """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
         ...
 
     def keys(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> AsyncGenerator[K, None]:
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
-    async def count(self, *prefix: object, starts_with: object = None) -> int:
+    async def count(
+        self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
+    ) -> int:
         """Return the number of index entries."""
         ...
 

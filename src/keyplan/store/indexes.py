@@ -35,20 +35,32 @@ class IndexEntries(IndexView[object, object]):
         self._is_readable = False
 
     def list(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
         check_limit(limit)
-        return self._records(self._range(prefix, starts_with), limit, reverse=reverse)
+        return self._records(self._range(prefix, starts_with, at_least, below), limit, reverse=reverse)
 
     def keys(
-        self, *prefix: object, starts_with: object = None, limit: int | None = None, reverse: bool = False
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
     ) -> Iterator[object]:
         check_limit(limit)
-        found = self._primary_keys(self._reader, self._range(prefix, starts_with), reverse=reverse)
-        return islice(found, limit)
+        key_range = self._range(prefix, starts_with, at_least, below)
+        return islice(self._primary_keys(self._reader, key_range, reverse=reverse), limit)
 
-    def count(self, *prefix: object, starts_with: object = None) -> int:
-        return sum(1 for _ in self.keys(*prefix, starts_with=starts_with))
+    def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
+        return sum(1 for _ in self.keys(*prefix, starts_with=starts_with, at_least=at_least, below=below))
 
     def watch(
         self, *prefix: object, starts_with: object = None, after: int | str | None = None
@@ -56,8 +68,11 @@ class IndexEntries(IndexView[object, object]):
         # Why: what a record's entries should be is told by the record, so an index that is still being built can be watched.
         return self._watcher.watch(IndexSelection(self._index, self._range(prefix, starts_with)), after)
 
-    def _range(self, prefix: tuple[object, ...], starts_with: object) -> KeyRange:
-        return KeyRange(*self._index.keys.range(prefix, starts_with=starts_with))
+    def _range(
+        self, prefix: tuple[object, ...], starts_with: object, at_least: object = None, below: object = None
+    ) -> KeyRange:
+        bounds = self._index.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        return KeyRange(*bounds)
 
     def _records(self, key_range: KeyRange, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
         table = self._index.table
@@ -77,6 +92,8 @@ class IndexEntries(IndexView[object, object]):
     def _primary_keys(self, reader: Reader, key_range: KeyRange, *, reverse: bool) -> Iterator[object]:
         """What the entries in the range point at. Keys that other templates have there are not shown."""
         self._require_readable(reader)
+        if key_range.is_empty:
+            return
         if self._index.spec.is_unique:
             decode = self._index.keys.decode
             for entry in reader.scan(key_range, reverse=reverse, keys_only=False):
