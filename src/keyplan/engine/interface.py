@@ -289,6 +289,10 @@ class Snapshot(ABC):
         entry = self.get(key)
         return None if entry is None else entry.value
 
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value or None for each key, in the order asked."""
+        return [None if entry is None else entry.value for entry in self.get_many(keys)]
+
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         """Yield the keys in `key_range`, in the order and under the terms of `scan`."""
         for entry in self.scan(key_range, limit=limit, reverse=reverse, keys_only=True):

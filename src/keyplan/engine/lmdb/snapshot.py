@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, takewhile
 from typing import Final
 
@@ -213,6 +213,14 @@ class RawSnapshot(LmdbSnapshot):
             return self._transaction.get(key)
         except lmdb.BadValsizeError:
             return None
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return list(map(self._transaction.get, keys))
+        except lmdb.BadValsizeError:  # one of them is empty or too long
+            return list(map(self.value, keys))
         except lmdb.Error as error:
             raise unusable(error) from error
 

@@ -66,6 +66,13 @@ class ReadPromises(Promise):
             found = snapshot.get_many([b"c", b"b", b"a", b"c"])
         assert [entry and entry.key for entry in found] == [b"c", None, b"a", b"c"]
 
+    def test_values_of_many_keys_come_in_the_order_asked(self, engine: Engine) -> None:
+        commit(engine, Put(b"a", b"one"), Put(b"c", b""))
+        with engine.snapshot() as snapshot:
+            assert snapshot.values([b"c", b"b", b"a", b"c"]) == [b"", None, b"one", b""]
+            assert snapshot.values([b"a", b"k" * 100_000]) == [b"one", None]
+            assert snapshot.values([]) == []
+
     def test_reading_a_key_that_could_never_be_stored_finds_nothing(self, engine: Engine) -> None:
         with engine.snapshot() as snapshot:
             assert snapshot.get(b"k" * 100_000) is None
