@@ -1,7 +1,6 @@
 """How often a call asks the store: what is read together, and that a guess that went wrong changes no answer."""
 
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,10 +10,10 @@ from keyplan.apps.runm.definitions import set_definition
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermission, PropertyPermissions
-from keyplan.engine import Commit, Engine, Entry, KeyRange, Snapshot, WrappedEngine, WrappedSnapshot
 from keyplan.store import Store
 from tests.apps.runm.client import I1, I2, PROJECT, SW, WEST, refused
 from tests.apps.runm.conftest import Served, served
+from tests.apps.runm.counting import CountingEngine
 
 BY_NAME = {**SW, "partition": "us-west.example.com"}
 IMAGE = {"partition": WEST, "object_type": "runm.image", "project": PROJECT}
@@ -22,50 +21,11 @@ IMAGES = {"object_type_filter": {"code_filter": {"code": "runm.image"}}}
 HIDING = (PropertyPermissions("secret", (PropertyPermission(permission=0),)),)
 
 
-class _CountingSnapshot(WrappedSnapshot):
-    """A snapshot that counts what over a network is a request."""
-
-    def __init__(self, inner: Snapshot, counts: Counter[str]) -> None:
-        super().__init__(inner)
-        self._counts = counts
-
-    def get(self, key: bytes) -> Entry | None:
-        self._counts["read"] += 1
-        return self.inner.get(key)
-
-    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        self._counts["read"] += bool(keys)
-        return self.inner.get_many(keys)
-
-    def scan(
-        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
-    ) -> Iterator[Entry]:
-        self._counts["read"] += 1
-        return self.inner.scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only)
-
-    def value(self, key: bytes) -> bytes | None:
-        entry = self.get(key)
-        return None if entry is None else entry.value
-
-
-class _CountingEngine(WrappedEngine):
-    def __init__(self, inner: Engine) -> None:
-        super().__init__(inner, closes_inner=False)
-        self.counts = Counter[str]()
-
-    def snapshot(self) -> Snapshot:
-        return _CountingSnapshot(self.inner.snapshot(), self.counts)
-
-    def commit(self, commit: Commit) -> int:
-        self.counts["commit"] += 1
-        return self.inner.commit(commit)
-
-
 class Counted(NamedTuple):
     """A service whose store counts."""
 
     running: Served
-    engine: _CountingEngine
+    engine: CountingEngine
 
     def trips(self, call: Callable[[], object]) -> tuple[int, int]:
         """How many reads and commits a call makes."""
@@ -77,7 +37,7 @@ class Counted(NamedTuple):
 @pytest.fixture
 def counted(lmdb_store: Store) -> Generator[Counted, None, None]:
     """Two partitions, two images in one of them, and nothing that was not asked for once before."""
-    engine = _CountingEngine(lmdb_store.engine)
+    engine = CountingEngine(lmdb_store.engine)
     with Store(engine) as store, served(store) as running:
         running.with_partitions()
         secret = [{"key": "secret", "value": "s"}, {"key": "os", "value": "linux"}]

@@ -1,19 +1,18 @@
-"""What an ObjectFilter asks for, expanded against the partitions and types that there are; and which indexes can answer it."""
+"""What an ObjectFilter asks for, expanded against the partitions and types that there are."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
-from keyplan.apps.runm.layout import ObjectName, PartitionObjectName, Runm
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import invalid, missing
 from keyplan.apps.runm.session import Caller
-from keyplan.errors import InvalidKeyError
 
 __all__ = ["Constraint", "constraints_of", "digits_of", "range_of_digits"]
+
+_NO_UUID: Final = UUID(int=0)
 
 
 class _Properties(NamedTuple):
@@ -79,74 +78,6 @@ class Constraint(NamedTuple):
         if self.name and not (record.name.startswith(self.name) if self.is_name_prefix else record.name == self.name):
             return False
         return self.properties.hold(record) and self.tags.hold(record)
-
-    # ---- where candidates can come from ----------------------------------------------------------------------------------
-
-    def sources(self, runm: Runm) -> Iterator[Iterator[UUID]]:
-        """Yield the sources, each of which has every object that fits."""
-        if self.digits:
-            yield self._of_digits(runm)
-        for item in self.properties.require_items:
-            yield self._of_items(runm, (item,))
-        for key in self.properties.require_keys:
-            yield self._of_keys(runm, (key,))
-        for tag in self.tags.require:
-            yield self._of_tags(runm, (tag,))
-        if self.properties.any_items:
-            yield self._of_items(runm, self.properties.any_items)
-        if self.properties.any_keys:
-            yield self._of_keys(runm, self.properties.any_keys)
-        if self.tags.any:
-            yield self._of_tags(runm, self.tags.any)
-        yield self._of_names(runm)
-
-    def _of_digits(self, runm: Runm) -> Iterator[UUID]:
-        first, below = range_of_digits(self.digits)
-        return runm.objects.keys(at_least=first, below=below)
-
-    def _of_items(self, runm: Runm, items: Iterable[tuple[str, str]]) -> Iterator[UUID]:
-        keys = runm.objects_by_property.keys
-        return chain.from_iterable(_keys(keys, *place, *item) for place in self._places() for item in items)
-
-    def _of_keys(self, runm: Runm, names: Iterable[str]) -> Iterator[UUID]:
-        keys = runm.objects_by_property.keys
-        return chain.from_iterable(_keys(keys, *place, name) for place in self._places() for name in names)
-
-    def _of_tags(self, runm: Runm, tags: Iterable[str]) -> Iterator[UUID]:
-        keys = runm.objects_by_tag.keys
-        return chain.from_iterable(_keys(keys, partition, tag) for partition in self.partitions for tag in tags)
-
-    def _of_names(self, runm: Runm) -> Iterator[UUID]:
-        for partition, code in self._places():
-            place = (partition, code, self.project) if self.scopes[code] else (partition, code)
-            index = runm.objects_by_project_and_name if self.scopes[code] else runm.objects_by_name
-            if self.name and not self.is_name_prefix:
-                yield from _named(runm, partition, code, self.project if self.scopes[code] else "", self.name)
-            else:
-                yield from _keys(index.keys, *place, starts_with=self.name or None)
-
-    def _places(self) -> Iterator[tuple[UUID, str]]:
-        return ((partition, code) for partition in sorted(self.partitions) for code in self.scopes)
-
-
-def _keys(keys: Callable[..., Iterator[UUID]], *prefix: object, starts_with: str | None = None) -> Iterator[UUID]:
-    """What an index holds; nothing for a name or value that no key can have, since no object has it."""
-    try:
-        return keys(*prefix, starts_with=starts_with)
-    except InvalidKeyError:
-        return iter(())
-
-
-def _named(runm: Runm, partition: UUID, code: str, project: str, name: str) -> Iterator[UUID]:
-    try:
-        if project:
-            uuid = runm.objects_by_project_and_name.key_of(ObjectName(partition, code, project, name))
-        else:
-            uuid = runm.objects_by_name.key_of(PartitionObjectName(partition, code, name))
-    except InvalidKeyError:
-        return
-    if uuid is not None:
-        yield uuid
 
 
 # ---- from the wire -----------------------------------------------------------------------------------------------------
@@ -245,10 +176,16 @@ def digits_of(uuid_filter: Any) -> str:
     return digits
 
 
-def range_of_digits(digits: str) -> tuple[UUID, UUID | None]:
-    """Return the least UUID with these first digits, and the least one after all of them; None when there is none after."""
-    after = (int(digits, 16) + 1) << 4 * (32 - len(digits))
-    return UUID(int=int(digits.ljust(32, "0"), 16)), UUID(int=after) if after < 1 << 128 else None
+def range_of_digits(digits: str, after: UUID | None = None) -> tuple[UUID, UUID | None]:
+    """Return the least UUID with these first digits that comes after `after`, and the least one after all of them.
+
+    No digits: of all UUIDs. None when there is none after them; two equal UUIDs when there is none between.
+    """
+    least = max(int(digits.ljust(32, "0"), 16), 0 if after is None else after.int + 1)
+    end = (int(digits or "0", 16) + 1) << 4 * (32 - len(digits))
+    if least >= end:
+        return _NO_UUID, _NO_UUID
+    return UUID(int=least), UUID(int=end) if end < 1 << 128 else None
 
 
 def _properties(given: Any) -> _Properties:

@@ -128,6 +128,12 @@ class Foresight:
             if uuid is not None:
                 yield self._runm.table("definitions"), uuid
 
+    def of_sub_types(self, object_type: str, codes: Iterable[str]) -> Iterator[Place]:
+        """Sub-types of an object type."""
+        table = self._runm.table("sub_types")
+        for code in codes:
+            yield table, ObjectSubType(object_type, code)
+
     def of_index_states(self) -> Iterator[Place]:
         """Whether each index of objects may be read."""
         for index in self._runm.table("objects").indexes:

@@ -4,6 +4,7 @@ In the original this is a process of its own, and providers are in a third one's
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from keyplan.apps.runm.object_calls import require_own_place
 from keyplan.apps.runm.objects import create, created, delete
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.partition_calls import PARTITION_FIELDS, add_partition, find_partitions
-from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_message
+from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_messages
 from keyplan.apps.runm.records import Object, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller, caller_of, partition_named
@@ -71,8 +72,8 @@ def partition_list(deployment: Deployment, request: Any) -> Iterator[Any]:
         caller_of(request, state)
         options = options_of(request.options, PARTITION_FIELDS, identity="uuid")
         filters = [one for given in request.any for one in _partition_filters(given.primary_filter)]
-        found = find_partitions(state, filters) if filters or not request.any else []
-    return map(partition_message, options.arranged(found, PARTITION_FIELDS["uuid"], PARTITION_FIELDS))
+        found = find_partitions(state, filters, options) if filters or not request.any else []
+    return map(partition_message, found)
 
 
 def partition_create(deployment: Deployment, request: Any) -> Any:
@@ -147,12 +148,12 @@ def provider_get(deployment: Deployment, request: Any) -> Any:
         caller = caller_of(request, state)
         if not request.filter.primary_filter.search:
             raise missing("a name or UUID to search for is required.")
-        found = found_providers(deployment, caller, state, [request.filter])
+        found = list(found_providers(deployment, caller, state, [request.filter]))
         if not found:
             raise not_found()
         if len(found) > 1:
             raise missing("multiple records found (expected single record match).")
-        return provider_message(state, found[0])
+        return provider_messages(state, found)[0]
 
 
 def provider_list(deployment: Deployment, request: Any) -> Iterator[Any]:
@@ -160,8 +161,14 @@ def provider_list(deployment: Deployment, request: Any) -> Iterator[Any]:
     with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
         options = options_of(request.options, PROVIDER_FIELDS, identity="uuid")
-        found = found_providers(deployment, caller, state, request.any)
-        messages = [provider_message(state, one) for one in options.arranged(found, _identity, PROVIDER_FIELDS)]
+        if options.is_by_identity:
+            every = found_providers(deployment, caller, state, request.any, options)
+            found = list(islice(every, options.limit or None))
+        else:
+            found = options.arranged(
+                found_providers(deployment, caller, state, request.any), _identity, PROVIDER_FIELDS
+            )
+        messages = provider_messages(state, found)
     return iter(messages)
 
 
@@ -191,7 +198,7 @@ def provider_create(deployment: Deployment, request: Any) -> Any:
     beside = ProviderRecord(partition.uuid, given.provider_type, record.uuid, parent)
     stored = created(deployment, lambda state: create(deployment, state, caller, record, provider=beside))
     with deployment.reading() as state:
-        return message_class("ProviderCreateResponse")(provider=provider_message(state, Found(stored, beside)))
+        return message_class("ProviderCreateResponse")(provider=provider_messages(state, [Found(stored, beside)])[0])
 
 
 def provider_delete(deployment: Deployment, request: Any) -> Any:
@@ -204,7 +211,7 @@ def provider_delete(deployment: Deployment, request: Any) -> Any:
         if not request.any or not all(one.ByteSize() and _asks(one) for one in request.any):
             raise missing("at least one filter, which names something, is required.")
         every = found_providers(deployment, caller, state, request.any)
-    found = [one for one in every if one.stored.record.partition == caller.partition]
+        found = [one for one in every if one.stored.record.partition == caller.partition]
     if not found:
         raise not_found(_NOTHING)
     deleted = delete(deployment, caller, [one.stored.record.uuid for one in found])
@@ -253,7 +260,7 @@ def _parent(deployment: Deployment, caller: Caller, state: State, partition: UUI
     filters = [
         message_class("ProviderFilter")(primary_filter={"search": text}, partition_filter={"search": partition.hex})
     ]
-    found = found_providers(deployment, caller, state, filters)
+    found = list(found_providers(deployment, caller, state, filters))
     if len(found) != 1:
         raise missing(f"Parent provider {text} not found")
     return found[0].stored.record.uuid.hex

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.refusal import invalid
@@ -45,6 +46,11 @@ class Options(NamedTuple):
                 if not start:
                     raise invalid("the marker is not in the list any more; begin again.")
         return list(ordered[start : start + self.limit] if self.limit else ordered[start:])
+
+    @property
+    def after(self) -> UUID | None:
+        """The marker of a list whose identities are UUIDs."""
+        return UUID(self.marker) if self.marker else None
 
     @property
     def is_by_identity(self) -> bool:

@@ -10,7 +10,7 @@ from keyplan.apps.runm.constraint import digits_of, range_of_digits
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
 from keyplan.apps.runm.messages import message_class
-from keyplan.apps.runm.ordering import options_of
+from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.records import Partition
 from keyplan.apps.runm.refusal import already_exists, invalid, missing, not_found
 from keyplan.apps.runm.session import caller_of
@@ -26,6 +26,8 @@ __all__ = [
     "partition_get_by_name",
     "partition_get_by_uuid",
 ]
+
+_PartitionFindFilter = message_class("PartitionFindFilter")
 
 PARTITION_FIELDS: Final[Mapping[str, Callable[[Partition], str]]] = {
     "uuid": lambda record: record.uuid.hex,
@@ -63,18 +65,20 @@ def partition_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     with deployment.reading_for(request) as state:
         caller_of(request, state)
         options = options_of(request.options, PARTITION_FIELDS, identity="uuid")
-        found = find_partitions(state, request.any)
-    return map(partition_message, options.arranged(found, PARTITION_FIELDS["uuid"], PARTITION_FIELDS))
+        found = find_partitions(state, request.any, options)
+    return map(partition_message, found)
 
 
-def find_partitions(state: State, filters: Any) -> list[Partition]:
-    """Return the partitions that fit any PartitionFindFilter, each once; all without filters."""
-    if not filters:
-        return [record for _, record in state.runm.partitions.list()]
+def find_partitions(state: State, filters: Any, options: Options) -> list[Partition]:
+    """Return the partitions that fit any PartitionFindFilter, all without filters, ordered and bounded by the options."""
+    if not filters and options.is_by_identity:
+        first, below = range_of_digits("", options.after)
+        listed = state.runm.partitions.list(at_least=first, below=below, limit=options.limit or None)
+        return [record for _, record in listed]
     found: dict[UUID, Partition] = {}
-    for one in filters:
+    for one in filters or (_PartitionFindFilter(),):
         found.update((record.uuid, record) for record in _candidates(state, one) if _fits(record, one))
-    return list(found.values())
+    return options.arranged(found.values(), PARTITION_FIELDS["uuid"], PARTITION_FIELDS)
 
 
 def partition_create(deployment: Deployment, request: Any) -> Any:

@@ -1,9 +1,13 @@
 """Providers as the front end shows them: an object of type runm.provider, and what stands beside it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from keyplan.apps.runm.answers import partition_message, property_messages, provider_type_message
+from keyplan.apps.runm.constraint import constraints_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.messages import message_class
@@ -12,13 +16,14 @@ from keyplan.apps.runm.records import Partition, ProviderRecord, ProviderType
 from keyplan.apps.runm.search import search
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.type_calls import provider_type_of
+from keyplan.apps.runm.walk import WANTED_MAX, walked
 
-__all__ = ["PROVIDER_FIELDS", "Found", "found_providers", "provider_message"]
+__all__ = ["PROVIDER_FIELDS", "Found", "found_providers", "provider_messages"]
 
 _ObjectFilter = message_class("ObjectFilter")
 _Provider = message_class("Provider")
 
-_EVERYTHING: Final = Options(limit=0, marker="", sort=())
+EVERYTHING: Final = Options(limit=0, marker="", sort=())
 
 
 class Found(NamedTuple):
@@ -42,22 +47,56 @@ PROVIDER_FIELDS: Final[Mapping[str, Callable[[Found], str]]] = {
 """What providers can be sorted by."""
 
 
-def found_providers(deployment: Deployment, caller: Caller, state: State, filters: Iterable[Any]) -> list[Found]:
-    """Return the providers that fit any of the ProviderFilters, by UUID; all of the session's partition without filters."""
-    found: dict[str, Found] = {}
-    for given in tuple(filters) or (message_class("ProviderFilter")(),):
-        object_filters = _object_filters(state, given)
-        if not object_filters:
-            continue
-        for stored, beside in _with_beside(state, search(deployment, caller, state, object_filters, _EVERYTHING)):
-            one = Found(stored, beside)
+def found_providers(
+    deployment: Deployment, caller: Caller, state: State, filters: Iterable[Any], options: Options = EVERYTHING
+) -> Iterator[Found]:
+    """Yield the providers that fit any of the ProviderFilters, by UUID; all of the session's partition without filters.
+
+    Of the options, marker and limit say where to begin and how many are likely to be taken; the caller ends the list. The state
+    must stay open meanwhile.
+    """
+    given = tuple(filters) or (message_class("ProviderFilter")(),)
+    merged = merge(*(_found(deployment, caller, state, one, options) for one in given), key=_uuid)
+    return (next(same) for _, same in groupby(merged, key=_uuid))
+
+
+def provider_messages(state: State, found: Sequence[Found]) -> list[Any]:
+    """Providers. A parent is shown with UUID and name, without a parent of its own."""
+    parents = [uuid for one in found if one.beside is not None and (uuid := parsed_uuid(one.beside.parent))]
+    state.read_ahead(
+        [
+            *state.foresight.of_partitions({one.stored.record.partition.hex for one in found}),
+            *state.foresight.of_sub_types(PROVIDER, {one.provider_type for one in found} - {""}),
+            *state.foresight.of_objects(parents, None),
+        ]
+    )
+    return [_message(state, one) for one in found]
+
+
+# ---- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _uuid(found: Found) -> UUID:
+    return found.stored.record.uuid
+
+
+def _found(deployment: Deployment, caller: Caller, state: State, given: Any, options: Options) -> Iterator[Found]:
+    object_filters = _object_filters(state, given)
+    if not object_filters:
+        return
+    if options.limit:
+        constraints = constraints_of(deployment, caller, state, object_filters)
+        found = walked(deployment, caller, state, constraints, options.after, options.limit)
+    else:
+        found = search(deployment, caller, state, object_filters, options)
+    while batch := list(islice(found, min(options.limit or WANTED_MAX, WANTED_MAX))):
+        beside = state.beside.providers.get_many([stored.record.uuid for stored in batch])
+        for one in map(Found, batch, beside):
             if _is_of_type(one, given.provider_type_filter):
-                found[stored.record.uuid.hex] = one
-    return [found[digits] for digits in sorted(found)]
+                yield one
 
 
-def provider_message(state: State, found: Found) -> Any:
-    """A Provider. Its parent is shown with UUID and name, without a parent of its own."""
+def _message(state: State, found: Found) -> Any:
     record = found.stored.record
     partition = state.runm.partitions.get(record.partition) or Partition(record.partition, "")
     kind = provider_type_of(state, found.provider_type) if found.provider_type else None
@@ -75,11 +114,6 @@ def provider_message(state: State, found: Found) -> Any:
         above = state.runm.objects.get(parent)
         message.parent.CopyFrom(_Provider(uuid=parent.hex, name="" if above is None else above.name))
     return message
-
-
-def _with_beside(state: State, found: Iterable[Stored]) -> Iterable[tuple[Stored, ProviderRecord | None]]:
-    stored: Sequence[Stored] = list(found)
-    return zip(stored, state.beside.providers.get_many([one.record.uuid for one in stored]), strict=True)
 
 
 def _object_filters(state: State, given: Any) -> list[Any]:

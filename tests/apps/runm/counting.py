@@ -1,0 +1,50 @@
+"""An engine that counts what its snapshots are asked for: requests, as they would go over a network, and keys."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from keyplan.engine import Commit, Engine, Entry, KeyRange, Snapshot, WrappedEngine, WrappedSnapshot
+
+__all__ = ["CountingEngine"]
+
+
+class _CountingSnapshot(WrappedSnapshot):
+    def __init__(self, inner: Snapshot, counts: Counter[str]) -> None:
+        super().__init__(inner)
+        self._counts = counts
+
+    def get(self, key: bytes) -> Entry | None:
+        self._counts.update(("read", "key"))
+        return self.inner.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        self._counts["read"] += bool(keys)
+        self._counts["key"] += len(keys)
+        return self.inner.get_many(keys)
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        self._counts["read"] += 1
+        for entry in self.inner.scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only):
+            self._counts["key"] += 1
+            yield entry
+
+    def value(self, key: bytes) -> bytes | None:
+        entry = self.get(key)
+        return None if entry is None else entry.value
+
+
+class CountingEngine(WrappedEngine):
+    """`counts` has "read", what over a network is a request; "key", the entries that were read; and "commit"."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner, closes_inner=False)
+        self.counts = Counter[str]()
+
+    def snapshot(self) -> Snapshot:
+        return _CountingSnapshot(self.inner.snapshot(), self.counts)
+
+    def commit(self, commit: Commit) -> int:
+        self.counts["commit"] += 1
+        return self.inner.commit(commit)
