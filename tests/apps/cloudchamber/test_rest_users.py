@@ -93,15 +93,34 @@ def test_a_user_is_created_read_and_replaced_under_its_etag(web: Web) -> None:
         assert int(first.headers["etag"].strip('"')) > int(etag.strip('"'))
         stale = admin.put("/api/users/alice", json=update, headers={"If-Match": etag})
         assert said(stale) == (409, 'CloudChamber: user "alice" has a newer version than expected\n')
-        for header, shown in (({"If-Match": '"abc"'}, '"\\"abc\\""'), ({"If-Match": "*"}, '"*"'), ({}, '""')):
-            wrong = admin.put("/api/users/alice", json=update, headers=header)
-            text = f"CloudChamber: match value {shown} is not recognized as a valid integer\n"
-            assert said(wrong) == (400, text)
+        missing = admin.put("/api/users/alice", json=update)
+        assert said(missing) == (400, 'CloudChamber: match value "" is not recognized as a valid integer\n')
+        named = admin.put("/api/users/alice", json=update, headers={"If-Match": '"abc"'})
+        assert said(named) == (400, 'CloudChamber: match value "\\"abc\\"" is not recognized as a valid integer\n')
         broken = admin.put("/api/users/alice", content="{", headers={"If-Match": first.headers["etag"]})
         assert broken.status_code == 400
         listed = {one["name"]: one for one in admin.get("/api/users/").json()["users"]}
         assert listed["Alice"] == {"name": "Alice", "uri": "/api/users/Alice"}
         assert listed["admin"]["protected"] is True
+
+
+def test_if_match_is_a_whole_number_in_quotation_marks_or_not(web: Web) -> None:
+    """5.1: quotation marks are trimmed, then it is a number of 64 bits; everything else is refused."""
+    no_numbers = ["*", 'W/"7"', '"7", "8"', '"7 "', "7.0", "0x7", "7_0", '"9223372036854775808"', '"', "", "\xb2"]
+    update = {"enabled": True}
+    with web.as_user() as admin:
+        etag = create(admin, "matched")
+        for header in no_numbers:
+            wrong = admin.put("/api/users/matched", json=update, headers=[(b"If-Match", header.encode("latin-1"))])
+            assert wrong.status_code == 400, header
+            assert wrong.text.endswith("is not recognized as a valid integer\n"), header
+        for header in ('"-1"', "0", '"9223372036854775807"'):
+            assert admin.put("/api/users/matched", json=update, headers={"If-Match": header}).status_code == 409
+        for form in ("{}", '"{}"', '"+{}"'):
+            header = form.format(etag.strip('"'))
+            right = admin.put("/api/users/matched", json=update, headers={"If-Match": header})
+            assert right.status_code == 200, header
+            etag = right.headers["etag"]
 
 
 def test_of_two_updates_with_one_etag_one_wins(web: Web) -> None:
@@ -298,10 +317,16 @@ def test_the_start_migrates_an_old_account_and_cleans_the_test_name_space(tmp_pa
         tests.users.insert("left", User(name="left"))
     with served(url, tmp_path) as web:
         assert "another password" in web.server.log
+        assert "mean nothing" not in web.server.log
         with web.store() as store:
             migrated = CloudChamber(store).users.require("admin")
             revision = store.revision
     assert (migrated.can_manage_accounts, migrated.rights, migrated.name) == (False, ALL, "Admin")
+    ignored = "store:\n  test: {useUniqueInstance: 1, preCleanStore: 1}\nwebServer: {systemAccount: admin}\n"
+    with served(url, tmp_path, settings=ignored) as web:
+        assert "these options mean nothing without UseTestNamespace" in web.server.log
+    with keyplan.open(url) as store:
+        assert store.revision == revision  # D15: production is never cleaned
     test_settings = "store:\n  test: {useTestNamespace: 1, preCleanStore: 1}\nwebServer: {systemAccount: admin}\n"
     with served(url, tmp_path, settings=test_settings) as web, web.as_user("admin", "SystemPassword"):
         pass

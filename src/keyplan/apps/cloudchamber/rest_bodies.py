@@ -1,14 +1,15 @@
 """The messages that requests and answers carry beyond the stored records, and their JSON Schema for OpenAPI."""
 
+import re
 from enum import StrEnum
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.proto_json import Message, ProtoJson
+from keyplan.apps.cloudchamber.proto_json import INT64_MAX, INT64_MIN, Message, ProtoJson
 from keyplan.apps.cloudchamber.records import (
     Blade,
     Capacity,
@@ -55,7 +56,7 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-REVISION_DIGITS_MAX = 19
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 class Empty(Message, frozen=True):
@@ -244,10 +245,10 @@ def revision_expected(request: Request) -> int:
     """Return the revision in If-Match: digits, in quotation marks or not. Raises RefusedError (400), also where it lacks."""
     given = request.headers.get("if-match", "")
     digits = given.strip('"')
-    bare = digits.removeprefix("-")
-    if not (bare.isascii() and bare.isdigit() and len(bare) <= REVISION_DIGITS_MAX):
+    revision = int(digits) if _WHOLE.fullmatch(digits) else None
+    if revision is None or not INT64_MIN <= revision <= INT64_MAX:
         raise invalid(f"match value {quoted(given)} is not recognized as a valid integer")
-    return int(digits)
+    return revision
 
 
 # ---- schemas ---------------------------------------------------------------------------------------------------------
