@@ -3,6 +3,7 @@
 import pytest
 
 from keyplan.apps.cloudchamber import (
+    Address,
     Blade,
     BladeKey,
     Capacity,
@@ -19,6 +20,7 @@ from keyplan.apps.cloudchamber import (
     Tor,
     User,
     Workload,
+    address_of,
 )
 from keyplan.engine import Commit, Put
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, NotFoundError, StaleRecordError
@@ -106,6 +108,11 @@ def test_a_raw_key_is_read_as_a_table_and_a_key_that_spell_it_again(raw_key: byt
     meaning = layout.meaning(raw_key)
     assert (meaning.item, meaning.key) == (table, key)
     assert layout.tables[table].keys.encode(key) == raw_key
+    assert address_of(raw_key) == Address(table, key)
+    of_test = raw_key.replace(b"V0.1/", b"V0.1/Test/Standard/")
+    assert address_of(of_test, namespace="Test/Standard/") == Address(table, key)
+    with pytest.raises(InvalidKeyError, match="test name space"):
+        address_of(of_test)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +127,9 @@ def test_a_raw_key_is_read_as_a_table_and_a_key_that_spell_it_again(raw_key: byt
 def test_a_near_miss_of_a_key_means_nothing(raw_key: bytes, chamber: CloudChamber) -> None:
     """AC-11."""
     assert chamber.meaning(raw_key).kind is Kind.UNKNOWN
+    with pytest.raises(InvalidKeyError) as caught:
+        address_of(raw_key)
+    assert caught.value.facts["raw_key"] == raw_key.decode()
 
 
 def test_the_case_of_the_prefix_matters(chamber: CloudChamber, store: Store) -> None:

@@ -1,32 +1,61 @@
-"""Acceptance cases on watches; each quotes its number in the specification's section 7."""
+"""Acceptance cases on watches; each quotes its number in the specification's section 7, and 3.4 is what the original tells."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import pytest
 
-from keyplan.apps.cloudchamber import Blade, BladeKey, Capacity, CloudChamber, Tor, User
-from keyplan.errors import HistoryCompactedError
-from keyplan.layout import ChangeKind
+from keyplan.apps.cloudchamber import (
+    Address,
+    AlreadyClosedError,
+    Blade,
+    BladeKey,
+    Capacity,
+    Chamber,
+    CloudChamber,
+    CloudChamberIndexed,
+    RecordEvent,
+    Tor,
+    User,
+    begin_indexes,
+    layout_in_use,
+)
+from keyplan.engine import Commit, EventKind, Put
+from keyplan.errors import EngineUnavailableError, HistoryCompactedError
+from keyplan.layout import Change, ChangeKind, Only
 from keyplan.store import Store
 
+P = "/CloudChamber/V0.1/"
+T = TypeVar("T")
 NINE = BladeKey("rack1", 9)
+SECONDS_MAX = 20.0
+
+
+def polled(poll: Callable[[float], list[T]], count: int) -> list[T]:
+    """Wait for so many changes, and see that no further one is there."""
+    found: list[T] = []
+    while len(found) < count:
+        more = poll(SECONDS_MAX)
+        assert more, f"{len(found)} of {count} changes came"
+        found += more
+    return found + poll(0)
 
 
 def test_a_watch_of_a_racks_blades_sees_them_and_nothing_else(chamber: CloudChamber) -> None:
-    """AC-35."""
+    """AC-35, as typed changes of the layout."""
     empty, full = Blade(), Blade(capacity=Capacity(cores=1))
     with chamber.blades.watch("rack1") as changes:
-        chamber.blades.insert(NINE, empty)
-        chamber.blades.update(NINE, full)
+        first = chamber.blades.insert(NINE, empty)
+        second = chamber.blades.update(NINE, full)
         chamber.tor.insert("rack1", Tor())
         chamber.blades.insert(BladeKey("rack10", 1), full)
-        chamber.blades.delete(NINE)
-        assert [change[:5] for change in changes.poll()] == [
-            (ChangeKind.INSERTED, NINE, None, empty, 1),
-            (ChangeKind.CHANGED, NINE, empty, full, 2),
-            (ChangeKind.REMOVED, NINE, full, None, 5),
+        last = chamber.blades.delete(NINE)
+        assert [change[:5] for change in polled(changes.poll, 3)] == [
+            (ChangeKind.INSERTED, NINE, None, empty, first),
+            (ChangeKind.CHANGED, NINE, empty, full, second),
+            (ChangeKind.REMOVED, NINE, full, None, last),
         ]
-        assert changes.poll() == []
 
 
 def test_two_users_created_in_one_transaction_come_at_one_revision(chamber: CloudChamber) -> None:
@@ -35,10 +64,11 @@ def test_two_users_created_in_one_transaction_come_at_one_revision(chamber: Clou
         with chamber.transaction() as tx:
             tx.users.insert("b", User(name="b"))
             tx.users.insert("a", User(name="a"))
-        assert [(change.kind, change.key, change.revision) for change in changes.poll()] == [
-            (ChangeKind.INSERTED, "a", 1),
-            (ChangeKind.INSERTED, "b", 1),
-        ]
+        found: list[Change[str, User]] = polled(changes.poll, 2)
+    assert [(change.kind, change.key, change.revision) for change in found] == [
+        (ChangeKind.INSERTED, "a", tx.revision),
+        (ChangeKind.INSERTED, "b", tx.revision),
+    ]
 
 
 def test_a_watch_from_the_revision_of_a_list_has_no_gap_and_no_duplicate(chamber: CloudChamber) -> None:
@@ -50,8 +80,7 @@ def test_a_watch_from_the_revision_of_a_list_has_no_gap_and_no_duplicate(chamber
     chamber.users.update("a", User(name="a", enabled=True))
     chamber.users.delete("b")
     with chamber.users.watch(after=revision) as changes:
-        found = changes.poll()
-        assert changes.poll() == []
+        found = polled(changes.poll, 3)
     assert list(listed) == ["a"]
     assert [(change.kind, change.key, change.revision) for change in found] == [
         (ChangeKind.INSERTED, "b", revision + 1),
@@ -61,20 +90,94 @@ def test_a_watch_from_the_revision_of_a_list_has_no_gap_and_no_duplicate(chamber
 
 
 def test_compacted_history_is_an_error_with_its_revision(chamber: CloudChamber, store: Store) -> None:
-    """AC-38."""
+    """AC-38, of both kinds of watches."""
     first = chamber.users.insert("a", User(name="a"))
     last = chamber.users.update("a", User(name="a", enabled=True))
     store.engine.compact(last)
     with pytest.raises(HistoryCompactedError) as caught, chamber.users.watch(after=first) as changes:
         next(changes)
     assert caught.value.compacted_revision == last
+    with pytest.raises(HistoryCompactedError), Chamber(store).watch("users", after=first) as events:
+        next(iter(events))
 
 
-def test_closing_a_watch_ends_it_and_closing_it_twice_is_harmless(chamber: CloudChamber) -> None:
-    """AC-39; the contract here is that a second close is harmless."""
+def test_closing_a_watch_of_the_layout_ends_it_and_closing_it_twice_is_harmless(chamber: CloudChamber) -> None:
     changes = chamber.users.watch()
     with ThreadPoolExecutor(1) as pool:
         seen = pool.submit(list, changes)
         changes.close()
         changes.close()
         assert seen.result(timeout=30) == []
+
+
+# ---- as the original tells them ------------------------------------------------------------------------------------------
+
+
+def test_an_event_tells_both_revisions_and_both_records(store: Store) -> None:
+    """AC-35, 3.4: of a create the old revision is 0 and of a delete the new one; what is unknown in a record is told too."""
+    chamber = Chamber(store)
+    full = Blade(unknown_fields={"a": 1})
+    where = (f"{P}rack/rack1/blades/9", Address("blades", NINE))
+    with chamber.watch("blades", "rack1") as events:
+        first = chamber.layout.blades.insert(NINE, Blade())
+        second = chamber.layout.blades.update(NINE, full)
+        chamber.layout.tor.insert("rack1", Tor())
+        chamber.layout.blades.insert(BladeKey("rack10", 1), full)
+        last = chamber.layout.blades.delete(NINE)
+        assert polled(events.poll, 3) == [
+            RecordEvent(EventKind.CREATED, first, *where, 0, first, None, Blade()),
+            RecordEvent(EventKind.UPDATED, second, *where, first, second, Blade(), full),
+            RecordEvent(EventKind.DELETED, last, *where, second, 0, full, None),
+        ]
+
+
+def test_a_watch_of_one_key_sees_that_key_alone(store: Store) -> None:
+    chamber = Chamber(store)
+    with chamber.watch("users", "al") as events:
+        for name in ("al", "alice", "a"):
+            chamber.layout.users.insert(name, User(name=name))
+        assert [event.address for event in polled(events.poll, 1)] == [Address("users", "al")]
+
+
+@pytest.mark.leaves("unknown-key", "damaged-record")
+def test_what_is_no_key_or_no_record_is_an_event_with_a_problem(store: Store) -> None:
+    with Chamber(store).watch("users") as events:
+        revision = store.engine.commit(
+            Commit((), (Put(f"{P}users/a/b".encode(), b"{}"), Put(f"{P}users/c".encode(), b"no JSON")))
+        )
+        odd, damaged = polled(events.poll, 2)
+    assert odd == RecordEvent(
+        EventKind.CREATED, revision, f"{P}users/a/b", None, 0, revision, None, None, "the key is none of the layout's"
+    )
+    assert (damaged.address, damaged.new_revision, damaged.new) == (Address("users", "c"), revision, None)
+    assert damaged.problem == "the value is no User: it is not JSON"
+
+
+def test_a_watch_of_all_shows_neither_tests_nor_index_entries(store: Store) -> None:
+    """R14."""
+    begin_indexes(store)
+    chamber = Chamber(store, layout=layout_in_use(store))
+    tests = Chamber(store, namespace="Test/Standard/")
+    with chamber.watch() as events, tests.watch() as events_of_tests:
+        tests.layout.users.insert("bob", User(name="bob", can_manage_accounts=True))
+        chamber.layout.users.insert("alice", User(name="alice", can_manage_accounts=True))
+        chamber.layout.users.delete("alice")
+        assert [event.key for event in polled(events.poll, 2)] == [f"{P}users/alice"] * 2
+        assert [event.key for event in polled(events_of_tests.poll, 1)] == [f"{P}Test/Standard/users/bob"]
+    CloudChamberIndexed(store).indexes_begun.delete(Only())
+
+
+def test_closing_an_events_watch_ends_it_and_a_second_close_is_told(store: Store) -> None:
+    """AC-39."""
+    events = Chamber(store).watch("users")
+    with ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(list, events)
+        events.close()
+        assert seen.result(timeout=30) == []
+    with pytest.raises(AlreadyClosedError) as caught:
+        events.close()
+    assert caught.value.facts["watched"] == f"{P}users/"
+    with pytest.raises(EngineUnavailableError):
+        events.poll()
+    with Chamber(store).watch("users") as closed_within:
+        closed_within.close()

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
+from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
 from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
 from keyplan.errors import (
     AlreadyExistsError,
@@ -142,6 +143,13 @@ class Chamber:
         """
         owned = _Owned("racks", name, self._parts_of("tor", name, "tor"), ("tor", "pdu", "tors", "pdus", "blades"))
         return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+
+    # ---- watches ---------------------------------------------------------------------------------------------------------
+
+    def watch(self, table: str | None = None, *prefix: object, after: int | None = None) -> RecordWatch:
+        """Watch a table, part of it, or all records of the name space, from now on or after a revision (3.4)."""
+        start = self.layout.revision if after is None else after
+        return watch_records(self.store.engine, self._bound, table, prefix, after=start)
 
     # ---- workloads -------------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.namespaces import check_production_key
 from keyplan.apps.cloudchamber.proto_json import Message
-from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StaleRecordError
-from keyplan.layout import Versioned
+from keyplan.errors import AlreadyExistsError, InvalidInputError, InvalidKeyError, NotFoundError, StaleRecordError
+from keyplan.layout import Kind, Versioned, shown_key
 
 __all__ = [
     "ANY",
@@ -22,6 +23,7 @@ __all__ = [
     "Relation",
     "RevisionCondition",
     "RevisionRead",
+    "address_of",
     "at_revision",
     "delete_records",
     "read_records",
@@ -79,6 +81,21 @@ class Address(NamedTuple):
 
     table: str
     key: Any
+
+
+def address_of(raw_key: bytes, *, namespace: str = "") -> Address:
+    """Return which record of a name space a raw key is (AC-10).
+
+    Raises InvalidKeyError, naming the nearest template, for a key that is none: `users` itself, `users/a/b`, another prefix,
+    and in production everything of the tests (AC-11, R14, R20).
+    """
+    if not namespace:
+        check_production_key(raw_key)
+    meaning = CloudChamber.bound(namespace=namespace).meaning(raw_key)
+    if meaning.kind is not Kind.RECORD:
+        nearest = {} if meaning.template is None else {"nearest": meaning.template}
+        raise InvalidKeyError(problem="the key is none of the layout's", raw_key=shown_key(raw_key), **nearest)
+    return Address(str(meaning.item), meaning.key)
 
 
 class RevisionRead(NamedTuple):

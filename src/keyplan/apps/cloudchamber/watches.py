@@ -1,0 +1,134 @@
+"""Changes as the original tells them (3.4): each with the revisions before and after it, of one table or of a whole name space.
+
+The layout's own watches (`chamber.layout.blades.watch("rack1")`) give typed changes of one table, and tokens to resume from.
+"""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from keyplan.apps.cloudchamber.conditions import Address
+from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.namespaces import range_of_tests
+from keyplan.apps.cloudchamber.proto_json import Message
+from keyplan.engine import Engine, Entry, Event, EventKind, KeyRange, Watch
+from keyplan.errors import ConflictError, CorruptionError, EngineUnavailableError
+from keyplan.layout import BoundLayout, Kind, shown_key
+
+__all__ = ["AlreadyClosedError", "RecordEvent", "RecordWatch", "watch_records"]
+
+_WAIT_SECONDS: Final = 1.0
+
+
+class AlreadyClosedError(ConflictError):
+    """A watch was closed before. Fact: `watched`. Nothing else came of it."""
+
+    code: ClassVar[str] = "already-closed"
+    summary: ClassVar[str] = "the watch is closed already"
+
+
+class RecordEvent(NamedTuple):
+    """One change of one key, at the store's `revision`.
+
+    What was not there has revision 0 and no record. `address` is None for a key that is none of the layout's, and `problem`
+    says so; it also tells of a record that cannot be read, which is None then.
+    """
+
+    kind: EventKind
+    revision: int
+    key: str
+    address: Address | None
+    old_revision: int
+    new_revision: int
+    old: Message | None
+    new: Message | None
+    problem: str = ""
+
+
+class RecordWatch:
+    """Changes by revision, then by raw key; none left out. Apart from `close`, for one thread at a time.
+
+    Raises HistoryCompactedError when the history was compacted before it was read: list, and watch from the list's revision.
+    """
+
+    def __init__(self, bound: BoundLayout, watch: Watch, hidden: KeyRange | None, watched: str) -> None:
+        self._bound = bound
+        self._watch = watch
+        self._hidden = hidden
+        self._watched = watched
+        self._is_closed = False
+
+    def poll(self, timeout_seconds: float = 0.0) -> list[RecordEvent]:
+        """Wait at most so long for changes and return those there are. Raises EngineUnavailableError after `close`."""
+        return [
+            _record_event(self._bound, event)
+            for event in self._watch.poll(timeout_seconds)
+            if not self._is_hidden(event.key)
+        ]
+
+    def __iter__(self) -> Iterator[RecordEvent]:
+        """Yield changes as they come, until the watch is closed, here or by another thread."""
+        while not self._is_closed:
+            try:
+                yield from self.poll(_WAIT_SECONDS)
+            except EngineUnavailableError:
+                if not self._is_closed:
+                    raise
+
+    def close(self) -> None:
+        """End the watch. Raises AlreadyClosedError when it was closed before, which is otherwise harmless."""
+        if self._is_closed:
+            raise AlreadyClosedError(watched=self._watched)
+        self._is_closed = True
+        self._watch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_closed:
+            self.close()
+
+    def _is_hidden(self, raw_key: bytes) -> bool:
+        if self._hidden is not None and raw_key in self._hidden:
+            return True
+        return self._bound.meaning(raw_key).kind is Kind.INDEX_ENTRY
+
+
+def watch_records(
+    engine: Engine, bound: BoundLayout, table: str | None, prefix: tuple[Any, ...], *, after: int
+) -> RecordWatch:
+    """Watch the records of a table that begin with `prefix`, or with None the whole name space, index entries left out.
+
+    Production does not show its tests (R14). `after` is a revision, as that of a list: every later change is delivered.
+    """
+    if table is None:
+        watched = KeyRange.of_prefix(bound.root)
+        hidden = range_of_tests() if bound.root == CloudChamber.bound().root else None
+    else:
+        watched, hidden = KeyRange(*bound.tables[table].keys.range(prefix)), None
+    return RecordWatch(bound, engine.watch(watched, after=after), hidden, shown_key(watched.start))
+
+
+def _record_event(bound: BoundLayout, event: Event) -> RecordEvent:
+    meaning = bound.meaning(event.key)
+    old_revision, new_revision = (entry.mod_revision if entry else 0 for entry in (event.previous, event.entry))
+    told = (event.kind, event.revision, shown_key(event.key))
+    if meaning.kind is not Kind.RECORD:
+        return RecordEvent(*told, None, old_revision, new_revision, None, None, "the key is none of the layout's")
+    address = Address(str(meaning.item), meaning.key)
+    old, old_problem = _decoded(bound, address.table, event.previous)
+    new, new_problem = _decoded(bound, address.table, event.entry)
+    return RecordEvent(*told, address, old_revision, new_revision, old, new, new_problem or old_problem)
+
+
+def _decoded(bound: BoundLayout, table: str, entry: Entry | None) -> tuple[Message | None, str]:
+    if entry is None:
+        return None, ""
+    try:
+        record: Message = bound.tables[table].form.decode(entry.value)
+    except CorruptionError as error:
+        return None, str(error.facts["problem"])
+    return record, ""
