@@ -24,33 +24,22 @@ Desired = Mapping[Place, InventoryRecord]
 CheckAfter = Callable[..., AbstractContextManager[Store]]
 
 
-@pytest.fixture(params=["memory", "lmdb"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, check_after: CheckAfter) -> Iterator[Store]:
-    url = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'chamber.kv'}"
-    with check_after(keyplan.open(url), CloudChamber) as opened:
+@pytest.fixture(params=["lmdb", "etcd"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty store is, on each engine that CloudChamber is kept on."""
+    return own_url(request, tmp_path)
+
+
+@pytest.fixture
+def store(store_url: str, check_after: CheckAfter) -> Iterator[Store]:
+    """An empty store, checked afterwards unless the test closed it."""
+    with check_after(keyplan.open(store_url), CloudChamber) as opened:
         yield opened
 
 
 @pytest.fixture
 def chamber(store: Store) -> CloudChamber:
     return CloudChamber(store)
-
-
-@pytest.fixture(params=["lmdb", "etcd"])
-def any_store(request: pytest.FixtureRequest, tmp_path: Path, check_after: CheckAfter) -> Iterator[Store]:
-    """An empty store on each engine that CloudChamber is kept on, checked afterwards unless the test closed it."""
-    if request.param == "lmdb":
-        url = f"lmdb:{tmp_path / 'chamber.kv'}"
-    else:
-        server: EtcdServer = request.getfixturevalue("etcd_server")
-        url = server.emptied().url
-    with check_after(keyplan.open(url), CloudChamber) as opened:
-        yield opened
-
-
-@pytest.fixture
-def any_chamber(any_store: Store) -> CloudChamber:
-    return CloudChamber(any_store)
 
 
 @pytest.fixture(scope="module", params=["lmdb", "etcd"])
@@ -60,11 +49,7 @@ def web(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     Tests share it, and use names of their own.
     """
     folder = tmp_path_factory.mktemp("web")
-    url = f"lmdb:{folder / 'chamber.kv'}?durability=none"
-    if request.param == "etcd":
-        server: EtcdServer = request.getfixturevalue("etcd_server")
-        url = server.emptied().url
-    with served(url, folder) as running:
+    with served(own_url(request, folder), folder) as running:
         yield running
 
 
@@ -78,6 +63,15 @@ def samples(shared: Path) -> Path:
 def desired(samples: Path) -> Callable[[str], Desired]:
     """The records that a real definition file asks for, by the file's name."""
     return lambda name: inventory_records(validated(read_definition(samples / name)))
+
+
+def own_url(request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of an empty store on the engine that the fixture's parameter names: lmdb or etcd."""
+    if request.param == "etcd":
+        server: EtcdServer = request.getfixturevalue("etcd_server")
+        return server.emptied().url
+    # Why: what a loss of power may take is tested with the engine.
+    return f"lmdb:{folder / 'chamber.kv'}?durability=none"
 
 
 def raw_entries(store: Store) -> list[Entry]:

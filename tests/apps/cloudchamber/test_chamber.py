@@ -1,5 +1,6 @@
 """Racks and workloads as wholes; AC and R numbers are those of the specification."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,10 @@ import pytest
 
 import keyplan
 from keyplan.apps.cloudchamber import (
+    ANY,
+    NEW,
+    REQUIRED,
+    Address,
     Blade,
     BladeKey,
     CloudChamber,
@@ -17,8 +22,13 @@ from keyplan.apps.cloudchamber import (
     Pdu,
     Rack,
     RackDetails,
+    StoreSettings,
     Tor,
     Workload,
+    at_revision,
+    delete_records,
+    read_records,
+    write_records,
 )
 from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, PartsExistError, RackContents
 from keyplan.apps.cloudchamber.workloads import (
@@ -36,7 +46,9 @@ from keyplan.apps.cloudchamber.workloads import (
 )
 from keyplan.errors import (
     AlreadyExistsError,
+    CommitOutcomeUnknownError,
     EngineLimitError,
+    EngineOpenError,
     EngineUnavailableError,
     NotFoundError,
     StaleRecordError,
@@ -59,16 +71,16 @@ def rack_of(blades: int, *, tors: int = 1) -> RackContents:
 
 
 @pytest.fixture
-def racks(any_store: Store) -> Chamber:
-    return Chamber(any_store)
+def racks(store: Store) -> Chamber:
+    return Chamber(store)
 
 
-def test_a_rack_is_created_and_read_with_its_parts_in_numeric_order(racks: Chamber, any_store: Store) -> None:
+def test_a_rack_is_created_and_read_with_its_parts_in_numeric_order(racks: Chamber, store: Store) -> None:
     """AC-03, R10."""
     revision = racks.create_rack("rack1", rack_of(11, tors=2))
     racks.create_rack("rack10", rack_of(1))
     assert {
-        entry.mod_revision for entry in raw_entries(any_store) if b"rack1/" in entry.key or entry.key.endswith(b"rack1")
+        entry.mod_revision for entry in raw_entries(store) if b"rack1/" in entry.key or entry.key.endswith(b"rack1")
     } == {revision}
     found = racks.read_rack("rack1")
     assert found is not None
@@ -78,20 +90,20 @@ def test_a_rack_is_created_and_read_with_its_parts_in_numeric_order(racks: Chamb
     assert racks.read_rack("rack2") is None
 
 
-def test_a_rack_whose_blade_is_there_is_not_created_at_all(racks: Chamber, any_store: Store) -> None:
+def test_a_rack_whose_blade_is_there_is_not_created_at_all(racks: Chamber, store: Store) -> None:
     racks.layout.blades.insert(BladeKey("rack1", 2), Blade())
     with pytest.raises(AlreadyExistsError):
         racks.create_rack("rack1", rack_of(3))
-    assert raw_keys(any_store) == [b"/CloudChamber/V0.1/rack/rack1/blades/2"]
+    assert raw_keys(store) == [b"/CloudChamber/V0.1/rack/rack1/blades/2"]
 
 
-def test_deleting_a_rack_takes_its_parts_and_nothing_of_a_neighbour(racks: Chamber, any_store: Store) -> None:
+def test_deleting_a_rack_takes_its_parts_and_nothing_of_a_neighbour(racks: Chamber, store: Store) -> None:
     """R17; orphans go as well, which the original leaves behind."""
     racks.create_rack("rack1", rack_of(2, tors=2))
     racks.create_rack("rack10", rack_of(1))
     before = racks.layout.revision
     assert racks.delete_rack("rack1") == before + 1
-    assert raw_keys(any_store) == [
+    assert raw_keys(store) == [
         b"/CloudChamber/V0.1/rack/rack10/blades/1",
         b"/CloudChamber/V0.1/rack/rack10/pdu",
         b"/CloudChamber/V0.1/rack/rack10/tor",
@@ -102,13 +114,13 @@ def test_deleting_a_rack_takes_its_parts_and_nothing_of_a_neighbour(racks: Chamb
     assert racks.layout.tor.get("rack1") is None
 
 
-def test_a_rack_with_parts_is_kept_when_the_delete_restricts(racks: Chamber, any_store: Store) -> None:
+def test_a_rack_with_parts_is_kept_when_the_delete_restricts(racks: Chamber, store: Store) -> None:
     """R17."""
     racks.create_rack("rack1", rack_of(1))
-    before = raw_entries(any_store)
+    before = raw_entries(store)
     with pytest.raises(PartsExistError):
         racks.delete_rack("rack1", on_parts=OnParts.RESTRICT)
-    assert raw_entries(any_store) == before
+    assert raw_entries(store) == before
     racks.layout.racks.insert("empty", Rack())
     racks.delete_rack("empty", on_parts=OnParts.RESTRICT)
     assert not racks.layout.racks.exists("empty")
@@ -168,16 +180,42 @@ def test_a_closed_store_refuses_everything_and_closing_it_again_is_harmless(
             act()
 
 
+def test_nothing_that_listens_is_an_error_and_no_hang(own_servers: Callable[[EtcdServer], EtcdServer]) -> None:
+    """AC-33: with the settings' request timeout, for conditional writes and reads of several records, which hang in Go."""
+    server = own_servers(EtcdServer())
+    settings = StoreSettings(
+        server.client_endpoint, 2, 2, use_test_namespace=False, use_unique_instance=False, pre_clean_store=False
+    )
+    one, two = (Address("blades", BladeKey("rack1", number)) for number in (1, 2))
+    with keyplan.open(settings.url) as store:
+        chamber = CloudChamber(store)
+        revision = write_records(chamber, {one: (Blade(), NEW)})
+        server.kill()
+        acts: list[Callable[[], object]] = [
+            lambda: write_records(chamber, {one: (Blade(), at_revision(revision)), two: (Blade(), NEW)}),
+            lambda: read_records(chamber, {one: REQUIRED, two: ANY}),
+            lambda: delete_records(chamber, {one: at_revision(revision)}),
+        ]
+        for act in acts:
+            begun = time.monotonic()
+            with pytest.raises((EngineUnavailableError, CommitOutcomeUnknownError)):
+                act()
+            # Why so wide: the machine may be busy; what is refused here is waiting without end.
+            assert time.monotonic() - begun < 15
+    with pytest.raises(EngineOpenError):
+        keyplan.open(settings.url)
+
+
 # ---- workloads -------------------------------------------------------------------------------------------------------
 
 
-def test_an_instance_is_created_and_deleted_whole(racks: Chamber, any_store: Store) -> None:
+def test_an_instance_is_created_and_deleted_whole(racks: Chamber, store: Store) -> None:
     """AC-07, R1."""
     chamber = racks.layout
     chamber.workloads.insert("web", Workload(name="web"))
     description, target, actual = Instance(config="c"), InstanceTarget(desired_state="on"), InstanceActual(state="off")
     revision = create_instance(chamber, WEB1, description, target, actual, needs_workload=True)
-    assert {entry.key: entry.mod_revision for entry in raw_entries(any_store) if b"/workload/" in entry.key} == {
+    assert {entry.key: entry.mod_revision for entry in raw_entries(store) if b"/workload/" in entry.key} == {
         b"/CloudChamber/V0.1/workload/web/instances/i1": revision,
         b"/CloudChamber/V0.1/workload/web/instance/i1/target": revision,
         b"/CloudChamber/V0.1/workload/web/instance/i1/actual": revision,
@@ -190,17 +228,17 @@ def test_an_instance_is_created_and_deleted_whole(racks: Chamber, any_store: Sto
     with pytest.raises(StaleRecordError):
         delete_instance(chamber, WEB1, expected_revision=revision + 1)
     delete_instance(chamber, WEB1, expected_revision=revision)
-    assert raw_keys(any_store) == [b"/CloudChamber/V0.1/workloads/web"]
+    assert raw_keys(store) == [b"/CloudChamber/V0.1/workloads/web"]
 
 
-def test_deleting_a_workload_takes_its_instances(racks: Chamber, any_store: Store) -> None:
+def test_deleting_a_workload_takes_its_instances(racks: Chamber, store: Store) -> None:
     for workload in ("web", "web2"):
         racks.layout.workloads.insert(workload, Workload(name=workload))
         create_instance(racks.layout, InstanceKey(workload, "i1"), Instance(), InstanceTarget(), InstanceActual())
     with pytest.raises(PartsExistError):
         racks.delete_workload("web", on_parts=OnParts.RESTRICT)
     racks.delete_workload("web")
-    assert raw_keys(any_store) == [
+    assert raw_keys(store) == [
         b"/CloudChamber/V0.1/workload/web2/instance/i1/actual",
         b"/CloudChamber/V0.1/workload/web2/instance/i1/target",
         b"/CloudChamber/V0.1/workload/web2/instances/i1",

@@ -27,64 +27,64 @@ def user(number: int) -> User:
     return User(name="bob", user_id=number)
 
 
-def test_creating_what_is_there_names_it_and_changes_nothing(any_chamber: CloudChamber) -> None:
+def test_creating_what_is_there_names_it_and_changes_nothing(chamber: CloudChamber) -> None:
     """AC-22."""
-    revision = write_records(any_chamber, {BOB: (user(1), NEW)})
+    revision = write_records(chamber, {BOB: (user(1), NEW)})
     with pytest.raises(AlreadyExistsError) as caught:
-        write_records(any_chamber, {BOB: (user(2), NEW)})
+        write_records(chamber, {BOB: (user(2), NEW)})
     assert (caught.value.key, caught.value.revision) == ("bob", revision)
-    assert read_records(any_chamber, {BOB: REQUIRED}).records[BOB][1:4:2] == (user(1), revision)
+    assert read_records(chamber, {BOB: REQUIRED}).records[BOB][1:4:2] == (user(1), revision)
 
 
-def test_an_update_at_an_old_revision_tells_what_was_asked_and_what_is(any_chamber: CloudChamber) -> None:
+def test_an_update_at_an_old_revision_tells_what_was_asked_and_what_is(chamber: CloudChamber) -> None:
     """AC-23, AC-24."""
-    first = write_records(any_chamber, {BOB: (user(1), NEW)})
-    second = write_records(any_chamber, {BOB: (user(2), at_revision(first))})
+    first = write_records(chamber, {BOB: (user(1), NEW)})
+    second = write_records(chamber, {BOB: (user(2), at_revision(first))})
     with pytest.raises(StaleRecordError) as caught:
-        write_records(any_chamber, {BOB: (user(3), at_revision(first))})
+        write_records(chamber, {BOB: (user(3), at_revision(first))})
     facts = caught.value.facts
     assert (facts["expected_revision"], facts["condition"], facts["actual_revision"]) == (first, "==", second)
-    assert any_chamber.users.require("bob") == user(2)
-    assert write_records(any_chamber, {BOB: (user(4), ANY)}) > second
+    assert chamber.users.require("bob") == user(2)
+    assert write_records(chamber, {BOB: (user(4), ANY)}) > second
 
 
-def test_deletes_at_a_revision_and_at_any(any_chamber: CloudChamber) -> None:
+def test_deletes_at_a_revision_and_at_any(chamber: CloudChamber) -> None:
     """AC-25."""
-    first = write_records(any_chamber, {BOB: (user(1), ANY)})
-    revision = write_records(any_chamber, {BOB: (user(2), ANY)})
+    first = write_records(chamber, {BOB: (user(1), ANY)})
+    revision = write_records(chamber, {BOB: (user(2), ANY)})
     for expected, actual in ((first, revision), (None, 0), (revision, 0)):
         if expected is None:
-            delete_records(any_chamber, {BOB: at_revision(revision)})
+            delete_records(chamber, {BOB: at_revision(revision)})
             continue
         with pytest.raises(StaleRecordError) as caught:
-            delete_records(any_chamber, {BOB: at_revision(expected)})
+            delete_records(chamber, {BOB: at_revision(expected)})
         assert caught.value.actual_revision == actual
-    before = any_chamber.revision
-    delete_records(any_chamber, {BOB: ANY})
-    assert any_chamber.revision == before
+    before = chamber.revision
+    delete_records(chamber, {BOB: ANY})
+    assert chamber.revision == before
 
 
-def test_of_two_blades_one_is_absent(any_chamber: CloudChamber) -> None:
+def test_of_two_blades_one_is_absent(chamber: CloudChamber) -> None:
     """AC-27, AC-28."""
     one, two = BLADES
-    revision = write_records(any_chamber, {one: (Blade(boot_on_power_on=True), NEW)})
-    found = read_records(any_chamber, {one: ANY, two: ANY})
+    revision = write_records(chamber, {one: (Blade(boot_on_power_on=True), NEW)})
+    found = read_records(chamber, {one: ANY, two: ANY})
     assert (found.revision, list(found.records)) == (revision, [one])
     with pytest.raises(NotFoundError) as read:
-        read_records(any_chamber, {one: REQUIRED, two: REQUIRED})
+        read_records(chamber, {one: REQUIRED, two: REQUIRED})
     with pytest.raises(NotFoundError) as deleted:
-        delete_records(any_chamber, {one: REQUIRED, two: REQUIRED})
+        delete_records(chamber, {one: REQUIRED, two: REQUIRED})
     assert read.value.key == deleted.value.key == BladeKey("rack1", 2)
-    assert read_records(any_chamber, {one: REQUIRED}).records[one].revision == revision
-    delete_records(any_chamber, {one: ANY, two: ANY})
-    assert any_chamber.blades.count() == 0
+    assert read_records(chamber, {one: REQUIRED}).records[one].revision == revision
+    delete_records(chamber, {one: ANY, two: ANY})
+    assert chamber.blades.count() == 0
 
 
-def test_five_records_of_one_write_have_its_revision(any_chamber: CloudChamber) -> None:
+def test_five_records_of_one_write_have_its_revision(chamber: CloudChamber) -> None:
     """AC-29."""
     addresses = [Address("users", f"user{number}") for number in range(5)]
-    revision = write_records(any_chamber, {address: (User(), NEW) for address in addresses})
-    found = read_records(any_chamber, dict.fromkeys(addresses, REQUIRED))
+    revision = write_records(chamber, {address: (User(), NEW) for address in addresses})
+    found = read_records(chamber, dict.fromkeys(addresses, REQUIRED))
     assert [found.records[address].revision for address in addresses] == [revision] * 5
 
 
@@ -140,7 +140,7 @@ def test_a_comparison_with_revision_0_is_refused_before_anything_is_written(cham
     assert chamber.users.count() == 0
 
 
-def test_reads_of_two_records_never_see_half_of_a_commit(any_chamber: CloudChamber) -> None:
+def test_reads_of_two_records_never_see_half_of_a_commit(chamber: CloudChamber) -> None:
     """AC-34, short: the writer stops when the reader has seen it change often enough."""
     one, two = BLADES
     done = threading.Event()
@@ -150,14 +150,14 @@ def test_reads_of_two_records_never_see_half_of_a_commit(any_chamber: CloudChamb
         while not done.is_set():
             cores += 1
             blade = Blade(capacity=Capacity(cores=cores))
-            write_records(any_chamber, {one: (blade, ANY), two: (blade, ANY)})
+            write_records(chamber, {one: (blade, ANY), two: (blade, ANY)})
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         seen: set[int] = set()
         while len(seen) < 20:
-            found = read_records(any_chamber, {one: ANY, two: ANY}).records
+            found = read_records(chamber, {one: ANY, two: ANY}).records
             assert len(found) in {0, 2}
             if found:
                 assert found[one].record == found[two].record

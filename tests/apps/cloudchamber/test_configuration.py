@@ -35,7 +35,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_keys_stand_in_any_case_and_truths_may_be_numbers(tmp_path: Path) -> None:
     read = read_configuration(written(tmp_path, SHIPPED), {})
-    assert read.store.url == "etcd://etcd.example:4001"
+    assert read.store.url == "etcd://etcd.example:4001?timeout=7"
     assert (read.store.connect_timeout_seconds, read.store.request_timeout_seconds) == (5, 7)
     assert (read.store.use_test_namespace, read.store.use_unique_instance, read.store.pre_clean_store) == (
         True,
@@ -48,7 +48,7 @@ def test_keys_stand_in_any_case_and_truths_may_be_numbers(tmp_path: Path) -> Non
 
 def test_the_real_defaults_stand_without_a_file(tmp_path: Path) -> None:
     read = read_configuration(tmp_path, {})
-    assert read.store.url == "etcd://localhost:2379"
+    assert read.store.url == "etcd://localhost:2379?timeout=5"
     assert read.store.use_test_namespace is False
     assert (read.web_server.session_inactivity_seconds, read.web_server.active_sessions_max) == (3600, 100)
 
@@ -68,7 +68,7 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
         "KEYPLAN_WEB_SERVER_ACTIVE_SESSION_LIMIT": "3",
     }
     read = read_configuration(written(tmp_path, SHIPPED), environment)
-    assert read.store.url == "etcd://a:1,b:2"
+    assert read.store.url == "etcd://a:1,b:2?timeout=7"
     assert (read.store.use_unique_instance, read.store.pre_clean_store, read.store.test_instance) == (
         True,
         False,

@@ -99,6 +99,7 @@ def test_a_missing_file_is_named() -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "inventory.yaml").mkdir()
     with pytest.raises(InvalidInputError, match="cannot be read"):
         read_definition(tmp_path)
 
@@ -354,3 +355,12 @@ def test_a_rack_name_that_cannot_be_part_of_a_key_is_refused_with_its_line(name:
         inventory_records(validated(parsed(definition_yaml("good", name))))
     assert str(caught.value.problem).startswith("the rack id cannot be part of a key")
     assert caught.value.line == 10
+
+
+def test_a_folder_means_the_inventory_file_in_it_in_any_case(tmp_path: Path) -> None:
+    """4: the original's setting names the folder."""
+    with pytest.raises(InvalidInputError) as caught:
+        read_definition(tmp_path)
+    assert caught.value.facts["problem"] == f"no inventory definition found at {tmp_path}/inventory.yaml (yaml)"
+    (tmp_path / "Inventory.yaml").write_bytes(definition_yaml("rack1"))
+    assert read_definition(tmp_path).source == str(tmp_path / "Inventory.yaml")

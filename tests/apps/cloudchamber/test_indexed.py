@@ -63,35 +63,35 @@ def assert_found(indexed: CloudChamberIndexed) -> None:
     assert indexed.users_by_folded_name.key_of("ada") == "ada"
 
 
-def test_a_store_of_the_documents_keys_alone_is_indexed_when_asked(any_store: Store) -> None:
-    fill(CloudChamber(any_store))
-    before = raw_keys(any_store)
-    assert layout_in_use(any_store) is CloudChamber
-    assert begin_indexes(any_store) == ()
-    assert layout_in_use(any_store) is CloudChamberIndexed
-    assert_found(CloudChamberIndexed(any_store))
-    documented = [key for key in raw_keys(any_store) if not key.startswith(b"/CloudChamber/V0.1/index/")]
+def test_a_store_of_the_documents_keys_alone_is_indexed_when_asked(store: Store) -> None:
+    fill(CloudChamber(store))
+    before = raw_keys(store)
+    assert layout_in_use(store) is CloudChamber
+    assert begin_indexes(store) == ()
+    assert layout_in_use(store) is CloudChamberIndexed
+    assert_found(CloudChamberIndexed(store))
+    documented = [key for key in raw_keys(store) if not key.startswith(b"/CloudChamber/V0.1/index/")]
     assert documented == before
-    assert list(check(any_store, CloudChamberIndexed.bound(), beside=[])) == []
-    remove_indexes(any_store)
+    assert list(check(store, CloudChamberIndexed.bound(), beside=[])) == []
+    remove_indexes(store)
 
 
-def test_writers_keep_the_indexes_with_their_records(any_store: Store) -> None:
-    assert begin_indexes(any_store) == ()
-    indexed = CloudChamberIndexed(any_store)
+def test_writers_keep_the_indexes_with_their_records(store: Store) -> None:
+    assert begin_indexes(store) == ()
+    indexed = CloudChamberIndexed(store)
     fill(indexed)
     assert_found(indexed)
     indexed.blades.update(ONE, blade("ARM", Condition.OPERATIONAL))
     assert list(indexed.blades_by_arch.keys("X64")) == []
     assert list(indexed.blades_by_arch.keys("ARM")) == [ONE]
-    chamber = Chamber(any_store, layout=layout_in_use(any_store))
+    chamber = Chamber(store, layout=layout_in_use(store))
     chamber.layout.racks.insert("rack1", Rack())
     chamber.delete_rack("rack1")
     assert list(indexed.blades_by_arch.keys("ARM")) == []
-    assert list(check(any_store, CloudChamberIndexed.bound())) == []
+    assert list(check(store, CloudChamberIndexed.bound())) == []
     with pytest.raises(UniqueViolationError):
         indexed.users.insert("ADA", User(name="ADA"))
-    remove_indexes(any_store)
+    remove_indexes(store)
 
 
 def test_an_index_is_not_read_before_it_is_built(chamber: CloudChamber, store: Store) -> None:

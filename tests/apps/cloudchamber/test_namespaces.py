@@ -21,6 +21,7 @@ from keyplan.apps.cloudchamber import (
     instances_of_tests,
     namespace_of,
     pre_clean,
+    purge_production,
     purge_tests,
     timestamp_of_this_process,
 )
@@ -138,6 +139,17 @@ def test_a_purge_takes_all_tests_and_leaves_production(store: Store) -> None:
     assert raw_keys(store) == [P + b"Tes", P + b"Test0", P + b"users/a"]
 
 
+def test_a_purge_of_production_takes_all_but_the_tests(store: Store) -> None:
+    """R15."""
+    fill(store, b"users/a", b"racks/r", b"Test/a/users/x", b"Test0", b"Test", b"index/begun")
+    store.engine.commit(Commit((), (Put(b"/CloudChamber/V0.10/users/a", b"{}"), Put(b"/CloudChamber/V0.1", b"{}"))))
+    before = store.revision
+    assert (purge_production(store.engine, is_dry_run=True), store.revision) == (5, before)
+    assert (purge_production(store.engine), store.revision) == (5, before + 1)
+    assert raw_keys(store) == [b"/CloudChamber/V0.1", P + b"Test/a/users/x", b"/CloudChamber/V0.10/users/a"]
+    assert (purge_production(store.engine), store.revision) == (0, before + 1)
+
+
 def test_a_handle_of_production_refuses_test_keys() -> None:
     with pytest.raises(InvalidKeyError):
         check_production_key(P + b"Test/Standard/users/a")
@@ -190,8 +202,28 @@ def test_a_dry_run_removes_nothing(url: str) -> None:
         assert len(raw_keys(store)) == 3
 
 
-def test_a_purge_must_say_of_what(url: str) -> None:
-    answer = CliRunner().invoke(app, ["purge", "--store", url])
+def test_production_is_purged_by_a_word_of_its_own(url: str) -> None:
+    assert run("purge", "--production", "--dry-run", "--store", url).output == (
+        "1 keys of production would be removed; this was a dry run.\n"
+    )
+    answer = run("purge", "--production", "--store", url, "--json")
+    assert json.loads(answer.output) == {"removed_keys": 1, "instances": {}, "dry_run": False}
+    with keyplan.open(url) as store:
+        assert [key.startswith(P + b"Test/") for key in raw_keys(store)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--older-than", "7d"],
+        ["--production", "--tests"],
+        ["--production", "--instance", "Standard"],
+        ["--production", "--older-than", "7d"],
+    ],
+)
+def test_a_purge_must_say_of_what(url: str, options: list[str]) -> None:
+    answer = CliRunner().invoke(app, ["purge", *options, "--store", url])
     assert isinstance(answer.exception, InvalidInputError)
     with keyplan.open(url) as store:
         assert len(raw_keys(store)) == 3
@@ -201,3 +233,16 @@ def test_settings_are_shown_without_the_password(tmp_path: Path) -> None:
     shown = json.loads(run("settings", str(tmp_path), "--json").output)
     assert shown["store.etcdService.port"] == 2379
     assert shown["webServer.systemAccountPassword"] == "********"
+
+
+def test_options_that_mean_nothing_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D15."""
+    monkeypatch.setenv("KEYPLAN_STORE_PRE_CLEAN_STORE", "1")
+    monkeypatch.setenv("KEYPLAN_STORE_TEST_INSTANCE", "night")
+    assert run("settings", str(tmp_path)).stderr.splitlines() == [
+        "PreCleanStore means nothing without UseTestNamespace.",
+        "KEYPLAN_STORE_TEST_INSTANCE means nothing without UseTestNamespace.",
+    ]
+    monkeypatch.setenv("KEYPLAN_STORE_USE_TEST_NAMESPACE", "1")
+    monkeypatch.delenv("KEYPLAN_STORE_TEST_INSTANCE")
+    assert run("settings", str(tmp_path)).stderr == ""

@@ -115,8 +115,20 @@ class StoreSettings:
 
     @property
     def url(self) -> str:
-        """The store's URL: the original knows etcd alone."""
-        return f"etcd://{self.endpoints}"
+        """The store's URL: the original knows etcd alone. `requestTimeout` bounds every call, transactions too (3.5, 2)."""
+        return f"etcd://{self.endpoints}?timeout={self.request_timeout_seconds}"
+
+    @property
+    def ignored_options(self) -> tuple[str, ...]:
+        """The options that are set and mean nothing, as long as UseTestNamespace is not (D15)."""
+        if self.use_test_namespace:
+            return ()
+        options = {
+            "UseUniqueInstance": self.use_unique_instance,
+            "PreCleanStore": self.pre_clean_store,
+            _TEST_INSTANCE_VARIABLE: self.test_instance != "",
+        }
+        return tuple(name for name, is_set in options.items() if is_set)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ __all__ = [
     "read_definition",
 ]
 
+DEFINITION_FILE: Final = "inventory.yaml"
+
 RECORDS_MAX: Final = 1_000_000
 """Why: aliases let a short file state any number; a million records are a thousand full racks, and fit into memory."""
 
@@ -92,12 +94,21 @@ class Definition:
 
 
 def read_definition(path: Path) -> Definition:
-    """Read an inventory definition file, whole, before anything is done with it.
+    """Read an inventory definition file, or the `inventory.yaml` of a folder, whole, before anything is done with it.
 
     Raises InvalidInputError, naming the file, the line and the place, for anything that is not as the format has it: bad YAML,
     an unknown or doubled key, a value of the wrong type, a name that stands twice. `validated` judges the values themselves.
     """
-    return _definition(FileReader(str(path)), load_yaml_file(path, "inventory definition"))
+    file = _file_of(path)
+    return _definition(FileReader(str(file)), load_yaml_file(file, "inventory definition"))
+
+
+def _file_of(path: Path) -> Path:
+    """The file that is meant: the original names the folder, and finds the file in any case."""
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.iterdir() if file.name.lower() == DEFINITION_FILE)
+    return found[-1] if found else path / DEFINITION_FILE
 
 
 def parse_definition(raw: bytes, *, source: str) -> Definition:

@@ -26,6 +26,7 @@ __all__ = [
     "instances_of_tests",
     "namespace_of",
     "pre_clean",
+    "purge_production",
     "purge_tests",
     "range_of_tests",
     "started_at",
@@ -154,6 +155,18 @@ def purge_tests(engine: Engine, instance: str | None = None) -> int:
     if keys or has_alone:
         engine.commit(Commit((), deletes))
     return keys + has_alone
+
+
+def purge_production(engine: Engine, *, is_dry_run: bool = False) -> int:
+    """Delete every key of production in one commit, and no test (R15); return how many there were."""
+    whole, tests = KeyRange.of_prefix(CloudChamber.bound().root), range_of_tests()
+    assert tests.end is not None, "a prefix that ends in a slash has a successor"
+    around = (KeyRange(whole.start, tests.start), KeyRange(tests.end, whole.end))
+    with engine.snapshot() as snapshot:
+        keys = sum(snapshot.count(part) for part in around)
+    if keys and not is_dry_run:
+        engine.commit(Commit((), tuple(DeleteRange(part) for part in around)))
+    return keys
 
 
 def pre_clean(engine: Engine, settings: StoreSettings) -> int:

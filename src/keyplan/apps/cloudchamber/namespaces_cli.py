@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     instances_of_tests,
+    purge_production,
     purge_tests,
     range_of_tests,
 )
@@ -88,16 +89,28 @@ def purge(
             "--older-than", metavar="AGE", help="Only instances named by a timestamp this old, as in 36h, 7d."
         ),
     ] = None,
+    production: Annotated[
+        bool, typer.Option("--production", help="In place of tests: remove everything but the tests.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
     ] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Remove test name spaces whole: all of them, one, or those of a certain age. Production is never touched."""
-    if not tests and instance is None:
-        problem = "say --tests for every test name space, or --instance NAME; production is not removed by this command"
+    """Remove test name spaces whole: all of them, one, or those of a certain age. Production stays.
+
+    With --production, which goes with none of these, it is the other way round: production goes, and all tests stay.
+    """
+    is_tests = tests or instance is not None
+    if is_tests == production or (production and older_than is not None):
+        problem = (
+            "say --tests for every test name space, --instance NAME for one, or --production for all that is no test"
+        )
         raise InvalidInputError(source="purge", problem=problem)
+    if production:
+        _purge_production(store, config, is_dry_run=dry_run, is_json=as_json)
+        return
     seconds = None if older_than is None else _seconds_of(older_than)
     with store_of_option(store, config, readonly=dry_run) as opened:
         removed = _purged(opened.engine, instance, seconds, is_dry_run=dry_run)
@@ -110,6 +123,16 @@ def purge(
     print_text(f"{sum(removed.values())} keys of {len(removed)} test name spaces {told}.")
 
 
+def _purge_production(store: str | None, config: Path | None, *, is_dry_run: bool, is_json: bool) -> None:
+    with store_of_option(store, config, readonly=is_dry_run) as opened:
+        keys = purge_production(opened.engine, is_dry_run=is_dry_run)
+    if is_json:
+        print_json({"removed_keys": keys, "instances": {}, "dry_run": is_dry_run})
+        return
+    told = "would be removed; this was a dry run" if is_dry_run else "removed"
+    print_text(f"{keys} keys of production {told}.")
+
+
 def show_settings(
     place: Annotated[
         Path, typer.Argument(help="The folder of cloudchamber.yaml, or the file.", metavar="PLACE")
@@ -118,11 +141,14 @@ def show_settings(
     as_json: JsonOption = False,
 ) -> None:
     """Print the settings in force: of cloudchamber.yaml, with defaults and the environment's overrides. Secrets are hidden."""
-    shown = read_configuration(place, os.environ).shown()
+    configuration = read_configuration(place, os.environ)
+    shown = configuration.shown()
     if as_json:
         print_json(shown)
     else:
         print_grid(["setting", "value"], ([name, str(value)] for name, value in shown.items()))
+    for name in configuration.store.ignored_options:
+        typer.echo(f"{name} means nothing without UseTestNamespace.", err=True)
 
 
 def _purged(engine: Engine, instance: str | None, seconds: int | None, *, is_dry_run: bool) -> dict[str, int]:

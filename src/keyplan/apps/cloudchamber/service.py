@@ -61,6 +61,10 @@ def build(context: ServiceContext) -> Service:
 
 
 def _prepare(context: ServiceContext, configuration: Configuration, desk: Desk) -> None:
+    ignored = configuration.store.ignored_options
+    if ignored:
+        facts = {"options": list(ignored), "configuration": configuration.source}
+        LOGGER.warning("these options mean nothing without UseTestNamespace", extra={"facts": facts})
     removed = pre_clean(context.engine, configuration.store)
     if removed:
         LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
