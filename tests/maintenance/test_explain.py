@@ -37,6 +37,8 @@ def test_a_leased_record_is_explained_with_the_life_of_its_lease(store: Store, s
     assert explanation.entry is not None
     assert explanation.entry.lease == lease.id
     assert explanation.lease_ttl_seconds == 600.0
+    assert explanation.lease_seconds_left is not None
+    assert 540 < explanation.lease_seconds_left <= 600
     assert [due.state for due in explanation.entries] == [EntryState.ON_ANOTHER_LEASE]
 
 

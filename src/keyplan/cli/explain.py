@@ -189,7 +189,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
     if stored is None:
         return [*lines, _line("stored", "nothing")]
     lease = f", lease {stored['lease']}" if stored["lease"] else ""
-    lease += f" of {stored['lease_ttl_seconds']:g} s" if "lease_ttl_seconds" in stored else ""
+    if "lease_ttl_seconds" in stored:
+        lease += f" of {stored['lease_ttl_seconds']:g} s, {stored['lease_seconds_left']:.0f} left"
     lines.append(
         _line("stored", f"{stored['bytes']} bytes, revision {stored['revision']}, version {stored['version']}{lease}")
     )

@@ -25,6 +25,7 @@ def stored_facts(bound: BoundLayout, raw_key: bytes, engine: Engine) -> dict[str
     }
     if explanation.lease_ttl_seconds is not None:
         stored["lease_ttl_seconds"] = explanation.lease_ttl_seconds
+        stored["lease_seconds_left"] = explanation.lease_seconds_left
     return stored | _contents(explanation)
 
 

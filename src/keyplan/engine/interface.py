@@ -243,6 +243,13 @@ class Lease(Protocol):
         """Start the lease's time again; return the seconds it now has. Raises LeaseNotFoundError when it is gone."""
         ...
 
+    def seconds_left(self) -> float:
+        """Return how long it still lives unless it is kept alive; at most `ttl_seconds`. Raises LeaseNotFoundError.
+
+        An engine that counts in whole seconds may tell up to one less than there are.
+        """
+        ...
+
     def revoke(self) -> None:
         """End the lease and delete its entries, now. Revoking a lease that is gone is harmless."""
 

@@ -368,6 +368,11 @@ class _MemoryLease:
             self._state.living_lease(self._id).deadline = self._state.clock.monotonic() + self._ttl_seconds
         return self._ttl_seconds
 
+    def seconds_left(self) -> float:
+        with self._state.condition:
+            self._engine.check_open()
+            return self._state.living_lease(self._id).deadline - self._state.clock.monotonic()
+
     def revoke(self) -> None:
         with self._state.condition:
             self._engine.check_open()

@@ -53,8 +53,9 @@ class KeyExplanation:
     `meanings` has more than one where templates collide; `meaning` is the first, or says what is nearest. `entry` is None when
     nothing is stored; then all that follows is empty. `record` is the typed record, also when it is None; `has_record` tells.
     `entries` are those that the record should have. `points_at` is the raw key of the record that an index entry leads to.
-    `next_number` is a counter's. `lease_ttl_seconds` is the life that the entry's lease has from each keep-alive; None when
-    there is no lease or the engine does not say. `findings` are what a check would say about the key.
+    `next_number` is a counter's. `lease_ttl_seconds` is the life that the entry's lease has from each keep-alive, and
+    `lease_seconds_left` what is left of it; None when there is no lease or the engine does not say. `findings` are what a
+    check would say about the key.
     """
 
     meaning: Meaning
@@ -68,6 +69,7 @@ class KeyExplanation:
     pointed_at: PointedAt | None = None
     next_number: int | None = None
     lease_ttl_seconds: float | None = None
+    lease_seconds_left: float | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -85,7 +87,8 @@ def explain_key(
     entry = explanation.entry
     if entry is None or entry.lease == NO_LEASE:
         return explanation
-    return replace(explanation, lease_ttl_seconds=_ttl_of(engine, entry.lease))
+    ttl_seconds, seconds_left = _life_of(engine, entry.lease)
+    return replace(explanation, lease_ttl_seconds=ttl_seconds, lease_seconds_left=seconds_left)
 
 
 def _explained(bound: BoundLayout, raw_key: bytes, read: Lookup, examiner: Examiner) -> KeyExplanation:
@@ -168,11 +171,13 @@ def _pointed_at(index: BoundIndex, entry: Entry, read: Lookup) -> tuple[bytes | 
             return raw_key, PointedAt.DAMAGED
 
 
-def _ttl_of(engine: Engine, lease: int) -> float | None:
+def _life_of(engine: Engine, lease: int) -> tuple[float, float] | tuple[None, None]:
+    """Return the life that a lease has from each keep-alive, and what is left of it now; None of one that is gone."""
     if not engine.profile.claims(Capability.LEASES):
-        return None
+        return None, None
     try:
         # Why: a lease that is taken up by its id keeps its own life and its time is not restarted; the one given is not used.
-        return engine.lease(1.0, resume=lease).ttl_seconds
+        held = engine.lease(1.0, resume=lease)
+        return held.ttl_seconds, held.seconds_left()
     except (LeaseNotFoundError, UnsupportedByEngineError):
-        return None
+        return None, None

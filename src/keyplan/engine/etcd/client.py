@@ -22,7 +22,13 @@ from keyplan.engine.etcd.transport import (
     Transport,
     TransportError,
 )
-from keyplan.errors import CommitOutcomeUnknownError, EngineOpenError, EngineRefusedError, EngineUnavailableError
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    EngineOpenError,
+    EngineRefusedError,
+    EngineUnavailableError,
+    StoreUnreachableError,
+)
 
 __all__ = ["FIRST_KEY", "EtcdClient"]
 
@@ -57,7 +63,7 @@ class EtcdClient:
         self._is_closed = False
 
     def connect(self) -> None:
-        """Find a server that answers, learn its version, log in. Raises EngineOpenError."""
+        """Find a server that answers, learn its version, log in. Raises EngineOpenError, StoreUnreachableError when none answers."""
         problems: list[str] = []
         seconds = min(self._options.timeout_seconds, _OPEN_SECONDS_MAX)
         for endpoint in self._options.endpoints:
@@ -73,7 +79,7 @@ class EtcdClient:
             self._learn_version(str(status.version))
             self._log_in()
             return
-        raise EngineOpenError(url=self._options.shown_url, problem="no server answers; " + "; ".join(problems))
+        raise StoreUnreachableError(url=self._options.shown_url, problem="no server answers; " + "; ".join(problems))
 
     def _learn_version(self, version: str) -> None:
         numbers = [int(digits) for part in version.split(".")[:3] if (digits := part.partition("-")[0]).isdigit()]

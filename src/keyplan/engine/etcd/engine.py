@@ -76,7 +76,7 @@ class EtcdEngine(Engine):
 
     def snapshot(self) -> Snapshot:
         self._client.check_open()
-        return EtcdSnapshot(self._client, self._options, self._horizons.present)
+        return EtcdSnapshot(self._client, self._options, self._horizons.take())
 
     # ---- commits ---------------------------------------------------------------------------------------------------------
 

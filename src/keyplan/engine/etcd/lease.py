@@ -37,6 +37,9 @@ class EtcdLease:
             raise LeaseNotFoundError(lease=self._id)
         return float(answer.TTL)
 
+    def seconds_left(self) -> float:
+        return float(_time_to_live(self._client, self._id).TTL)
+
     def revoke(self) -> None:
         self._before_revoke()
         try:
@@ -57,8 +60,12 @@ def grant_lease(client: EtcdClient, ttl_seconds: float) -> tuple[int, float]:
 
 
 def granted_seconds(client: EtcdClient, lease: int) -> float:
-    """Return the time of a living lease. Raises LeaseNotFoundError."""
+    """Return the time that a living lease has from each keep-alive. Raises LeaseNotFoundError."""
+    return float(_time_to_live(client, lease).grantedTTL)
+
+
+def _time_to_live(client: EtcdClient, lease: int) -> messages.Message:
     answer = client.call(LEASE_TIME_TO_LIVE, messages.LeaseTimeToLiveRequest(ID=lease))
     if answer.TTL < 0 or answer.grantedTTL <= 0:
         raise LeaseNotFoundError(lease=lease)
-    return float(answer.grantedTTL)
+    return answer

@@ -34,6 +34,11 @@ class LmdbLease:
         self._check_open()
         return self._environment.write(lambda target: target.keep_alive(self._id))
 
+    def seconds_left(self) -> float:
+        """Tell how long the lease still lives. Asked inside a write transaction, which sees it as a commit would."""
+        self._check_open()
+        return self._environment.write(lambda target: target.lease_seconds_left(self._id))
+
     def revoke(self) -> None:
         """End the lease and delete its entries, now."""
         self._check_open()

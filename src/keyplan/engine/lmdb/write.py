@@ -284,6 +284,10 @@ class WriteTransaction:
         self.put_lease(lease, LeaseRecord.starting_now(ttl_seconds, self._clock, seconds=ttl_seconds))
         return ttl_seconds
 
+    def lease_seconds_left(self, lease: int) -> float:
+        """Return how long a living lease still has. Raises LeaseNotFoundError."""
+        return self.living_lease(lease).seconds_left(self._clock)
+
     def end_lease(self, lease: int) -> None:
         """Delete a lease's entries in one revision, and the lease. One that is gone is no error."""
         lease_key = LEASE_ID.pack(lease)

@@ -75,6 +75,21 @@ class LeasePromises(Promise):
         assert [entry.key for entry in everything(engine)] == [b"a"]
 
     @needs(Capability.LEASES)
+    def test_a_lease_tells_the_seconds_that_it_has_left(
+        self, engine: Engine, pass_time: Callable[[float], None]
+    ) -> None:
+        lease = engine.lease(60.0)
+        assert 58 <= lease.seconds_left() <= 60
+        pass_time(TTL_SECONDS)
+        assert 55 <= lease.seconds_left() <= 60 - TTL_SECONDS
+        lease.keep_alive()
+        assert 58 <= lease.seconds_left() <= 60
+        assert engine.lease(1.0, resume=lease.id).seconds_left() <= 60
+        lease.revoke()
+        with pytest.raises(LeaseNotFoundError):
+            lease.seconds_left()
+
+    @needs(Capability.LEASES)
     def test_a_lease_that_is_over_cannot_be_used(self, engine: Engine, pass_time: Callable[[float], None]) -> None:
         lease = engine.lease(TTL_SECONDS)
         put(engine, b"kept")
