@@ -38,10 +38,9 @@ P = b"/CloudChamber/v0.1/inventory/definition/"
 Wanted = dict[GoPlace, GoRecord]
 
 
-@pytest.fixture(params=["memory", "lmdb"])
-def go_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "memory:" if request.param == "memory" else f"lmdb:{tmp_path / 'go.kv'}"
-    with check_after(keyplan.open(url), CloudChamberGo) as opened:
+@pytest.fixture
+def go_store(store_url: str) -> Iterator[Store]:
+    with check_after(keyplan.open(store_url), CloudChamberGo) as opened:
         yield opened
 
 
@@ -69,7 +68,8 @@ def test_every_thing_in_a_real_file_is_a_record_and_a_list_key(
     wanted = go_inventory_records(validated(read_definition(samples / name)))
     outcome = reconcile(CloudChamberGo(go_store), wanted)
     entries = raw_entries(go_store)
-    assert (len(entries), len(outcome.plan.creates), outcome.commits) == (keys, keys, 1)
+    assert (len(entries), len(outcome.plan.creates)) == (keys, keys)
+    assert (outcome.commits > 1) == (go_store.engine.profile.commit_operations_max is not None)
     assert sum(b"/index/" in entry.key for entry in entries) == keys // 2
     assert problems(go_store) == []
     again = reconcile(CloudChamberGo(go_store), wanted)
