@@ -109,7 +109,8 @@ def test_a_store_opens_and_lists_while_a_member_is_down(cluster: EtcdCluster, en
 
 def test_what_a_halted_server_may_have_done_is_unknown_and_what_it_was_not_sent_is_not_done(own_servers: Own) -> None:
     server = own_servers(EtcdServer())
-    with open_engine(f"{server.url}?timeout=1") as engine:
+    # Why two seconds: a busy machine shall not take longer for the first commit.
+    with open_engine(f"{server.url}?timeout=2") as engine:
         engine.commit(Commit((), (Put(b"before", b""),)))
         server.pause()
         with pytest.raises(CommitOutcomeUnknownError) as unknown:

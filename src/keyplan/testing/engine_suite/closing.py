@@ -56,8 +56,9 @@ class ClosePromises(Promise):
 
         def wait() -> None:
             try:
-                watch.poll(30)
-                watch.poll(30)
+                # Why until it fails: the first polls may bring what is there already, in parts.
+                while True:
+                    watch.poll(30)
             except EngineUnavailableError as error:
                 ended.append(error)
 
