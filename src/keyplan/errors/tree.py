@@ -31,7 +31,8 @@
     │   ├── UnsupportedByEngineError      a capability that the engine does not claim
     │   ├── PlacementDriverError          PD answered otherwise than asked
     │   └── EngineOpenError               the file, folder or address cannot be opened
-    │       └── StoreMissingError           there is no store, and none was to be made
+    │       ├── StoreMissingError           there is no store, and none was to be made
+    │       └── StoreUnreachableError       no server answers there, or not yet
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
 
@@ -39,7 +40,7 @@ A summary never varies, so that errors can be counted and searched; what varies 
 it. Facts hold names, keys, revisions and limits, never a record's value: a value may be secret.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AlreadyExistsError",
@@ -69,6 +70,7 @@ __all__ = [
     "RestoreConflictError",
     "StaleRecordError",
     "StoreMissingError",
+    "StoreUnreachableError",
     "TargetNotEmptyError",
     "TargetTakenError",
     "TemplateError",
@@ -104,6 +106,10 @@ class KeyplanError(Exception):
             return self.summary
         return f"{self.summary}: " + ", ".join(f"{name}={_shown(fact)}" for name, fact in self.facts.items())
 
+    def plain_facts(self) -> dict[str, Any]:
+        """Return the facts as JSON has them: bytes in hex; what JSON has no form for, as Python writes it."""
+        return {name: _plain(fact) for name, fact in self.facts.items()}
+
     def __reduce__(self) -> tuple[object, ...]:
         # Why: errors cross process boundaries in worker pools; keyword arguments do not survive the default pickling.
         return (_rebuild, (type(self), self.facts))
@@ -111,6 +117,20 @@ class KeyplanError(Exception):
 
 def _rebuild(kind: type[KeyplanError], facts: dict[str, object]) -> KeyplanError:
     return kind(**facts)
+
+
+def _plain(fact: object) -> object:
+    match fact:
+        case None | bool() | int() | float() | str():
+            return fact
+        case bytes():
+            return fact.hex()
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in fact]
+        case dict():
+            return {str(name): _plain(item) for name, item in fact.items()}
+        case _:
+            return str(fact)
 
 
 def _shown(fact: object) -> str:
@@ -335,6 +355,13 @@ class StoreMissingError(EngineOpenError):
 
     code = "store-missing"
     summary = "there is no such store"
+
+
+class StoreUnreachableError(EngineOpenError):
+    """No server answers at any of the addresses; one may later. Facts: `url` (without secrets), `problem`."""
+
+    code = "store-unreachable"
+    summary = "the store cannot be reached"
 
 
 class CorruptionError(KeyplanError):

@@ -63,7 +63,10 @@ class EtcdClient:
         self._is_closed = False
 
     def connect(self) -> None:
-        """Find a server that answers, learn its version, log in. Raises EngineOpenError, StoreUnreachableError when none answers."""
+        """Find a server that answers, learn its version, log in.
+
+        Raises StoreUnreachableError when none answers, EngineOpenError.
+        """
         problems: list[str] = []
         seconds = min(self._options.timeout_seconds, _OPEN_SECONDS_MAX)
         for endpoint in self._options.endpoints:
