@@ -206,6 +206,33 @@ def test_calls_fail_soon_while_the_store_is_away_and_go_on_when_it_is_back(
         assert server.stop() == 0
 
 
+@pytest.mark.slow
+def test_a_start_waits_for_a_store_that_is_not_there_yet(own_servers: Callable[[EtcdServer], EtcdServer]) -> None:
+    etcd = own_servers(EtcdServer())
+    etcd.stop()
+    arguments = (
+        "--storage-etcd-endpoints",
+        etcd.url.removeprefix("etcd://"),
+        "--listen",
+        "127.0.0.1:0",
+        "--no-register",
+    )
+    with ThreadPoolExecutor(1) as starter:
+        starting = starter.submit(ServeProcess, arguments, {})
+        threading.Event().wait(1.5)
+        assert not starting.done()
+        etcd.start()
+        server = starting.result(timeout=60)
+        assert server.address
+        assert server.stop() == 0
+        server.close()
+    etcd.stop()
+    timeout = ("--storage-etcd-connect-timeout-seconds", "1")
+    with server_process(*arguments, *timeout) as server:
+        assert server.process.wait(30) == 7
+        assert "cannot be reached" in server.close()
+
+
 def _until_answered(call: Callable[[], Any]) -> Any:
     for _ in range(40):
         try:
@@ -233,7 +260,7 @@ def test_the_originals_variables_are_read_and_bad_numbers_fall_back() -> None:
     assert settings.store == "etcd://a,b:4001?timeout=1"
     assert settings.prefix == ""
     assert settings.addresses == ("[::1]:7000", "[::1]:10000")
-    assert (settings.certificate, settings.registry_lease_seconds) == (None, 60)
+    assert (settings.certificate, settings.registry.lease_seconds) == (None, 60)
 
 
 def test_without_any_setting_the_service_is_where_the_original_is_but_on_this_machine_alone() -> None:

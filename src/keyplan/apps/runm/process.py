@@ -4,25 +4,28 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, TypeVar
 
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.identity import checked_code
-from keyplan.apps.runm.logs import LOGGER, set_up_logging
+from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
 from keyplan.apps.runm.records import ObjectType, ProviderType
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.server import Listening, is_local_address, serving, told_by_signals
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
-from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
-from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.server import Token, read_tokens, tokens_of_environment
 from keyplan.store import Store
 
 __all__ = ["ServeChoices", "run_server"]
+
+T = TypeVar("T")
 
 _WAIT_SECONDS_FIRST: Final = 0.2
 _WAIT_SECONDS_MAX: Final = 10.0
@@ -52,28 +55,35 @@ def run_server(
     tokens = _tokens(choices.tokens)
     _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone)
     _require_codes([*choices.object_types, *choices.provider_types])
-    set_up_logging(settings.log_level)
+    _set_up_logs(settings)
     # Why signals first: one that comes during the start ends it in order, too.
-    with told_by_signals(stop), Store(open_engine(settings.store, create=True)) as store, ExitStack() as stack:
+    with told_by_signals(stop), ExitStack() as stack:
+        store = stack.enter_context(Store(_reached(settings, stop)))
         rulings = Rulings(
             has_enforced_definitions=choices.has_enforced_definitions,
             is_isolated=choices.is_isolated,
             bootstrap_token=settings.bootstrap_token,
         )
         deployment = Deployment(store, settings.prefix, rulings)
-        _started(deployment, choices, settings.connect_timeout_seconds, stop)
+        ensure = partial(
+            ensure_started, deployment, object_types=choices.object_types, provider_types=choices.provider_types
+        )
+        _insisted(ensure, settings.connect_timeout_seconds, stop)
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
         listening = Listening(settings.addresses, settings.certificate)
         running = stack.enter_context(serving(deployment, listening, tokens))
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
+            registry = settings.registry
             entry = registered(
-                stack.enter_context(Store(open_engine(settings.registry_store))) if settings.registry_store else store,
-                prefix=settings.registry_prefix,
+                partial(_opened, registry.store) if registry.store else lambda: store,
+                is_own=registry.store is not None,
+                prefix=registry.prefix,
                 service=settings.service_name,
                 addresses=running.addresses[:1],
-                lease_seconds=settings.registry_lease_seconds,
+                lease_seconds=registry.lease_seconds,
+                connect_timeout_seconds=registry.connect_timeout_seconds,
             )
             stack.enter_context(entry)
         for address in running.addresses:
@@ -81,22 +91,34 @@ def run_server(
         stop.wait()
 
 
-def _started(
-    deployment: Deployment, choices: ServeChoices, seconds_max: int, stop: Event, clock: Clock = SYSTEM_CLOCK
-) -> None:
-    """Write the start keys; while the store cannot be reached, wait, longer each time, up to the connect timeout."""
+def _reached(settings: ServeSettings, stop: Event) -> Engine:
+    return _insisted(lambda: open_engine(settings.store, create=True), settings.connect_timeout_seconds, stop)
+
+
+def _opened(url: str) -> Store:
+    return Store(open_engine(url))
+
+
+def _insisted(work: Callable[[], T], seconds_max: int, stop: Event, clock: Clock = SYSTEM_CLOCK) -> T:
+    """Do something; while the store cannot be reached, again, longer apart each time, up to the connect timeout."""
     deadline = clock.monotonic() + seconds_max
     wait_seconds = _WAIT_SECONDS_FIRST
     while True:
         try:
-            ensure_started(deployment, object_types=choices.object_types, provider_types=choices.provider_types)
-        except EngineUnavailableError:
+            return work()
+        except (EngineUnavailableError, StoreUnreachableError) as error:
             if clock.monotonic() + wait_seconds > deadline or stop.wait(wait_seconds):
                 raise
-            LOGGER.warning("the store cannot be reached; trying again")
+            LOGGER.warning("the store cannot be reached; trying again: %s", error)
             wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS_MAX)
-        else:
-            return
+
+
+def _set_up_logs(settings: ServeSettings) -> None:
+    set_up_logging(settings.log_level)
+    registry = settings.registry
+    set_up_registry_logging(
+        registry.log_level, has_microseconds=registry.has_microseconds, has_file_trace=registry.has_file_trace
+    )
 
 
 def _tokens(path: Path | None) -> Sequence[Token]:

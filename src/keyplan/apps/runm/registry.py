@@ -1,27 +1,51 @@
 """The service's own entry in the registry of services, K16: an endpoint on a lease, renewed while the service runs."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from threading import Lock
+from threading import Event, Lock, Thread
+from typing import Final
 
 from keyplan.apps.runm.layout import Endpoint, RunmRegistry
-from keyplan.apps.runm.logs import LOGGER
-from keyplan.errors import EngineError, KeyplanError, UnsupportedByEngineError
+from keyplan.apps.runm.logs import REGISTRY_LOGGER
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import (
+    EngineError,
+    EngineOpenError,
+    EngineUnavailableError,
+    KeyplanError,
+    StoreUnreachableError,
+    UnsupportedByEngineError,
+)
 from keyplan.store import Lease, Store
 
 __all__ = ["registered"]
 
+_WAIT_SECONDS_FIRST: Final = 0.2
+_WAIT_SECONDS_MAX: Final = 10.0
+
 
 @contextmanager
 def registered(
-    store: Store, *, prefix: str, service: str, addresses: Sequence[str], lease_seconds: int
+    open_store: Callable[[], Store],
+    *,
+    is_own: bool,
+    prefix: str,
+    service: str,
+    addresses: Sequence[str],
+    lease_seconds: int,
+    connect_timeout_seconds: int = 0,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Generator[None, None, None]:
     """Keep the endpoints registered for the length of a block, and take them out at its end.
 
-    A lease that was lost is replaced by a new one. What goes wrong here is logged, and stops nothing: calls are answered all
-    the same. An engine without leases has no registry.
+    `is_own` says that the store is the registry's alone, and closed with it. A lease that was lost is replaced by a new one.
+    While the registry cannot be reached it is tried again, longer apart each time, for as long as the timeout says; that is
+    logged, and stops nothing: calls are answered all the same. An engine without leases has no registry.
+
+    Raises EngineOpenError when the store can never be opened.
     """
-    entry = _Entry(store, RunmRegistry(store, prefix=prefix), service, addresses, lease_seconds)
+    keys = [_endpoint(service, address) for address in addresses if not address.startswith("unix:")]
+    entry = _Entry(open_store, is_own, prefix, keys, lease_seconds, connect_timeout_seconds, clock)
     entry.put()
     try:
         yield
@@ -31,38 +55,78 @@ def registered(
 
 class _Entry:
     def __init__(
-        self, store: Store, registry: RunmRegistry, service: str, addresses: Sequence[str], lease_seconds: int
+        self,
+        open_store: Callable[[], Store],
+        is_own: bool,  # noqa: FBT001  # Why: private, and called once.
+        prefix: str,
+        keys: Sequence[Endpoint],
+        lease_seconds: int,
+        seconds_max: int,
+        clock: Clock,
     ) -> None:
-        self._store = store
-        self._registry = registry
-        self._keys = [_endpoint(service, address) for address in addresses if not address.startswith("unix:")]
+        self._open_store = open_store
+        self._is_own = is_own
+        self._store: Store | None = None
+        self._prefix = prefix
+        self._keys = keys
         self._lease_seconds = lease_seconds
+        self._seconds_max = seconds_max
+        self._clock = clock
         self._lock = Lock()
+        self._over = Event()
         self._lease: Lease | None = None
-        self._is_over = False
 
     def put(self, _lost: Lease | None = None) -> None:
-        with self._lock:
-            if self._is_over:
-                return
-            try:
-                self._lease = self._store.lease(self._lease_seconds, on_loss=self.put)
-                for key in self._keys:
-                    # Why put, not insert: after a fast restart the entry still hangs on the lease of before.
-                    self._registry.endpoints.put(key, None, lease=self._lease)
-            except UnsupportedByEngineError:
-                LOGGER.info("the store's engine has no leases: the service is not in the registry")
-            except KeyplanError as error:
-                LOGGER.warning("the service could not be registered: %s", error)
+        """Register now, or, while the registry cannot be reached, in a thread that tries again."""
+        if not self._put():
+            Thread(target=self._keep_trying, name="runm-registry", daemon=True).start()
 
     def remove(self) -> None:
+        self._over.set()
         with self._lock:
-            self._is_over = True
             lease = self._lease
         if lease is not None:
             # Why: with the store gone there is nothing to take out; the lease ends by itself.
             with suppress(EngineError):
                 lease.revoke()
+            REGISTRY_LOGGER.info("the service is out of the registry")
+        if self._is_own and self._store is not None:
+            self._store.close()
+
+    def _put(self) -> bool:
+        """Whether there is nothing more to try."""
+        with self._lock:
+            if self._over.is_set():
+                return True
+            try:
+                store = self._store = self._store or self._open_store()
+                lease = store.lease(self._lease_seconds, on_loss=self.put)
+                registry = RunmRegistry(store, prefix=self._prefix)
+                for key in self._keys:
+                    # Why put, not insert: after a fast restart the entry still hangs on the lease of before.
+                    registry.endpoints.put(key, None, lease=lease)
+            except UnsupportedByEngineError:
+                REGISTRY_LOGGER.info("the store's engine has no leases: the service is not in the registry")
+            except (EngineUnavailableError, StoreUnreachableError) as error:
+                REGISTRY_LOGGER.warning("the registry cannot be reached: %s", error)
+                return False
+            except EngineOpenError:
+                raise
+            except KeyplanError as error:
+                REGISTRY_LOGGER.warning("the service could not be registered: %s", error)
+            else:
+                self._lease = lease
+                REGISTRY_LOGGER.info("the service is in the registry, on a lease of %s seconds", self._lease_seconds)
+        return True
+
+    def _keep_trying(self) -> None:
+        deadline = self._clock.monotonic() + self._seconds_max
+        wait_seconds = _WAIT_SECONDS_FIRST
+        while self._clock.monotonic() + wait_seconds <= deadline:
+            if self._over.wait(wait_seconds) or self._put():
+                return
+            wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS_MAX)
+        REGISTRY_LOGGER.error("the service is not in the registry, which could not be reached in time")
 
 
 def _endpoint(service: str, address: str) -> Endpoint:

@@ -7,23 +7,37 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlencode
 
 from keyplan.apps.runm.layout import DEFAULT_REGISTRY_PREFIX, root_of
 from keyplan.errors import InvalidInputError
 
-__all__ = ["CERTIFICATE_DEFAULT", "KEY_DEFAULT", "ROOT_CONSTANT", "VARIABLES", "ServeSettings", "prefix_of_root"]
+__all__ = [
+    "CERTIFICATE_DEFAULT",
+    "KEY_DEFAULT",
+    "REGISTRY_CERTIFICATE_DEFAULT",
+    "REGISTRY_KEY_DEFAULT",
+    "ROOT_CONSTANT",
+    "VARIABLES",
+    "RegistrySettings",
+    "ServeSettings",
+    "prefix_of_root",
+]
 
 ROOT_CONSTANT: Final = "runm/metadata/"
 
 CERTIFICATE_DEFAULT: Final = "/etc/runmachine/metadata/server.pem"
 KEY_DEFAULT: Final = "/etc/runmachine/metadata/server.key"
+REGISTRY_CERTIFICATE_DEFAULT: Final = "/etc/gsr/server.pem"
+REGISTRY_KEY_DEFAULT: Final = "/etc/gsr/server.key"
 
 _PORT_DEFAULT: Final = 10002
 _API_PORT_DEFAULT: Final = 10000
 _ENDPOINTS_DEFAULT: Final = "http://127.0.0.1:2379"
 _LEASE_SECONDS_DEFAULT: Final = 60
+_CONNECT_SECONDS_DEFAULT: Final = 300
 
 VARIABLES: Final[Mapping[str, str]] = {
     "endpoints": "RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
@@ -44,8 +58,15 @@ VARIABLES: Final[Mapping[str, str]] = {
     "registry_prefix": "GSR_KEY_PREFIX",
     "registry_lease_seconds": "GSR_LEASE_SECONDS",
     "registry_endpoints": "GSR_ETCD_ENDPOINTS",
+    "registry_connect_timeout_seconds": "GSR_ETCD_CONNECT_TIMEOUT_SECONDS",
     "registry_request_timeout_seconds": "GSR_ETCD_REQUEST_TIMEOUT_SECONDS",
+    "registry_dial_timeout_seconds": "GSR_ETCD_DIAL_TIMEOUT_SECONDS",
     "registry_use_tls": "GSR_USE_TLS",
+    "registry_cert_path": "GSR_TLS_CERT_PATH",
+    "registry_key_path": "GSR_TLS_KEY_PATH",
+    "registry_log_level": "GSR_LOG_LEVEL",
+    "registry_log_microseconds": "GSR_LOG_MICROSECONDS",
+    "registry_log_file_trace": "GSR_LOG_FILE_TRACE",
 }
 """The variable of each setting. A flag of the setting's name, where there is one, comes before it."""
 
@@ -53,11 +74,38 @@ _TRUE: Final = frozenset({"1", "t", "true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """What flags and environment say together. `prefix` is the root's parameter, `addresses` are HOST:PORT.
+class RegistrySettings:
+    """How the service registers itself, as the original's registry library reads it from the environment.
 
-    `registry_store` is the URL of the registry's own store; None: it is the one that holds the metadata.
+    `store` is the URL of the registry's own store; None: it is the one that holds the metadata. The registry's part of the log
+    has a level of its own, times with or without microseconds, and names of files and lines or none.
     """
+
+    prefix: str
+    lease_seconds: int
+    connect_timeout_seconds: int
+    store: str | None
+    log_level: int
+    has_microseconds: bool
+    has_file_trace: bool
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "RegistrySettings":
+        """Put together the settings from texts by the names of VARIABLES."""
+        return cls(
+            prefix=given.get("registry_prefix", DEFAULT_REGISTRY_PREFIX),
+            lease_seconds=max(5, _whole(given, "registry_lease_seconds", _LEASE_SECONDS_DEFAULT)),
+            connect_timeout_seconds=_whole(given, "registry_connect_timeout_seconds", _CONNECT_SECONDS_DEFAULT),
+            store=_registry_url(given),
+            log_level=_whole(given, "registry_log_level", 0),
+            has_microseconds=_is_true(given, "registry_log_microseconds"),
+            has_file_trace=_is_true(given, "registry_log_file_trace"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """What flags and environment say together. `prefix` is the root's parameter, `addresses` are HOST:PORT."""
 
     store: str
     prefix: str
@@ -67,9 +115,7 @@ class ServeSettings:
     service_name: str
     bootstrap_token: str
     log_level: int
-    registry_prefix: str
-    registry_lease_seconds: int
-    registry_store: str | None = None
+    registry: RegistrySettings
 
     @classmethod
     def of(
@@ -83,21 +129,19 @@ class ServeSettings:
         given = {name: environment[variable] for name, variable in VARIABLES.items() if variable in environment}
         given.update((name, text) for name, text in flags.items() if text is not None)
         root = given.get("root")
-        use_tls = given.get("use_tls", "").lower() in _TRUE
+        use_tls = _is_true(given, "use_tls")
         paths = Path(given.get("cert_path") or CERTIFICATE_DEFAULT), Path(given.get("key_path") or KEY_DEFAULT)
         return cls(
             store=store
             or _etcd_url(given.get("endpoints"), _whole(given, "request_timeout_seconds", 1), use_tls=use_tls),
             prefix=root_of(given.get("key_prefix", "/")) if root is None else prefix_of_root(root),
-            connect_timeout_seconds=_whole(given, "connect_timeout_seconds", 300),
+            connect_timeout_seconds=_whole(given, "connect_timeout_seconds", _CONNECT_SECONDS_DEFAULT),
             addresses=_addresses(given),
             certificate=paths if use_tls else None,
             service_name=given.get("service_name") or "runmachine-metadata",
             bootstrap_token=given.get("bootstrap_token", ""),
             log_level=_whole(given, "log_level", 0),
-            registry_prefix=given.get("registry_prefix", DEFAULT_REGISTRY_PREFIX),
-            registry_lease_seconds=max(5, _whole(given, "registry_lease_seconds", _LEASE_SECONDS_DEFAULT)),
-            registry_store=_registry_url(given),
+            registry=RegistrySettings.of(given),
         )
 
 
@@ -108,20 +152,31 @@ def prefix_of_root(root: str) -> str:
     return root.removesuffix(ROOT_CONSTANT)
 
 
-def _etcd_url(endpoints: str | None, seconds: int, *, use_tls: bool) -> str:
+def _etcd_url(
+    endpoints: str | None, seconds: int, *, use_tls: bool, files: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """The original's list of endpoints as a store's URL: schemes are dropped, ports added by the engine."""
     named = (endpoints or _ENDPOINTS_DEFAULT).split(",")
     hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in named if host.strip()]
-    options = {"timeout": str(max(1, seconds))} | ({"tls": "true"} if use_tls else {})
-    return f"etcd://{','.join(hosts)}?{urlencode(options)}"
+    options = {"timeout": str(max(1, seconds))} | ({"tls": "true", **files} if use_tls else {})
+    return f"etcd://{','.join(hosts)}?{urlencode(options, safe='/')}"
 
 
 def _registry_url(given: Mapping[str, str]) -> str | None:
+    """With TLS the original always shows a certificate; here an empty path says that there is none."""
     endpoints = given.get("registry_endpoints")
     if not endpoints:
         return None
-    use_tls = given.get("registry_use_tls", "").lower() in _TRUE
-    return _etcd_url(endpoints, _whole(given, "registry_request_timeout_seconds", 1), use_tls=use_tls)
+    files = {
+        "cert": given.get("registry_cert_path", REGISTRY_CERTIFICATE_DEFAULT),
+        "key": given.get("registry_key_path", REGISTRY_KEY_DEFAULT),
+    }
+    return _etcd_url(
+        endpoints,
+        _whole(given, "registry_request_timeout_seconds", 1),
+        use_tls=_is_true(given, "registry_use_tls"),
+        files=files if all(files.values()) else {},
+    )
 
 
 def _addresses(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -143,3 +198,7 @@ def _address(host: str, port: int) -> str:
 def _whole(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name, "").strip()
     return int(text) if text.isascii() and text.isdigit() else default
+
+
+def _is_true(given: Mapping[str, str], name: str) -> bool:
+    return given.get(name, "").strip().lower() in _TRUE
