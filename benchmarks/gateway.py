@@ -50,17 +50,17 @@ def _loop_of_patroni(number: int) -> bytes:
     if step in {0, 2, 5}:
         return _get(f"{scope}/?recursive=true&quorum=false")
     if step == 1:
-        return _put(f"{scope}/leader?prevExist=true", "value=n1&ttl=30")
+        return _put(f"{scope}/leader?prevExist=true", "value=n1&ttl=300")
     if step == 3:
         return _put(f"{scope}/status", f"value={number}")
-    return _put(f"{scope}/members/n{step // 3}", f"value={MEMBER}&ttl=30")
+    return _put(f"{scope}/members/n{step // 3}", f"value={MEMBER}&ttl=300")
 
 
 WORKLOADS: Final[dict[str, Request]] = {
     "read one key": lambda number: _get(f"/service/c{number % CLUSTERS}/leader"),
     "list a cluster": lambda number: _get(f"/service/c{number % CLUSTERS}/?recursive=true"),
     "write a key": lambda number: _put(f"/service/c{number % CLUSTERS}/status", f"value={number}"),
-    "write with a TTL": lambda number: _put(f"/service/c{number % CLUSTERS}/members/n1", f"value={MEMBER}&ttl=30"),
+    "write with a TTL": lambda number: _put(f"/service/c{number % CLUSTERS}/members/n1", f"value={MEMBER}&ttl=300"),
     "a Patroni loop": _loop_of_patroni,
 }
 

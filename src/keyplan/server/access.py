@@ -14,6 +14,7 @@ from binascii import Error as BinasciiError
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ __all__ = ["Access", "Caller", "Role", "Token", "caller_of", "is_loopback", "req
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROXY_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
+_ADDRESSES_MAX: Final = 1_024
+"""Why: reading an address takes longer than reading a small key, and a client that stays asks from one address."""
 _CALLER: Final = "keyplan.caller"
 
 
@@ -141,6 +144,7 @@ def require_admin(connection: HTTPConnection) -> Caller:
     return caller
 
 
+@lru_cache(maxsize=_ADDRESSES_MAX)
 def is_loopback(address: str) -> bool:
     """Tell whether an IP address is this machine's own loopback; False for a name."""
     try:

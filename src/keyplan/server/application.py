@@ -35,13 +35,15 @@ _CODES: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_lar
 
 
 def service_builders(names: Sequence[str]) -> dict[str, ServiceBuilder]:
-    """Return the builders of the built-in services and of those named, in this order.
+    """Return the builders of the services that are named and of the built-in ones, in this order.
+
+    Why the named first: routes are tried one after the other, and theirs are those that heartbeats come through.
 
     Raises UnknownNameError for a service that no installed package has.
     """
     installed = {point.name: point for point in entry_points(group=SERVICE_GROUP)}
     builders: dict[str, ServiceBuilder] = {}
-    for name in (*BUILT_IN_SERVICES, *names):
+    for name in (*names, *BUILT_IN_SERVICES):
         if name not in installed:
             raise UnknownNameError(kind="service", name=name, known=sorted(installed))
         builders[name] = installed[name].load()

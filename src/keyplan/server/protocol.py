@@ -1,17 +1,73 @@
-"""HTTP/1.1 as uvicorn reads it, with two bounds that it lacks: how large a request's head is, and how long it may take."""
+"""HTTP/1.1 as uvicorn reads it, with two bounds that it lacks: how large a request's head is, and how long it may take.
+
+And an answer is sent in one piece: uvicorn writes its head and its body one after the other, each a call of the system.
+"""
 
 import asyncio
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from keyplan.server.gate import HEADER_BYTES_MAX
 
-__all__ = ["HEAD_SECONDS_MAX", "BoundedProtocol"]
+__all__ = ["HEAD_SECONDS_MAX", "BoundedProtocol", "GatheringTransport"]
 
 HEAD_SECONDS_MAX: Final = 20.0
 """Why: a client that sends its headers byte by byte would hold a connection for ever."""
+
+
+class GatheringTransport(asyncio.Transport):
+    """A transport that sends all that is written in one turn of the event loop at the turn's end, at once."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes | bytearray | memoryview] = []
+
+    def write(self, data: "bytes | bytearray | memoryview") -> None:
+        """Send with what else is written in this turn."""
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def writelines(self, list_of_data: "Iterable[bytes | bytearray | memoryview]") -> None:
+        """Send all of them with what else is written in this turn."""
+        for data in list_of_data:
+            self.write(data)
+
+    def _flush(self) -> None:
+        parts, self._parts = self._parts, []
+        if parts and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, without what was written."""
+        self._parts = []
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing more is sent."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the system knows of the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Take nothing from the client for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take from the client again."""
+        self._transport.resume_reading()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -24,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Begin to wait for the first request's head."""
-        super().connection_made(transport)
+        super().connection_made(GatheringTransport(transport, self.loop))
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

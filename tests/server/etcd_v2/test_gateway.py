@@ -137,6 +137,15 @@ def test_a_listing_with_many_keys_below_shows_each_directory_once(engine: Engine
     assert [len(node.get("nodes", ())) for node in listed] == [30, 30, 30, 0]
 
 
+@pytest.mark.parametrize("count", [64, 65, 200])
+def test_a_recursive_listing_is_whole_however_long_it_is(count: int) -> None:
+    """Short ones are read at once, longer ones in a thread."""
+    with MemoryEngine() as own, GatewayServer(own) as served, Client(served) as asking:
+        own.commit(Commit((), tuple(Put(f"/l/{number:03d}/k".encode(), b"v") for number in range(count))))
+        nodes = asking.get("/v2/keys/l?recursive=true").json()["node"]["nodes"]
+        assert [node["nodes"][0]["key"] for node in nodes] == [f"/l/{number:03d}/k" for number in range(count)]
+
+
 def test_keys_from_before_the_first_request_have_an_index(engine: Engine) -> None:
     engine.commit(Commit((), (Put(b"/old/key", b"1"),)))
     with GatewayServer(engine) as server, Client(server) as client:

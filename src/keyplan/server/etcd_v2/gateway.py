@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from keyplan.errors import EngineError
@@ -22,6 +23,9 @@ __all__ = ["Gateway", "Waiting"]
 
 _SETTLE_ROUNDS_MAX: Final = 3
 """Why: while others write without a pause, a read shows what was not counted with the counter as it is."""
+
+_READ_AT_ONCE_ENTRIES_MAX: Final = 64
+"""Why: reading a cluster's dozen keys costs less than handing it to a thread; a long listing would hold up others."""
 
 _BATCH_OPERATIONS_MAX: Final = 200
 """Why: those who wait for a batch's answer should not wait for longer than a few flushes of the disk."""
@@ -134,17 +138,13 @@ class Gateway:
         """Return what is at a path. Raises KeysFailure."""
         await self._start()
         context = self._context
-        call = context.run if is_recursive else context.read
+        look = partial(read, self._ledger, context.engine, context.clock, path, is_recursive=is_recursive)
+        entries_max = _READ_AT_ONCE_ENTRIES_MAX if context.engine.profile.has_local_reads else None
         for attempt in range(_SETTLE_ROUNDS_MAX + 1):
-            found = await call(
-                read,
-                self._ledger,
-                context.engine,
-                context.clock,
-                path,
-                is_recursive=is_recursive,
-                must_settle=attempt < _SETTLE_ROUNDS_MAX,
-            )
+            must_settle = attempt < _SETTLE_ROUNDS_MAX
+            found = await context.read(look, must_settle=must_settle, entries_max=entries_max)
+            if found is None:
+                found = await context.run(look, must_settle=must_settle)
             if isinstance(found, Found):
                 return found
             await self._submit(None)

@@ -41,11 +41,19 @@ def position(ledger: Ledger, snapshot: Snapshot) -> Position:
 
 
 def read(
-    ledger: Ledger, engine: Engine, clock: Clock, path: str, *, is_recursive: bool, must_settle: bool
-) -> Found | Position:
+    ledger: Ledger,
+    engine: Engine,
+    clock: Clock,
+    path: str,
+    *,
+    is_recursive: bool,
+    must_settle: bool,
+    entries_max: int | None = None,
+) -> Found | Position | None:
     """Return what is at a path; or the position, when changes without a number must be counted first.
 
-    Raises KeysFailure. With `must_settle` false such changes show the number of the counter as it is.
+    None: a recursive listing has more than `entries_max` entries. Raises KeysFailure. With `must_settle` false such changes
+    show the number of the counter as it is.
     """
     with engine.snapshot() as snapshot:
         place = position(ledger, snapshot)
@@ -57,7 +65,12 @@ def read(
         draft.prefetch(keys_about(path))
         node = Tree(draft, draft.holds_any, state).find(path)
         if node.is_directory:
-            listed = subtree(snapshot, node, state) if is_recursive else children(snapshot, node, state)
+            if is_recursive:
+                listed = subtree(snapshot, node, state, entries_max=entries_max)
+            else:
+                listed = children(snapshot, node, state)
+            if listed is None:
+                return None
             node = node._replace(nodes=listed)
         return Found(get_body(node, int(clock.wall() * 1e9)), state.index, place.revision)
 

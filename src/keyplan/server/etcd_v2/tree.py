@@ -196,13 +196,20 @@ def _seen(key: bytes, segment: bytes, *, is_deep: bool) -> Iterator[tuple[str, b
         yield segment.decode(), is_deep
 
 
-def subtree(listing: Listing, directory: Node, state: State) -> list[Node]:
-    """Return everything below a directory, nested and sorted at every level, without what is hidden."""
+def subtree(listing: Listing, directory: Node, state: State, *, entries_max: int | None = None) -> list[Node] | None:
+    """Return everything below a directory, nested and sorted at every level, without what is hidden.
+
+    None: there are more than `entries_max` keys, or as many records of them.
+    """
     files, directories = records_below(directory.path)
     keys = below(directory.path)
     cut = len(files.start) - len(keys.start)
-    records = {entry.key[cut:]: entry for entry in listing.scan(files)}
-    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in listing.scan(directories)}
+    limit = None if entries_max is None else entries_max + 1
+    found = list(listing.scan(keys, limit=limit))
+    records = {entry.key[cut:]: entry for entry in listing.scan(files, limit=limit)}
+    made = {entry.key[cut:].decode(): unpack_directory(entry.value) for entry in listing.scan(directories, limit=limit)}
+    if limit is not None and limit in {len(found), len(records), len(made)}:
+        return None
     branches: dict[str, dict[str, Node]] = {directory.path: {}}
 
     def branch(path: str) -> dict[str, Node]:
@@ -218,7 +225,7 @@ def subtree(listing: Listing, directory: Node, state: State) -> list[Node]:
     for path, record in made.items():
         if record.is_kept:
             branch(path)
-    for entry in listing.scan(keys):
+    for entry in found:
         file_path = path_of(entry.key)
         if file_path is not None:
             node = file_node(file_path, entry, records.get(entry.key), state)
