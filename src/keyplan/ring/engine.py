@@ -91,6 +91,18 @@ class RingEngine(Engine):
             raise _changed(database)
         return snapshot
 
+    def value(self, key: bytes) -> bytes | None:
+        database = self.placement.of_key(key)
+        snapshot = self.databases[database].snapshot()
+        try:
+            # Why together: over a network that is one call, and the description tells whether the ring has changed.
+            description, value = snapshot.values((RING_KEY, key))
+        finally:
+            snapshot.close()
+        if description != self._descriptions[database]:
+            raise _changed(database)
+        return value
+
     def snapshot(self) -> Snapshot:
         self._check_open()
         with ExitStack() as stack:
@@ -237,6 +249,17 @@ class _RingSnapshot(Snapshot):
     def get(self, key: bytes) -> Entry | None:
         entry = self._part_of(key).get(key)
         return None if entry is None else _without_history(entry)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        self._check_open()
+        shares: defaultdict[int, list[int]] = defaultdict(list)
+        for at, key in enumerate(keys):
+            shares[self._placement.of_key(key)].append(at)
+        found: list[Entry | None] = [None] * len(keys)
+        for database, share in shares.items():
+            for at, entry in zip(share, self._parts[database].get_many([keys[at] for at in share]), strict=True):
+                found[at] = None if entry is None else _without_history(entry)
+        return found
 
     def value(self, key: bytes) -> bytes | None:
         return self._part_of(key).value(key)

@@ -51,8 +51,6 @@ class Placement:
         self._rules = tuple(rules)
         self.databases = databases
         self._place = lru_cache(_PLACES_KEPT)(self._found)
-        self.of_bytes: Callable[[bytes], int] = self._place
-        """The database of these placed bytes. Why an attribute: a method would be a frame for every key."""
         self._of_prefix = lru_cache(_PLACES_KEPT)(self._found_for_all)
         self.width = rules[0].width if len(rules) == 1 else None
         """The number of leading bytes by which every key is placed, where it is that simple."""
@@ -71,6 +69,11 @@ class Placement:
 
     def of_key(self, raw_key: bytes) -> int:
         """Return the database of a raw key."""
+        width = self.width
+        if (
+            width is not None and len(raw_key) >= width
+        ):  # Why apart: it is asked for every key, and nearly all are such.
+            return self._place(raw_key[:width])
         placed = self.placed_bytes(raw_key)
         return FIRST if placed is None else self._place(placed)
 

@@ -2,9 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -121,34 +120,23 @@ def test_a_worker_that_dies(
     assert set(processor.map(dataset, work.die_once)) == set(range(400))
 
 
-def other_executors() -> list[object]:
-    """Executors of other packages, where they are installed; the reason, where they are not."""
-    return [
-        pytest.param(name, marks=() if find_spec(name) else pytest.mark.skip(reason=f"{name} is not installed"))
-        for name in ("mpi4py", "distributed", "loky")
-    ]
-
-
-def executor_of(name: str) -> Executor:
-    """Start two workers of a package's own kind."""
-    made: Executor
-    if name == "mpi4py":
-        futures = pytest.importorskip("mpi4py.futures", exc_type=ImportError, reason="mpi4py finds no MPI library")
-        made = futures.MPIPoolExecutor(max_workers=2)
-    elif name == "loky":
-        made = pytest.importorskip("loky").ProcessPoolExecutor(2)
-    elif name == "distributed":
-        client = pytest.importorskip(name).Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
-        made = client.get_executor()
-    else:
-        made = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    return made
+@pytest.mark.slow
+def test_an_executor_of_processes_runs_the_workers(open_store: Opened) -> None:
+    dataset = filled(open_store(events=2), 1_000)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, piece_events=100)
+        assert sorted(processor.map(dataset, work.numbers_of)) == expected(1_000)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["processes", *other_executors()])
-def test_any_executor_will_do(open_store: Opened, name: str) -> None:
+def test_the_workers_of_a_dask_client_are_given_every_event_once(open_store: Opened) -> None:
+    distributed = pytest.importorskip("distributed", reason="needs Dask: install distributed")
     dataset = filled(open_store(events=2), 1_000)
-    with executor_of(name) as executor:
-        processor = hepnos.ParallelProcessor(dataset.datastore, executor=executor, piece_events=100)
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        processor = hepnos.ParallelProcessor(dataset.datastore, client=client, piece_events=100)
         assert sorted(processor.map(dataset, work.numbers_of)) == expected(1_000)
+        done = processor.process(dataset, work.number_of)
+        with pytest.raises(hepnos.ProcessingError) as caught:
+            processor.process(dataset, work.fail_at_seven)
+    assert (done.events, len(done.by_worker)) == (1_000, 2)
+    assert caught.value.facts["event"] == 7

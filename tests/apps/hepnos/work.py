@@ -5,7 +5,12 @@ from pathlib import Path
 
 from keyplan.apps import hepnos
 
-__all__ = ["die_once", "fail_at_seven", "numbers_of", "preloaded", "rows_of", "slices_of", "slowly"]
+__all__ = ["die_once", "fail_at_seven", "number_of", "numbers_of", "preloaded", "rows_of", "slices_of", "slowly"]
+
+
+def number_of(event: hepnos.Event) -> int:
+    """Return the number of the event."""
+    return event.number
 
 
 def numbers_of(event: hepnos.Event) -> tuple[int, ...]:

@@ -67,8 +67,9 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.keys import Kind
     from keyplan.apps.hepnos.loading import Loaded
     from keyplan.apps.hepnos.numbered import Event, Numbers, Run, SubRun
-    from keyplan.apps.hepnos.parallel import EventBatch, ParallelProcessor, Processed
+    from keyplan.apps.hepnos.parallel import ParallelProcessor, Processed
     from keyplan.apps.hepnos.parquet_files import load_parquet
+    from keyplan.apps.hepnos.pieces import EventBatch
     from keyplan.apps.hepnos.prefetch import Prefetcher, PrefetchStatistics, PreloadedProducts
     from keyplan.apps.hepnos.products import Container, ProductID
     from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, Queues
@@ -197,8 +198,9 @@ _MODULES: Final = {
     "keys": ("Kind",),
     "loading": ("Loaded",),
     "numbered": ("Event", "Numbers", "Run", "SubRun"),
-    "parallel": ("EventBatch", "ParallelProcessor", "Processed"),
+    "parallel": ("ParallelProcessor", "Processed"),
     "parquet_files": ("load_parquet",),
+    "pieces": ("EventBatch",),
     "prefetch": ("PrefetchStatistics", "Prefetcher", "PreloadedProducts"),
     "products": ("Container", "ProductID"),
     "queues": ("HEPnOSQueues", "Queue", "Queues"),

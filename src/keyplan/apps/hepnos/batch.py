@@ -79,9 +79,10 @@ class WriteBatch:
     def write(self, kind: Kind, raw_key: bytes, value: bytes, mode: str) -> None:
         """Take a write. Of two writes of one key in one mode, the later counts. Raises EngineLimitError, BatchError."""
         self._datastore.check_key(kind, raw_key)
-        place = (kind, self._databases.place(kind, raw_key), checked_mode(mode))
+        place = (kind, self._databases.place(kind, raw_key), mode)
         share = self._shares.get(place)
         if share is None:
+            checked_mode(mode)
             share = self._shares[place] = {}
         share[raw_key] = value
         if len(share) >= self._max_operations and not self._is_atomic:

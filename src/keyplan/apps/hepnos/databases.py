@@ -1,8 +1,10 @@
 """The databases of a HEPnOS store: five rings, one of each kind of object. Which there are stands in the data itself."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from keyplan.apps.hepnos.keys import Kind
@@ -95,9 +97,18 @@ class Databases:
 
     def place(self, kind: Kind, raw_key: bytes) -> int:
         """Return the database of a key among those of its kind."""
+        return self.rings[kind].placement.of_key(raw_key)
+
+    def shares(self, kind: Kind, raw_keys: Iterable[bytes]) -> dict[int, list[bytes]]:
+        """Return the keys of each database, in their order. Fast where keys that are placed alike stand together."""
         placement = self.rings[kind].placement
-        width = placement.width
-        return placement.of_key(raw_key) if width is None else placement.of_bytes(raw_key[:width])
+        if placement.databases == 1:
+            return {0: list(raw_keys)}
+        found: dict[int, list[bytes]] = {}
+        for _, alike in groupby(raw_keys, itemgetter(slice(placement.width))):
+            own = list(alike)
+            found.setdefault(placement.of_key(own[0]), []).extend(own)
+        return found
 
     def snapshot(self, kind: Kind, database: int) -> Snapshot:
         """Return a snapshot of one database; the caller closes it."""
@@ -105,15 +116,7 @@ class Databases:
 
     def value(self, kind: Kind, raw_key: bytes) -> bytes | None:
         """Return the value at a key, or None."""
-        ring = self.rings[kind]
-        width = ring.placement.width
-        snapshot = ring.open_snapshot(
-            ring.placement.of_key(raw_key) if width is None else ring.placement.of_bytes(raw_key[:width])
-        )
-        try:
-            return snapshot.value(raw_key)
-        finally:
-            snapshot.close()
+        return self.rings[kind].value(raw_key)
 
     def put(
         self,

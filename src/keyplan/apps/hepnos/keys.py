@@ -1,8 +1,9 @@
 """From containers to raw keys and back, through the layouts: the only place where the API touches bytes of keys."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
+from struct import Struct
 from typing import Final
 from uuid import UUID
 
@@ -27,11 +28,13 @@ from keyplan.layout import CompiledKeys, Layout
 __all__ = [
     "ITEM_BYTES",
     "Kind",
+    "child_key",
+    "child_prefix",
     "dataset_key",
     "dataset_range",
+    "event_numbers",
     "number_key",
     "number_range",
-    "numbers_of",
     "product_item",
     "product_range",
     "product_suffix",
@@ -79,6 +82,10 @@ _DATASETS, _PRODUCTS = _KEYS[Kind.DATASET], _KEYS[Kind.PRODUCT]
 ITEM_BYTES: Final = 40
 """Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
 
+_NUMBER_BYTES: Final = 8
+_EVENT_NUMBERS: Final = Struct(">16x3Q")
+"""Why not the layout's decoder: an event is unpacked for every handle of an iteration; `test_columns` holds them together."""
+
 _NOBODY: Final = UUID(int=0)
 _ANY_TYPE: Final = "-"
 
@@ -109,6 +116,26 @@ def number_key(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
         raise InvalidNumberError(**error.facts) from error
 
 
+def child_key(prefix: bytes, number: int) -> bytes | None:
+    """Return the raw key of a child by what the keys of all children of its parent begin with; None for what is no number.
+
+    Why beside `number_key`: handles are made by the million, and a parent's bytes are the same for all its children.
+    """
+    if type(number) is int and 0 <= number < INVALID_NUMBER:
+        return prefix + number.to_bytes(_NUMBER_BYTES, "big")
+    return None
+
+
+def child_prefix(dataset: UUID, parents: tuple[int, ...]) -> bytes:
+    """Return what the raw keys of all children of a data set, run or subrun begin with: all but the number."""
+    return number_key(dataset, (*parents, 0))[:-_NUMBER_BYTES]
+
+
+def event_numbers(raw_keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Yield run, subrun and event of the raw keys of events."""
+    return _EVENT_NUMBERS.iter_unpack(b"".join(raw_keys))
+
+
 def number_range(dataset: UUID, parents: tuple[int, ...], *, at_least: int = 0, below: int | None = None) -> KeyRange:
     """Return the range of the children of a data set, run or subrun with numbers in these bounds. Raises InvalidNumberError."""
     keys = _KEYS[_NUMBERED[len(parents) + 1][0]]
@@ -116,13 +143,6 @@ def number_range(dataset: UUID, parents: tuple[int, ...], *, at_least: int = 0, 
         return KeyRange(*keys.range((dataset, *parents), at_least=at_least or None, below=below))
     except InvalidKeyError as error:
         raise InvalidNumberError(**error.facts) from error
-
-
-def numbers_of(kind: Kind, raw_key: bytes) -> tuple[int, ...]:
-    """Return the numbers in the raw key of a run, subrun or event."""
-    key = _KEYS[kind].decode(raw_key)
-    assert isinstance(key, tuple)
-    return key[1:]
 
 
 # ---- products -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from keyplan.apps.hepnos.bulk import create_events
 from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.keys import Kind, number_key, number_range, numbers_of, product_item
+from keyplan.apps.hepnos.keys import Kind, child_key, child_prefix, number_key, number_range, product_item
 from keyplan.apps.hepnos.products import Container, Writer
 from keyplan.engine import KeyRange
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # Why: a run belongs to a data set, and a data set has runs.
     from keyplan.apps.hepnos.datasets import DataSet
     from keyplan.apps.hepnos.store import DataStore
 
-__all__ = ["Event", "Numbered", "Numbers", "Run", "SubRun", "container_of"]
+__all__ = ["Event", "Numbered", "Numbers", "Run", "SubRun"]
 
 N = TypeVar("N", bound="Numbered")
 
@@ -117,8 +117,9 @@ class Event(Numbered):
 class SubRun(Numbered):
     """A subrun, and the events in it."""
 
-    __slots__ = ()
+    __slots__ = ("_events",)
 
+    _events: "Numbers[Event]"
     kind = Kind.SUBRUN
 
     @property
@@ -133,7 +134,11 @@ class SubRun(Numbered):
     @property
     def events(self) -> "Numbers[Event]":
         """Its events."""
-        return Numbers(self.dataset, self.numbers, Event)
+        try:
+            return self._events
+        except AttributeError:  # Why late: most handles of subruns are only passed by.
+            self._events = Numbers(self.dataset, self.numbers, Event)
+            return self._events
 
     def create_event(self, number: int, *, into: Writer | None = None) -> Event:
         """Create an event, unless it exists, and return it; see `Numbers.create`."""
@@ -154,8 +159,9 @@ class SubRun(Numbered):
 class Run(Numbered):
     """A run, and the subruns in it."""
 
-    __slots__ = ()
+    __slots__ = ("_subruns",)
 
+    _subruns: "Numbers[SubRun]"
     kind = Kind.RUN
 
     @property
@@ -165,7 +171,11 @@ class Run(Numbered):
     @property
     def subruns(self) -> "Numbers[SubRun]":
         """Its subruns."""
-        return Numbers(self.dataset, self.numbers, SubRun)
+        try:
+            return self._subruns
+        except AttributeError:  # Why late: as in a subrun.
+            self._subruns = Numbers(self.dataset, self.numbers, SubRun)
+            return self._subruns
 
     def create_subrun(self, number: int, *, into: Writer | None = None) -> SubRun:
         """Create a subrun, unless it exists, and return it; see `Numbers.create`."""
@@ -184,7 +194,7 @@ class Numbers(Generic[N]):
     Each read sees the latest state; an iteration sees one state, that of its beginning.
     """
 
-    __slots__ = ("_kind", "_make", "_parents", "dataset", "datastore")
+    __slots__ = ("_kind", "_make", "_parents", "_prefix", "dataset", "datastore")
 
     def __init__(
         self,
@@ -196,6 +206,7 @@ class Numbers(Generic[N]):
         self.datastore: DataStore = dataset.datastore
         self._parents = parents
         self._make = make
+        self._prefix = b""
         self._kind = (Kind.RUN, Kind.SUBRUN, Kind.EVENT)[len(parents)]
 
     # ---- one of them ---------------------------------------------------------------------------------------------------
@@ -205,10 +216,9 @@ class Numbers(Generic[N]):
 
         Its parent need not exist: there are no checks between databases. Raises InvalidNumberError before anything is written.
         """
-        numbers = (*self._parents, number)
-        raw_key = number_key(self._uuid, numbers)
-        (into or self.datastore).write(self._kind, raw_key, b"", "new")
-        return self._make(self.dataset, numbers, raw_key)
+        raw_key = self._key(number)
+        (self.datastore if into is None else into).write(self._kind, raw_key, b"", "new")
+        return self._make(self.dataset, (*self._parents, number), raw_key)
 
     def get(self, number: int) -> N | None:
         """Return the child of that number, or None."""
@@ -223,7 +233,7 @@ class Numbers(Generic[N]):
         return found
 
     def __contains__(self, number: int) -> bool:
-        return self.datastore.raw_value(self._kind, number_key(self._uuid, (*self._parents, number))) is not None
+        return self.datastore.raw_value(self._kind, self._key(number)) is not None
 
     def handle(self, number: int) -> N:
         """Return a handle of a child that may not exist, without asking the store."""
@@ -295,20 +305,18 @@ class Numbers(Generic[N]):
     @property
     def database(self) -> int:
         """The database that has all of them."""
-        return self.datastore.databases.place(self._kind, number_key(self._uuid, (*self._parents, 0)))
+        return self.datastore.databases.place(self._kind, self._key(0))
 
     def key_range(self, at_least: int = 0, below: int | None = None) -> KeyRange:
         """Return the raw keys of the children with numbers in these bounds."""
         return number_range(self._uuid, self._parents, at_least=at_least, below=below)
 
+    def _key(self, number: int) -> bytes:
+        """Return the raw key of the child of that number. Raises InvalidNumberError."""
+        if not self._prefix:
+            self._prefix = child_prefix(self._uuid, self._parents)
+        return child_key(self._prefix, number) or number_key(self._uuid, (*self._parents, number))
+
     @property
     def _uuid(self) -> UUID:
         return self.dataset.uuid
-
-
-_CLASSES: dict[Kind, type[Numbered]] = {Kind.RUN: Run, Kind.SUBRUN: SubRun, Kind.EVENT: Event}
-
-
-def container_of(dataset: "DataSet", kind: Kind, raw_key: bytes) -> Numbered:
-    """Return the handle of the run, subrun or event that a raw key says exists."""
-    return _CLASSES[kind](dataset, numbers_of(kind, raw_key), raw_key)

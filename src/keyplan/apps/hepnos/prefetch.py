@@ -1,6 +1,5 @@
 """Reading ahead: containers of a view a batch at a time, with the products that were asked for."""
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -34,7 +33,7 @@ class PreloadedProducts:
     def __init__(self, datastore: "DataStore", products: Sequence[tuple[str, Any]]) -> None:
         self._datastore = datastore
         self._suffixes = [product_suffix(label, product_type(kind).name) for label, kind in products]
-        self._found: OrderedDict[bytes, bytes | None] = OrderedDict()
+        self._found: dict[bytes, bytes | None] = {}
         self.hits = self.misses = 0
 
     def __len__(self) -> int:
@@ -42,33 +41,40 @@ class PreloadedProducts:
 
     def preload(self, items: Iterable[bytes]) -> int:
         """Read the products of these items; return how many there are."""
-        by_database: dict[int, list[bytes]] = {}
         databases = self._datastore.databases
-        for item in items:
-            by_database.setdefault(databases.place(Kind.PRODUCT, item), []).append(item)
         count = 0
-        for database, own in by_database.items():
+        for database, own in databases.shares(Kind.PRODUCT, items if self._suffixes else ()).items():
+            keys = [item + suffix for item in own for suffix in self._suffixes]
             with databases.snapshot(Kind.PRODUCT, database) as snapshot:
-                for item in own:
-                    for suffix in self._suffixes:
-                        value = self._found[item + suffix] = snapshot.value(item + suffix)
-                        count += value is not None
+                values = snapshot.values(keys)
+            self._found.update(zip(keys, values, strict=True))
+            count += len(values) - values.count(None)
         return count
+
+    def raw_products(self, items: Sequence[bytes], suffix: bytes) -> list[bytes | None]:
+        """Return the bytes of a product of each item; see `raw_product`."""
+        found, keys = self._found, [item + suffix for item in items]
+        if not all(map(found.__contains__, keys)):
+            return list(map(self.raw_product, keys))
+        self.hits += len(keys)
+        return list(map(found.pop, keys))
 
     def raw_product(self, raw_key: bytes) -> bytes | None:
         """Return a product's bytes: what was read ahead, once, else what the store has. It is let go of by this."""
-        if raw_key in self._found:
-            self.hits += 1
-            return self._found.pop(raw_key)
-        self.misses += 1
-        return self._datastore.raw_product(raw_key)
+        try:
+            raw = self._found.pop(raw_key)
+        except KeyError:
+            self.misses += 1
+            return self._datastore.raw_product(raw_key)
+        self.hits += 1
+        return raw
 
     def evict(self, count_max: int) -> int:
         """Let go of the oldest beyond so many; return how many these were."""
-        evicted = max(len(self._found) - count_max, 0)
-        for _ in range(evicted):
-            self._found.popitem(last=False)
-        return evicted
+        oldest = list(islice(self._found, max(len(self._found) - count_max, 0)))
+        for raw_key in oldest:
+            del self._found[raw_key]
+        return len(oldest)
 
 
 class Prefetcher:

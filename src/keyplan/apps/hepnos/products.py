@@ -9,12 +9,12 @@ from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
 from keyplan.apps.hepnos.keys import Kind, product_item, product_range, product_suffix, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER, ProductKey
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
-from keyplan.errors import CorruptionError, EngineLimitError, InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 
 if TYPE_CHECKING:  # Why: a container belongs to a store, and a store makes containers.
     from keyplan.apps.hepnos.store import DataStore
 
-__all__ = ["MODES", "Container", "ProductID", "ProductSource", "Writer", "check_key", "checked_mode"]
+__all__ = ["MODES", "Container", "ProductID", "ProductSource", "Writer", "checked_mode"]
 
 MODES: Final = ("overwrite", "new", "exist")
 
@@ -177,9 +177,9 @@ class Container(ABC):
         `source`: a prefetcher or preloaded products. A product of another type under the label is another product. Raises
         CorruptionError when the stored bytes are none of the type.
         """
-        kind = type if isinstance(type, ProductType) else product_type(type)
+        kind = product_type(type)
         raw_key = self.item + product_suffix(label, kind.name)
-        raw = (source or self.datastore).raw_product(raw_key)
+        raw = (self.datastore if source is None else source).raw_product(raw_key)
         if raw is not None:
             return kind.decode(raw)
         if missing == "raise":
@@ -205,9 +205,3 @@ def _part(kind: ProductType, value: Any, start: int, end: int | None) -> Any:
     if not 0 <= start <= stop <= len(value):
         raise InvalidInputError(source="range", problem=f"{start} to {stop} is no part of {len(value)} elements")
     return value[start:stop]
-
-
-def check_key(raw_key: bytes, key_bytes_max: int | None) -> None:
-    """Raise EngineLimitError for a key that the databases cannot hold, before it waits in a batch."""
-    if key_bytes_max is not None and len(raw_key) > key_bytes_max:
-        raise EngineLimitError(limit="key_bytes_max", allowed=key_bytes_max, actual=len(raw_key))

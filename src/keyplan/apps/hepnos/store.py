@@ -12,11 +12,12 @@ from keyplan.apps.hepnos.datasets import DataSet, new_uuid, uuid_of
 from keyplan.apps.hepnos.keys import Kind, dataset_key
 from keyplan.apps.hepnos.numbered import Numbered
 from keyplan.apps.hepnos.prefetch import Prefetcher
-from keyplan.apps.hepnos.products import Container, ProductID, check_key
+from keyplan.apps.hepnos.products import Container, ProductID
 from keyplan.apps.hepnos.queues import Queues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.types import product_type, type_named
 from keyplan.engine import Commit, Delete, DeleteRange, KeyRange
+from keyplan.errors import EngineLimitError
 from keyplan.store import Store
 
 __all__ = ["DataStore", "open_at", "open_databases", "open_hepnos"]
@@ -139,8 +140,10 @@ class DataStore:
         self.databases.put(kind, self.databases.place(kind, raw_key), [raw_key], [value], mode=mode)
 
     def check_key(self, kind: Kind, raw_key: bytes) -> None:
-        """Raise EngineLimitError for a key that the databases of the kind cannot hold."""
-        check_key(raw_key, self._key_bytes_max[kind])
+        """Raise EngineLimitError for a key that the databases of the kind cannot hold, before it waits in a batch."""
+        allowed = self._key_bytes_max[kind]
+        if allowed is not None and len(raw_key) > allowed:
+            raise EngineLimitError(limit="key_bytes_max", allowed=allowed, actual=len(raw_key))
 
     def remove(self, kind: Kind, raw_key: bytes) -> bool:
         """Remove one key; return False when it was not there."""

