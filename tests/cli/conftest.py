@@ -12,7 +12,9 @@ import pytest
 
 import keyplan
 from keyplan.cli.main import main
+from keyplan.keyspace import KeySpaceRegistry
 from keyplan.store import Store
+from keyplan.testing.checked import assert_healthy
 from tests.cli.layouts import Binary, Box, Pair, Place, Shelf, Site
 
 CheckAfter = Callable[..., AbstractContextManager[Store]]
@@ -72,9 +74,19 @@ def run(capsys: pytest.CaptureFixture[str]) -> Keyplan:
     return call
 
 
+def check_registry(url: str) -> None:
+    """Fail unless the key space registry of a store is as it should be. A store that was never made is."""
+    if Path(url.removeprefix("lmdb:")).exists():
+        with keyplan.open(url) as store:
+            assert_healthy(store, KeySpaceRegistry)
+
+
 @pytest.fixture
 def site(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check_after: CheckAfter) -> Iterator[Keyplan]:
-    """Keyplan with the layout Site and a store of three boxes, two notes and a flag, which is checked at the end."""
+    """Keyplan with the layout Site and a store of three boxes, two notes and a flag.
+
+    At the end it is checked, and so is every other store that the test has made beside it.
+    """
     url = f"lmdb:{tmp_path}/site.kv"
     with keyplan.open(url) as store, Site(store).transaction() as site:
         site.boxes.insert(Shelf("a", 1), Box("cups", 3, tags=["red", "blue"], place=Place("cellar", 2)))
@@ -89,6 +101,9 @@ def site(run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check_af
     yield run
     with check_after(keyplan.open(url), Site):
         pass
+    for folder in sorted({*tmp_path.glob("*.kv")} - {tmp_path / "site.kv"}):
+        with keyplan.open(f"lmdb:{folder}") as store:
+            assert_healthy(store, Site)
 
 
 @pytest.fixture

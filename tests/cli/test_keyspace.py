@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keyplan.engine import Commit, Delete, Engine, KeyRange, Put, open_engine
-from tests.cli.conftest import Answer, Keyplan
+from tests.cli.conftest import Answer, Keyplan, check_registry
 from tests.servers.authority import Authority
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -29,11 +29,13 @@ def keyspace(
     if request.param == "store":
         monkeypatch.setenv("KEYPLAN_STORE", url)
         yield lambda *words: run("keyspace", *words)
+        check_registry(url)
         return
     with KeyplanServer(url, environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
         monkeypatch.setenv("KEYPLAN_SERVER", server.url)
         monkeypatch.setenv("KEYPLAN_TOKEN", TOKEN)
         yield lambda *words: run("keyspace", *words)
+    check_registry(url)
 
 
 def done(answer: Answer) -> Answer:

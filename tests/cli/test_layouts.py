@@ -1,12 +1,14 @@
 """lint, map, docs; how layouts and stores are named: options, environment, settings."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import keyplan
-from tests.cli.conftest import SITE, Keyplan
+from keyplan.testing.checked import assert_healthy
+from tests.cli.conftest import SITE, CheckAfter, Keyplan
 from tests.cli.layouts import Rooted, Site
 
 COLLIDING = "tests.cli.layouts:Colliding"
@@ -125,13 +127,15 @@ def test_a_file_that_describes_no_layout_fails(run: Keyplan, tmp_path: Path, tex
 
 
 @pytest.fixture
-def rooted(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -> Keyplan:
+def rooted(run: Keyplan, monkeypatch: pytest.MonkeyPatch, check_after: CheckAfter) -> Iterator[Keyplan]:
     with keyplan.open("lmdb:rooted.kv") as store:
         Rooted(store, tenant="ada").notes.insert("n", "of ada")
         Rooted(store, tenant="bob").notes.insert("n", "of bob")
     monkeypatch.setenv("KEYPLAN_STORE", "lmdb:rooted.kv")
     monkeypatch.setenv("KEYPLAN_LAYOUT", "tests.cli.layouts:Rooted")
-    return run
+    yield run
+    with keyplan.open("lmdb:rooted.kv") as store, check_after(store, Rooted(store, tenant="ada")):
+        assert_healthy(store, Rooted(store, tenant="bob"))
 
 
 def test_a_parameter_moves_the_root(rooted: Keyplan) -> None:

@@ -1,13 +1,14 @@
 """`--keyspace`: records of one key space, by the commands for every store; and raw keys, which say whose they are."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import keyplan
 from keyplan.engine import KeyRange, open_engine
-from tests.cli.conftest import SITE, Keyplan
+from tests.cli.conftest import SITE, Keyplan, check_registry
 from tests.cli.layouts import Box, Shelf, Site
 
 
@@ -17,14 +18,15 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def within(run: Keyplan, url: str) -> Keyplan:
+def within(run: Keyplan, url: str) -> Iterator[Keyplan]:
     """Keyplan on a store where `orders` has the prefix 01 and two boxes, and `users` the prefix 02 and one."""
     for name, boxes in (("orders", 2), ("users", 1)):
         assert run("keyspace", "create", name, "--application", "shop", "--store", url).code == 0
         with keyplan.open(url, keyspace=name, application="shop") as store:
             for number in range(boxes):
                 Site(store).boxes.insert(Shelf("a", number), Box(f"{name}-{number}"))
-    return lambda *words: run(*words, "--store", url)
+    yield lambda *words: run(*words, "--store", url)
+    check_registry(url)
 
 
 def test_reading_shows_the_key_spaces_records_and_no_others(within: Keyplan) -> None:
