@@ -204,7 +204,8 @@ class Chamber:
                 )
             else:
                 guards: tuple[Guard, ...] = ()
-                if expected_revision is not None and entry is not None:
+                # Why also where it must be there: of two such deletes at once, one finds nothing.
+                if entry is not None and (expected_revision is not None or not missing_ok):
                     guards = (KeyUnchanged(raw_key, entry.mod_revision),)
                 commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)))
             try:

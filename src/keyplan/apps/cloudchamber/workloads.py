@@ -5,13 +5,13 @@ from typing import NamedTuple
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import NotFoundError, StaleRecordError
-from keyplan.layout import Versioned
 
 __all__ = [
     "InstanceDifference",
     "InstanceStates",
     "Orphan",
     "OrphanKind",
+    "WrittenTarget",
     "create_instance",
     "delete_instance",
     "differences_of",
@@ -28,6 +28,13 @@ class InstanceStates(NamedTuple):
     description: Instance | None
     target: InstanceTarget | None
     actual: InstanceActual | None
+
+
+class WrittenTarget(NamedTuple):
+    """A target as it was written, and the revision of that write."""
+
+    record: InstanceTarget
+    revision: int
 
 
 class InstanceDifference(NamedTuple):
@@ -106,13 +113,13 @@ def read_instance(chamber: CloudChamber, key: InstanceKey) -> InstanceStates:
 
 def write_target(
     chamber: CloudChamber, key: InstanceKey, target: InstanceTarget, *, expected_revision: int | None = None
-) -> Versioned[InstanceKey, InstanceTarget]:
+) -> WrittenTarget:
     """Replace an instance's target; its generation rises by one when the wish changes, whatever number was given.
 
-    Return what is stored then. Raises NotFoundError, StaleRecordError.
+    Raises NotFoundError, StaleRecordError.
     """
 
-    def work(transaction: CloudChamber) -> CloudChamber:
+    def work(transaction: CloudChamber) -> tuple[CloudChamber, InstanceTarget]:
         there = transaction.instance_target.versioned(key)
         if there is None:
             raise NotFoundError(table="instance_target", key=key)
@@ -124,15 +131,12 @@ def write_target(
                 actual_revision=there.revision,
             )
         same = _with_generation(target, there.record.generation)
-        is_same = same == there.record
-        transaction.instance_target.put(key, same if is_same else _with_generation(target, same.generation + 1))
-        return transaction
+        record = same if same == there.record else _with_generation(target, same.generation + 1)
+        transaction.instance_target.put(key, record)
+        return transaction, record
 
-    chamber.run(work)
-    written = chamber.instance_target.versioned(key)
-    if written is None:
-        raise NotFoundError(table="instance_target", key=key)
-    return written
+    transaction, record = chamber.run(work)
+    return WrittenTarget(record, transaction.revision)
 
 
 def list_instances(chamber: CloudChamber, workload: str, *, derive: bool = False) -> list[str]:
