@@ -15,8 +15,7 @@ def print_failure(error: KeyplanError, *, is_json: bool) -> None:
     if not is_json:
         print(f"keyplan: {printable(_sentence(error))}", file=sys.stderr)
         return
-    facts = {name: _plain(fact) for name, fact in error.facts.items()}
-    _print_object({"code": error.code, "summary": error.summary, "facts": facts})
+    _print_object({"code": error.code, "summary": error.summary, "facts": error.plain_facts()})
 
 
 def print_usage_error(error: Any, *, is_json: bool) -> None:
@@ -42,35 +41,18 @@ def print_hint(text: str) -> None:
 
 
 def _sentence(error: KeyplanError) -> str:
-    facts = {name.replace("_", " "): _words(fact) for name, fact in error.facts.items()}
+    facts = {name.replace("_", " "): _words(fact) for name, fact in error.plain_facts().items()}
     problem = facts.pop("problem", "")
     others = ", ".join(f"{name} {words}" for name, words in facts.items())
     return error.summary + (f": {problem}" if problem else "") + (f" ({others})" if others else "")
 
 
 def _words(fact: object) -> str:
-    match fact:
-        case list() | tuple() | set() | frozenset():
-            words = list(map(_words, fact))
-            return ("; " if any(" " in word for word in words) else " ").join(words)
-        case _:
-            return str(_plain(fact))
+    if not isinstance(fact, list):
+        return str(fact)
+    words = list(map(_words, fact))
+    return ("; " if any(" " in word for word in words) else " ").join(words)
 
 
 def _print_object(value: dict[str, object]) -> None:
     print(json.dumps(value, ensure_ascii=False), file=sys.stderr)
-
-
-def _plain(fact: object) -> object:
-    """A fact as JSON has it; what JSON has no form for, as Python writes it."""
-    match fact:
-        case None | bool() | int() | float() | str():
-            return fact
-        case bytes():
-            return fact.hex()
-        case list() | tuple() | set() | frozenset():
-            return [_plain(item) for item in fact]
-        case dict():
-            return {str(name): _plain(item) for name, item in fact.items()}
-        case _:
-            return str(fact)

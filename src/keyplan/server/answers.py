@@ -97,7 +97,7 @@ def answer_error_of(error: KeyplanError) -> AnswerError:
     else:
         status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
     code = error.code.replace("-", "_")
-    facts = {name: _plain(fact) for name, fact in error.facts.items()} if status != 500 else {}
+    facts = error.plain_facts() if status != 500 else {}
     headers = {"Retry-After": "1"} if status == 503 else None
     return AnswerError(status, code, error.summary, facts, headers=headers)
 
@@ -118,17 +118,3 @@ async def body_of(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AnswerError(400, "invalid_argument", "the body cannot be read", {"problem": str(error)}) from error
-
-
-def _plain(fact: object) -> object:
-    match fact:
-        case None | bool() | int() | float() | str():
-            return fact
-        case bytes():
-            return fact.hex()
-        case list() | tuple() | set() | frozenset():
-            return [_plain(item) for item in fact]
-        case dict():
-            return {str(name): _plain(item) for name, item in fact.items()}
-        case _:
-            return str(fact)
