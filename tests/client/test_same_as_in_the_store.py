@@ -19,7 +19,7 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import KeySpaces, RegistryOperations, State
+from keyplan.keyspace import KeySpaces, RegistryOperations, Stage, State, Unmanaged
 from tests.servers.keyplan_server import KeyplanServer
 
 pytestmark = pytest.mark.slow
@@ -104,6 +104,38 @@ def test_a_quota_is_kept(registry: RegistryOperations) -> None:
     assert registry.set_quota("orders").keys is None
 
 
+def test_a_registry_is_made_once(registry: RegistryOperations) -> None:
+    header = registry.header()
+    assert header is not None
+    assert (header.prefix_codec, header.format_version) == ("uvarint", 1)
+    assert registry.init() == registry.init(prefix_codec="uvarint", skip_printable=False) == header
+    with pytest.raises(InvalidArgumentError) as otherwise:
+        registry.init(prefix_codec="ordered")
+    assert otherwise.value.facts["argument"] == "prefix_codec"
+
+
+def test_the_doctor_tells_of_the_data_of_nobody(registry: RegistryOperations) -> None:
+    registry.create("orders", "shop")
+    diagnosis = registry.diagnose()
+    assert (diagnosis.is_sound, diagnosis.keyspaces, diagnosis.audit_entries) == (True, 1, 2)
+    assert diagnosis.unmanaged == [Unmanaged(b"\x03", 3, b"\x03A", 1, is_more=False)]
+    assert registry.diagnose(with_unmanaged=False).unmanaged == []
+    assert registry.repair() == []
+
+
+def test_a_deletion_is_taken_to_its_end(registry: RegistryOperations) -> None:
+    registry.configure({"max-client-lease-seconds": 0})
+    registry.adopt("found", "a", "03")
+    assert registry.sweep("found").stage is Stage.NOT_DELETING
+    registry.delete("found")
+    while (progress := registry.sweep("found")).stage is Stage.SWEEPING:
+        pass
+    assert (progress.stage, progress.deleted_keys) == (Stage.COMPLETED, 1)
+    assert registry.get("found").state is State.DELETED
+    with pytest.raises(KeySpaceNotFoundError):
+        registry.sweep("none")
+
+
 def test_the_errors_are_those_of_the_registry_with_their_facts(registry: RegistryOperations) -> None:
     registry.create("orders", "shop")
     with pytest.raises(KeySpaceExistsError) as exists:
@@ -132,6 +164,13 @@ def test_the_errors_are_those_of_the_registry_with_their_facts(registry: Registr
 
 def test_a_name_that_is_not_there_is_not_found_whatever_it_is(registry: RegistryOperations) -> None:
     for name in ("none", "", ".", "..", "a/b", "a?b", "a b", "ä", "a:disable", "%2e"):
-        for operation in (registry.get, registry.history, registry.usage, registry.disable, registry.delete):
+        for operation in (
+            registry.get,
+            registry.history,
+            registry.usage,
+            registry.quota,
+            registry.delete,
+            registry.sweep,
+        ):
             with pytest.raises(KeySpaceNotFoundError):
                 operation(name)

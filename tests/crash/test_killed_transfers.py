@@ -11,7 +11,7 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, KeyRange, Put, open_engine
 from keyplan.errors import KeySpaceRestoringError
-from keyplan.keyspace import KeySpaces, State, diagnose, open_key_space
+from keyplan.keyspace import KeySpaces, State, open_key_space
 from keyplan.maintenance import back_up_key_spaces, new_backup_file
 from tests.crash.transfer import transfer
 from tests.maintenance.backups import content_of, put_all, write_backup
@@ -91,7 +91,7 @@ def test_a_killed_restore_of_a_key_space_opens_nothing_and_is_finished_by_the_ne
             engine.commit(Commit((), (Put(b"\x01old", b"old"),)))
         killed_after(chance.randint(2, 9), "restore-key-spaces", str(path), url)
         with open_engine(url) as engine:
-            assert diagnose(KeySpaces(engine)).is_sound
+            assert KeySpaces(engine).diagnose().is_sound
             if KeySpaces(engine).get("orders").state is State.RESTORING:
                 restoring += 1
                 with pytest.raises(KeySpaceRestoringError):
@@ -100,7 +100,7 @@ def test_a_killed_restore_of_a_key_space_opens_nothing_and_is_finished_by_the_ne
         with open_engine(url) as engine:
             registry = KeySpaces(engine)
             assert registry.get("orders").state is State.ENABLED
-            assert diagnose(registry).is_sound
+            assert registry.diagnose().is_sound
             found = content_of(engine, KeyRange(b"\x01", ALL_KEYS.end))
             assert found == {b"\x01" + key: value for key, value in DATA.items()}
     assert restoring > 0

@@ -1,18 +1,21 @@
 """Engines that the registry is tested on: memory, LMDB with and without history, and etcd, each empty."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, DeleteRange, Engine, known_schemes, open_engine
-from keyplan.keyspace import Founding, KeySpaces
+from keyplan.keyspace import Founding, KeySpaceRegistry, KeySpaces
+from keyplan.store import Store
 from tests.store.engines import no_waiting
 
 ENGINES: Final = ("memory", "lmdb", "lmdb-raw", "etcd")
 
 Opener = Callable[[], Engine]
+CheckAfter = Callable[..., AbstractContextManager[Store]]
 
 
 @pytest.fixture(params=ENGINES)
@@ -33,10 +36,12 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 @pytest.fixture
-def engine(opener: Opener) -> Iterator[Engine]:
-    """An empty store."""
+def engine(opener: Opener, check_after: CheckAfter) -> Iterator[Engine]:
+    """An empty store, whose registry is checked when the test is over."""
     with opener() as opened:
         yield opened
+    with check_after(Store(opener()), KeySpaceRegistry):
+        pass
 
 
 @pytest.fixture
@@ -47,7 +52,9 @@ def registry(engine: Engine) -> KeySpaces:
 
 
 @pytest.fixture
-def memory() -> Iterator[Engine]:
-    """An empty store in memory, for what does not depend on the engine."""
+def memory(check_after: CheckAfter) -> Iterator[Engine]:
+    """An empty store in memory, for what does not depend on the engine; its registry is checked when the test is over."""
     with open_engine("memory:") as opened:
         yield opened
+        with check_after(Store(opened), KeySpaceRegistry):
+            pass

@@ -13,7 +13,7 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import Founding, KeySpaces, MarkKind, OwnerKind, diagnose, prefix_codec
+from keyplan.keyspace import Founding, KeySpaces, MarkKind, OwnerKind, prefix_codec
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import put_raw, raw_content, swept
 
@@ -139,7 +139,7 @@ def test_a_quarantine_ends_when_the_prefix_is_registered_by_hand(engine: Engine,
     assert registry.create("b", "app").prefix == "03"
     assert registry.create("c", "app", prefix="01").prefix == "01"
     assert registry.marks() == []
-    assert diagnose(registry).is_sound
+    assert registry.diagnose().is_sound
 
 
 def test_ac_10_legacy_prefixes_share_a_container_that_is_not_given_out(memory: Engine) -> None:

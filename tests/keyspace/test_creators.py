@@ -12,7 +12,7 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, DeleteRange, Engine, known_schemes, open_engine
 from keyplan.errors import KeySpaceExistsError, PrefixInUseError
-from keyplan.keyspace import Founding, KeySpaces, Mark, diagnose
+from keyplan.keyspace import Founding, KeySpaces, Mark
 from tests.keyspace.stores import names_of
 
 PROCESSES: Final = 4
@@ -42,7 +42,7 @@ def test_50_creators_of_4_processes_get_50_prefixes_without_gaps_and_make_50_com
         assert sorted(made) == sorted(f"k{number}" for number in range(50))
         assert sorted(made.values()) == [f"{number:02x}" for number in range(1, 51)]
         assert revision(engine) == before + 50
-        assert diagnose(registry).faults == []
+        assert registry.diagnose().faults == []
         assert registry.verify_audit().entries == 51
 
 

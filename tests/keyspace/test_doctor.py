@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put, RecordingEngine
-from keyplan.keyspace import FaultKind, Founding, KeySpaces, Sweeper, Unmanaged, diagnose, repair, unmanaged
+from keyplan.keyspace import FaultKind, Founding, KeySpaces, Sweeper, Unmanaged, unmanaged
 from tests.keyspace.stores import put_raw, raw_content, swept
 
 N: Final = b"\x00" * 7
@@ -98,7 +98,7 @@ PLANTED: Final[dict[str, tuple[FaultKind, bool, tuple[Put | Delete | Callable[[E
 
 
 def test_a_registry_that_keyplan_wrote_is_sound(engine: Engine) -> None:
-    diagnosis = diagnose(furnished(engine))
+    diagnosis = furnished(engine).diagnose()
     assert diagnosis.to_json() == {
         "is_sound": True,
         "keyspaces": 5,
@@ -110,7 +110,7 @@ def test_a_registry_that_keyplan_wrote_is_sound(engine: Engine) -> None:
 
 def test_a_store_without_a_registry_is_sound(memory: Engine) -> None:
     put_raw(memory, b"a")
-    assert diagnose(KeySpaces(memory)).is_sound
+    assert KeySpaces(memory).diagnose().is_sound
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -121,16 +121,16 @@ def test_a_fault_is_found_and_repaired_from_the_records(name: str) -> None:
         data = raw_content(engine)
         made = tuple(write(engine) if callable(write) else write for write in writes)
         engine.commit(Commit((), made))
-        faults = diagnose(registry).faults
+        faults = registry.diagnose().faults
         assert kind in {fault.kind for fault in faults}
-        repaired = repair(registry)
+        repaired = registry.repair()
         if is_repaired:
             assert kind in {fault.kind for fault in repaired}
-            assert diagnose(registry).faults == []
+            assert registry.diagnose().faults == []
             assert registry.verify_audit().is_whole
             assert [item.entry.act for item in registry.audit()][-1] == "repair"
         else:
-            assert kind in {fault.kind for fault in diagnose(registry).faults}
+            assert kind in {fault.kind for fault in registry.diagnose().faults}
         assert {key: value for key, value in raw_content(engine).items() if key != b"\x03late"} == data
 
 
@@ -138,7 +138,7 @@ def test_after_the_cursor_was_lost_the_deletion_goes_on_and_is_not_taken_back() 
     with MemoryEngine() as engine:
         registry = furnished(engine)
         engine.commit(Commit((), (Delete(b"\x00kp\x08tmp\x00"),)))
-        repair(registry)
+        registry.repair()
         Sweeper(registry).sweep("tmp")
         assert registry.get("tmp").delete_completed_at is not None
         assert b"\x04c" not in raw_content(engine)

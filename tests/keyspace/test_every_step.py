@@ -11,7 +11,7 @@ import pytest
 from keyplan.engine import Capability, Engine, MemoryEngine
 from keyplan.engine.lmdb import Durability, LmdbEngine, LmdbOptions
 from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, KeySpaceError
-from keyplan.keyspace import Founding, KeySpaces, Sweeper, diagnose, open_key_space
+from keyplan.keyspace import Founding, KeySpaces, Sweeper, open_key_space
 from keyplan.testing.faults import FailingEngine
 from tests.keyspace.stores import put_raw, raw_content
 from tests.store.engines import no_waiting
@@ -136,7 +136,7 @@ def test_an_act_that_is_killed_at_any_step_leaves_a_sound_registry_and_can_be_do
             with pytest.raises((EngineUnavailableError, CommitOutcomeUnknownError)):
                 act(registry_on(failing))
             registry = registry_on(engine)
-            assert diagnose(registry, with_unmanaged=False).faults == []
+            assert registry.diagnose(with_unmanaged=False).faults == []
             assert registry.verify_audit().is_whole
             try:
                 act(registry)
@@ -144,7 +144,7 @@ def test_an_act_that_is_killed_at_any_step_leaves_a_sound_registry_and_can_be_do
                 # Why: of an act that was carried out without its answer, the second try finds that it is done.
                 assert error.code in {"illegal_transition", "keyspace_restoring", "keyspace_exists"}  # noqa: PT017
             assert raw_content(engine) == after
-            assert diagnose(registry, with_unmanaged=False).faults == []
+            assert registry.diagnose(with_unmanaged=False).faults == []
 
 
 def test_a_sweep_that_dies_at_every_step_in_turn_still_ends(bench: Bench) -> None:
@@ -155,7 +155,7 @@ def test_a_sweep_that_dies_at_every_step_in_turn_still_ends(bench: Bench) -> Non
             try:
                 Sweeper(registry_on(failing), batch_keys=1).sweep("leaving")
             except (EngineUnavailableError, CommitOutcomeUnknownError):
-                assert diagnose(registry_on(engine), with_unmanaged=False).faults == []
+                assert registry_on(engine).diagnose(with_unmanaged=False).faults == []
             else:
                 break
     gone = registry_on(engine).get("leaving")
@@ -175,5 +175,5 @@ def test_an_open_that_is_killed_at_any_step_leaves_no_session_that_lasts(bench: 
             opened = partial(open_key_space, failing, "busy", "app", session_seconds=3_600.0)
             with suppress(EngineUnavailableError, CommitOutcomeUnknownError):
                 opened().close()
-            assert diagnose(registry_on(engine), with_unmanaged=False).faults == []
+            assert registry_on(engine).diagnose(with_unmanaged=False).faults == []
             assert Capability.LEASES in engine.profile.capabilities

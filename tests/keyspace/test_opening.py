@@ -32,7 +32,6 @@ from keyplan.keyspace import (
     Registry,
     Role,
     State,
-    diagnose,
     open_key_space,
 )
 from tests.keyspace.stores import Item, Shop, names_of, put_raw, raw_content, swept
@@ -209,7 +208,7 @@ def test_ac_31_an_application_that_knows_no_key_spaces_goes_on_and_is_reported(e
     registry.configure({"keyspace-api-enabled": True})
     put_raw(engine, b"z\x02")
     assert raw_content(engine) == {b"z\x01": b"raw", b"z\x02": b"raw"}
-    (found,) = diagnose(registry).unmanaged
+    (found,) = registry.diagnose().unmanaged
     assert (found.number, found.first_key, found.keys) == (122, b"z\x01", 2)
 
 

@@ -23,7 +23,7 @@ from keyplan.errors import (
     OwnerConflictError,
     SelfRegistrationDisabledError,
 )
-from keyplan.keyspace import Founding, KeySpace, KeySpaces, Role, State, diagnose
+from keyplan.keyspace import Founding, KeySpace, KeySpaces, Role, State
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import names_of, swept
 
@@ -220,7 +220,7 @@ def test_the_legal_moves_are_these_and_no_others(memory: Engine, state: State, v
     fence = registry.fence("orders")
     assert fence is not None
     assert fence.state is registry.get("orders").state
-    assert diagnose(registry).faults == []
+    assert registry.diagnose().faults == []
 
 
 def test_undelete_goes_back_to_the_state_before(registry: KeySpaces) -> None:
@@ -256,7 +256,7 @@ def test_a_name_that_is_used_again_is_the_next_generation_with_a_history(registr
     assert (second.generation, second.application, second.state) == (2, "bank", State.ENABLED)
     assert registry.history("orders") == [tombstone]
     assert names_of(registry) == ["orders"]
-    assert diagnose(registry).faults == []
+    assert registry.diagnose().faults == []
 
 
 def test_a_protected_key_space_is_not_deleted(registry: KeySpaces) -> None:
@@ -296,7 +296,7 @@ def test_an_overwriting_restore_is_the_next_generation_under_the_same_prefix(reg
         registry.finish_restore("orders", begun.generation)
     assert caught.value.code == "generation_mismatch"
     assert registry.finish_restore("orders", again.generation, state=State.DISABLED).state is State.DISABLED
-    assert diagnose(registry).faults == []
+    assert registry.diagnose().faults == []
 
 
 # ---- who may -------------------------------------------------------------------------------------------------------------
@@ -371,12 +371,12 @@ def test_what_no_switch_can_be_is_refused(memory: Engine, changes: dict[str, obj
 
 
 def test_a_registry_is_made_once(registry: KeySpaces) -> None:
-    header = registry.init(Founding(prefix_codec="ordered", profile="etcd"))
+    header = registry.init(prefix_codec="ordered", profile="etcd")
     assert registry.init() == header
     with pytest.raises(InvalidArgumentError):
-        registry.init(Founding(prefix_codec="uvarint", profile="etcd"))
+        registry.init(prefix_codec="uvarint")
     with pytest.raises(InvalidArgumentError):
-        registry.init(Founding(profile="mysql"))
+        registry.init(profile="mysql")
 
 
 # ---- audit ---------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put, open_engine
+from keyplan.engine import Commit, DeleteRange, Engine, MemoryEngine, Put, WrappedEngine, open_engine
 from keyplan.errors import IllegalTransitionError, InvalidArgumentError
-from keyplan.keyspace import Founding, KeySpaces, MarkKind, Stage, State, Sweeper, diagnose, open_key_space
+from keyplan.keyspace import Founding, KeySpaces, MarkKind, Stage, State, Sweeper, open_key_space
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import put_raw, raw_content, swept
 
@@ -46,7 +46,7 @@ def test_ac_38_after_completion_no_key_is_left_and_the_neighbours_are_whole(engi
     assert gone.delete_completed_at >= gone.deleted_at
     assert set(raw_content(engine)) == NEIGHBOURS
     assert [(prefix, mark.kind) for prefix, mark in registry.marks()] == [(b"\x02", MarkKind.COOLING_DOWN)]
-    assert diagnose(registry).faults == []
+    assert registry.diagnose().faults == []
 
 
 def test_a_sweep_goes_batch_by_batch_and_goes_on_where_it_was(memory: Engine) -> None:
@@ -193,7 +193,7 @@ def test_a_clock_that_is_put_back_neither_holds_a_deletion_up_nor_ends_it_before
     clock.step_wall(-3_600)
     assert Sweeper(registry).sweep("b").stage is Stage.COMPLETED
     assert registry.get("b").delete_completed_at == deleted_at
-    assert diagnose(registry).is_sound
+    assert registry.diagnose().is_sound
 
 
 def test_a_clock_that_is_put_back_makes_the_grace_time_longer_and_never_shorter(memory: Engine) -> None:
@@ -236,17 +236,17 @@ def test_an_undelete_and_a_first_batch_do_not_both_happen(engine: Engine) -> Non
     registry = furnished(engine)
     registry.configure({"max-client-lease-seconds": 0})
     registry.delete("b")
-    sweeper = Sweeper(registry, batch_keys=8)
 
-    class UndeletedMeanwhile(Sweeper):
-        def _batch(self, key_range: KeyRange) -> list[bytes]:
-            found = super()._batch(key_range)
-            registry.undelete("b")
-            return found
+    class UndeletedMeanwhile(WrappedEngine):
+        def commit(self, commit: Commit) -> int:
+            if any(isinstance(mutation, DeleteRange) for mutation in commit.mutations):
+                registry.undelete("b")
+            return super().commit(commit)
 
-    assert UndeletedMeanwhile(registry, batch_keys=8).step("b").deleted_keys == 0
+    meanwhile = UndeletedMeanwhile(engine, closes_inner=False)
+    assert Sweeper(KeySpaces(meanwhile), batch_keys=8).step("b").deleted_keys == 0
     assert len(raw_content(engine)) == 24
-    assert sweeper.step("b").stage is Stage.NOT_DELETING
+    assert Sweeper(registry).step("b").stage is Stage.NOT_DELETING
 
 
 @settings(max_examples=60)
@@ -308,8 +308,8 @@ def test_a_sweeper_process_that_was_killed_is_continued_by_another(tmp_path: Pat
         assert deletion is not None
         assert deletion.deleted_keys == 3_000 - left >= 5
         assert left > 0, "it was killed too late"
-        assert diagnose(registry).faults == []
+        assert registry.diagnose().faults == []
         progress = Sweeper(registry).sweep("b")
         assert (progress.stage, progress.deleted_keys) == (Stage.COMPLETED, 3_000)
         assert set(raw_content(engine)) == NEIGHBOURS
-        assert diagnose(registry).faults == []
+        assert registry.diagnose().faults == []

@@ -83,7 +83,7 @@ def _type(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:
-        return ", ".join(f"`{word}`" for word in schema["enum"])
+        return ", ".join(f"`{'null' if word is None else word}`" for word in schema["enum"])
     kind = schema.get("type", "any")
     words = " or ".join(kind) if isinstance(kind, list) else kind
     if kind == "array":

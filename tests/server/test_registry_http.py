@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from keyplan.engine import Commit, Engine, Put
+from keyplan.engine import Commit, Delete, Engine, Put
+from keyplan.keyspace import KeySpaceRegistry
 from tests.server.conftest import Ask, ManualClock
 
 ORDERS = {"name": "orders", "application": "shop"}
@@ -345,6 +346,86 @@ def test_acts_are_logged_with_who_did_them_and_the_log_is_whole(admin: Ask, shop
     assert error_of(admin("GET", "/audit?after=-1")) == (400, "invalid_argument")
 
 
+def test_a_registry_is_made_read_and_not_made_otherwise(admin: Ask) -> None:
+    assert error_of(admin("GET", "/registry")) == (404, "keyspace_not_found")
+    made = admin("POST", "/registry:init", {"prefix_codec": "ordered"})
+    assert (made.status_code, made.json()["prefix_codec"]) == (200, "ordered")
+    assert admin("GET", "/registry").json() == made.json()
+    assert admin("POST", "/registry:init", {}).json() == made.json()
+    assert error_of(admin("POST", "/registry:init", {"prefix_codec": "uvarint"})) == (400, "invalid_argument")
+    assert error_of(admin("POST", "/registry:init", {"skip_printable": True})) == (400, "invalid_argument")
+    assert error_of(admin("POST", "/registry:init", {"codec": "ordered"})) == (400, "invalid_argument")
+    assert [entry["act"] for entry in admin("GET", "/audit").json()["entries"]] == ["init"]
+
+
+def test_the_doctor_finds_a_fault_and_data_of_nobody_and_repairs_the_fault(
+    engine: Engine, admin: Ask, shop: Ask
+) -> None:
+    shop("POST", "/keyspaces", ORDERS)
+    fence = KeySpaceRegistry.bound().tables["fences"].keys.encode("orders")
+    engine.commit(Commit((), (Delete(fence), Put(b"\x05k", b"v"))))
+    found = admin("GET", "/registry/diagnosis").json()
+    problem = "the fence says nothing, the record generation 1, ENABLED"
+    fault = {"kind": "fence", "name": "orders", "problem": problem, "is_repairable": True}
+    nobodys = {"prefix": "05", "prefix_number": 5, "first_key": "056b", "keys": 1, "is_more": False}
+    assert found == {
+        "is_sound": False,
+        "keyspaces": 1,
+        "audit_entries": 2,
+        "faults": [fault],
+        "unmanaged": [nobodys],
+    }
+    assert admin("GET", "/registry/diagnosis?unmanaged=off").json()["unmanaged"] == []
+    assert admin("POST", "/registry:repair").json() == {"repaired": [fault]}
+    assert admin("GET", "/registry/diagnosis").json()["is_sound"]
+    assert [entry["actor"] for entry in admin("GET", "/audit").json()["entries"]][-1] == "ada"
+    assert error_of(admin("GET", "/registry/diagnosis?unmanaged=no")) == (400, "invalid_argument")
+
+
+def test_a_sweep_that_is_asked_for_is_done_in_the_name_of_who_asks(engine: Engine, admin: Ask, shop: Ask) -> None:
+    assert admin("PATCH", "/config", {"max-client-lease-seconds": 0}).status_code == 200
+    shop("POST", "/keyspaces", ORDERS)
+    engine.commit(Commit((), tuple(Put(b"\x01%d" % number, b"") for number in range(700))))
+    asked = "/keyspaces/orders:sweep"
+    nothing = {"name": "orders", "stage": "not_deleting", "deleted_keys": 0, "removed_keys": 0, "waits_for": ""}
+    assert admin("POST", asked).json() == nothing
+    admin("DELETE", "/keyspaces/orders")
+    assert admin("POST", asked).json() == nothing | {"stage": "completed", "deleted_keys": 700, "removed_keys": 700}
+    assert admin("GET", "/keyspaces/orders").json()["state"] == "DELETED"
+    last = admin("GET", "/audit").json()["entries"][-1]
+    assert (last["actor"], last["act"]) == ("ada", "complete")
+    assert error_of(admin("POST", "/keyspaces/none:sweep")) == (404, "keyspace_not_found")
+
+
+def test_a_sweep_ends_with_its_turn_and_goes_on_when_asked_again(
+    engine: Engine, clock: ManualClock, admin: Ask, shop: Ask
+) -> None:
+    admin("PATCH", "/config", {"max-client-lease-seconds": 0})
+    shop("POST", "/keyspaces", ORDERS)
+    engine.commit(Commit((), tuple(Put(b"\x01%d" % number, b"") for number in range(700))))
+    admin("DELETE", "/keyspaces/orders")
+    clock.hurries_by = 3.0  # each look at the clock finds a turn of two seconds over
+    first = admin("POST", "/keyspaces/orders:sweep").json()
+    assert (first["stage"], first["removed_keys"]) == ("sweeping", 512)
+    second = admin("POST", "/keyspaces/orders:sweep").json()
+    assert (second["deleted_keys"], second["removed_keys"]) == (700, 188)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/registry"),
+        ("POST", "/registry:init"),
+        ("GET", "/registry/diagnosis"),
+        ("POST", "/registry:repair"),
+        ("POST", "/keyspaces/orders:sweep"),
+    ],
+)
+def test_care_for_the_registry_is_for_administrators(shop: Ask, method: str, path: str) -> None:
+    shop("POST", "/keyspaces", ORDERS)
+    assert error_of(shop(method, path, {})) == (403, "forbidden")
+
+
 # ---- the form of it all ----------------------------------------------------------------------------------------------
 
 
@@ -380,6 +461,7 @@ def test_the_description_tells_of_every_route_and_of_no_other(admin: Ask) -> Non
         ("DELETE", "/keyspaces/{id}"),
         ("POST", "/keyspaces/{id}:disable"),
         ("POST", "/keyspaces/{id}:enable"),
+        ("POST", "/keyspaces/{id}:sweep"),
         ("POST", "/keyspaces/{id}:undelete"),
         ("GET", "/keyspaces/{id}/history"),
         ("GET", "/keyspaces/{id}/quota"),
@@ -387,5 +469,9 @@ def test_the_description_tells_of_every_route_and_of_no_other(admin: Ask) -> Non
         ("GET", "/keyspaces/{id}/usage"),
         ("GET", "/metrics"),
         ("GET", "/openapi.json"),
+        ("GET", "/registry"),
+        ("GET", "/registry/diagnosis"),
+        ("POST", "/registry:init"),
+        ("POST", "/registry:repair"),
         ("GET", "/version"),
     }

@@ -12,7 +12,7 @@ import pytest
 from keyplan.client import HttpKeySpaces
 from keyplan.engine import Commit, DeleteRange, Engine, KeyRange, Put, open_engine
 from keyplan.errors import KeySpaceDeletingError, KeySpaceExistsError
-from keyplan.keyspace import KeySpaces, State, diagnose, open_key_space
+from keyplan.keyspace import KeySpaces, State, open_key_space
 from tests.servers.etcd import EtcdServer
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -62,7 +62,7 @@ def test_creators_at_once_get_distinct_prefixes_without_a_gap(tmp_path: Path) ->
         prefixes = list(pool.map(make, range(80)))
     assert sorted(prefix for prefix in prefixes if prefix is not None) == [f"{number:02x}" for number in range(1, 41)]
     with open_engine(url) as engine:
-        assert diagnose(KeySpaces(engine)).is_sound
+        assert KeySpaces(engine).diagnose().is_sound
 
 
 def test_a_deletion_that_a_stop_cut_short_goes_on_in_the_next_server(tmp_path: Path) -> None:

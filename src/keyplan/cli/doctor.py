@@ -7,11 +7,10 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
-from keyplan.cli.options import ConfigOption, JsonOption, StoreOption
 from keyplan.cli.output import print_record, print_text, printable
-from keyplan.cli.registries import opened_registry_in_store
+from keyplan.cli.registries import RegistryOptions
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import Diagnosis, Fault, KeySpaces, Unmanaged, diagnose, repair
+from keyplan.keyspace import Diagnosis, Fault, RegistryOperations, Unmanaged
 from keyplan.layout import shown_key
 
 __all__ = ["run"]
@@ -19,9 +18,7 @@ __all__ = ["run"]
 
 def run(
     *,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
     fix: Annotated[
         bool, typer.Option("--repair", help="Put right what the records of the key spaces decide; asks before.")
     ] = False,
@@ -36,13 +33,13 @@ def run(
     """
     if yes and not fix:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
-    with opened_registry_in_store(store, config, readonly=not fix) as registry:
-        diagnosis = diagnose(registry, with_unmanaged=with_unmanaged)
-        has_work = fix and any(fault.fixes for fault in diagnosis.faults)
+    with at.opened(readonly=not fix) as registry:
+        diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
+        has_work = fix and any(fault.is_repairable for fault in diagnosis.faults)
         repaired = _repaired(registry, diagnosis, is_agreed=yes) if has_work else []
         if repaired:
-            diagnosis = diagnose(registry, with_unmanaged=with_unmanaged)
-    if json:
+            diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
+    if at.json:
         print_record({**diagnosis.to_json(), "repaired": [fault.to_json() for fault in repaired]})
     else:
         _print(diagnosis, repaired)
@@ -50,7 +47,7 @@ def run(
         raise typer.Exit(FINDINGS)
 
 
-def _repaired(registry: KeySpaces, diagnosis: Diagnosis, *, is_agreed: bool) -> list[Fault]:
+def _repaired(registry: RegistryOperations, diagnosis: Diagnosis, *, is_agreed: bool) -> list[Fault]:
     if not is_agreed:
         if not sys.stdin.isatty():
             raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to repair")
@@ -59,12 +56,12 @@ def _repaired(registry: KeySpaces, diagnosis: Diagnosis, *, is_agreed: bool) -> 
         if not typer.confirm("Put right what can be?", err=True):
             print_hint("nothing was written")
             return []
-    return repair(registry)
+    return registry.repair()
 
 
 def _print(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
     lines = [f"repaired: {_line(fault)}" for fault in repaired]
-    lines += [f"{'repairable' if fault.fixes else 'fault'}: {_line(fault)}" for fault in diagnosis.faults]
+    lines += [f"{'repairable' if fault.is_repairable else 'fault'}: {_line(fault)}" for fault in diagnosis.faults]
     lines += [_unmanaged_line(found) for found in diagnosis.unmanaged]
     verdict = "sound" if diagnosis.is_sound else f"{len(diagnosis.faults)} faults"
     lines.append(f"{verdict}: {diagnosis.keyspaces} key spaces, {diagnosis.audit_entries} entries of the audit log")

@@ -5,6 +5,7 @@ from typing import Final
 import typer
 
 from keyplan.cli import keyspace_backup, keyspace_lives, keyspace_making, keyspace_reading
+from keyplan.cli.spread import spread
 
 __all__ = ["app"]
 
@@ -32,4 +33,4 @@ for _name, _command in (
     ("backup", keyspace_backup.backup),
     ("restore", keyspace_backup.restore),
 ):
-    app.command(_name)(_command)
+    app.command(_name)(spread(_command))

@@ -10,16 +10,12 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_failure, print_hint
-from keyplan.cli.options import ConfigOption, JsonOption, StoreOption
 from keyplan.cli.output import print_json, print_record, print_text, printable, with_progress
 from keyplan.cli.registries import (
     ApplicationOption,
     DescriptionOption,
     NameArgument,
-    ServerOption,
-    TokenFileOption,
-    opened_registry,
-    opened_registry_in_store,
+    RegistryOptions,
     print_key_space,
 )
 from keyplan.errors import InvalidInputError
@@ -27,7 +23,6 @@ from keyplan.keyspace import (
     PREFIX_CODECS,
     PROFILES,
     Applied,
-    Founding,
     RegistryOperations,
     Step,
     StepKind,
@@ -43,9 +38,7 @@ _SIGNS: Final = {StepKind.CREATE: "+", StepKind.ADOPT: "+", StepKind.DELETE: "-"
 
 def init(
     *,
-    store: StoreOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
     prefix_codec: Annotated[
         str | None,
         typer.Option(
@@ -76,13 +69,9 @@ def init(
 
     Where there is one it is printed, unless it was made otherwise than the options say.
     """
-    with opened_registry_in_store(store, config, create=True) as registry:
-        made = registry.header()
-        founding = registry.founding if made is None else Founding(made.prefix_codec, made.profile)
-        asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
-        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        header = registry.init(founding._replace(**given))
-    if json:
+    with at.opened(create=True) as registry:
+        header = registry.init(prefix_codec=prefix_codec, profile=profile, skip_printable=skip_printable)
+    if at.json:
         print_record(msgspec.to_builtins(header))
     else:
         print_text(f"registry {header.cluster}: prefixes {header.prefix_codec}, profile {header.profile}")
@@ -93,18 +82,14 @@ def configure(
         list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Switches to change; the value is JSON.")
     ] = None,
     *,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print the registry's switches, after changing some: `config keyspace-api-enabled=true`."""
     changes = dict(map(_switch, switches or []))
-    with opened_registry(store, server, token_file, config, create=bool(changes), readonly=not changes) as registry:
+    with at.opened(create=bool(changes), readonly=not changes) as registry:
         after = registry.configure(changes) if changes else registry.configuration()
     plain: dict[str, Any] = msgspec.to_builtins(after)
-    if json:
+    if at.json:
         print_record(plain)
     else:
         print_text("\n".join(f"{name}={json_text.dumps(value)}" for name, value in plain.items()))
@@ -132,18 +117,14 @@ def create(
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Print the one of this name and application, when there is one.")
     ] = False,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Make a key space, and print it."""
-    with opened_registry(store, server, token_file, config, create=True) as registry:
+    with at.opened(create=True) as registry:
         keyspace = registry.create(
             name, application, description=description, prefix=prefix, if_not_exists=if_not_exists
         )
-    print_key_space(keyspace, json=json)
+    print_key_space(keyspace, json=at.json)
 
 
 def adopt(
@@ -157,16 +138,12 @@ def adopt(
     legacy: Annotated[
         bool, typer.Option("--legacy", help="The prefix is no number, as in 2f72756e6d2f for /runm/.")
     ] = False,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Register a prefix that is in use, with the keys below it, which are not touched."""
-    with opened_registry(store, server, token_file, config) as registry:
+    with at.opened() as registry:
         keyspace = registry.adopt(name, application, prefix, description=description, allow_legacy_prefix=legacy)
-    print_key_space(keyspace, json=json)
+    print_key_space(keyspace, json=at.json)
 
 
 # ---- apply -----------------------------------------------------------------------------------------------------------
@@ -176,25 +153,21 @@ def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The declaration: YAML, TOML or JSON.")],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Take the steps; without it they are only printed.")] = False,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print the steps from the registry as it is to the key spaces that a file declares; with --yes take them.
 
     Exit code 1 when there are steps that were not taken.
     """
     declaration = read_declaration(_document(file))
-    with opened_registry(store, server, token_file, config, create=yes, readonly=not yes) as registry:
+    with at.opened(create=yes, readonly=not yes) as registry:
         steps = plan_for(registry, declaration)
         if not yes or any(step.kind is StepKind.REFUSED for step in steps):
-            _print_plan(steps, is_asked=yes, json=json)
+            _print_plan(steps, is_asked=yes, json=at.json)
             if steps:
                 raise typer.Exit(FINDINGS)
             return
-        _take_all(registry, steps, json=json)
+        _take_all(registry, steps, json=at.json)
 
 
 def _take_all(registry: RegistryOperations, steps: list[Step], *, json: bool) -> None:

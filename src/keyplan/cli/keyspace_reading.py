@@ -6,11 +6,10 @@ import msgspec
 import typer
 
 from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.options import ConfigOption, JsonOption, StoreOption
 from keyplan.cli.output import print_grid, print_json, print_text, printable, with_progress
-from keyplan.cli.registries import NameArgument, ServerOption, TokenFileOption, opened_registry, print_key_space
+from keyplan.cli.registries import NameArgument, RegistryOptions, print_key_space
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import LIST_LIMIT_MAX, KeySpace, KeySpaces, RegistryOperations, State
+from keyplan.keyspace import KeySpaces, RegistryOperations, State
 
 __all__ = ["audit", "describe", "history", "list_all", "show", "usage"]
 
@@ -26,20 +25,15 @@ def list_all(
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="HEX", help="The one with this prefix.")] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="HEX", help="The one whose this raw key is.")] = None,
     deleted: Annotated[bool, typer.Option("--deleted", help="Deleted ones, too.")] = False,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print key spaces in the order in which they were made: name, state, prefix, application, description."""
     if state is not None and state.upper() not in set(State):
         raise InvalidInputError(source="--state", problem=f"{state!r} is not one of {', '.join(State)}")
-    filters: dict[str, Any] = {"application": application, "prefix": prefix, "key": key, "include_deleted": deleted}
-    filters["state"] = None if state is None else State(state.upper())
-    with opened_registry(store, server, token_file, config, readonly=True) as registry:
-        found = _all_pages(registry, filters)
-        if json:
+    wanted = None if state is None else State(state.upper())
+    with at.opened(readonly=True) as registry:
+        found = registry.all(application=application, prefix=prefix, key=key, state=wanted, include_deleted=deleted)
+        if at.json:
             for keyspace in found:
                 print_json(keyspace.to_json())
             return
@@ -50,43 +44,24 @@ def list_all(
         print_grid(("name", "state", "prefix", "application", "description"), rows)
 
 
-def _all_pages(registry: RegistryOperations, filters: dict[str, Any]) -> list[KeySpace]:
-    found: list[KeySpace] = []
-    token = ""
-    while True:
-        page = registry.list(**filters, limit=LIST_LIMIT_MAX, page_token=token)
-        found += page.keyspaces
-        token = page.next_page_token
-        if not token:
-            return found
-
-
 def show(
     name: NameArgument,
     *,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print one key space, or its last tombstone."""
-    with opened_registry(store, server, token_file, config, readonly=True) as registry:
+    with at.opened(readonly=True) as registry:
         keyspace = registry.get(name)
-    print_key_space(keyspace, json=json)
+    print_key_space(keyspace, json=at.json)
 
 
 def describe(
     name: NameArgument,
     *,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print one key space with its quota and history; from a store also who has it open, and how far its deletion is."""
-    with opened_registry(store, server, token_file, config, readonly=True) as registry:
+    with at.opened(readonly=True) as registry:
         keyspace = registry.get(name)
         more: dict[str, Any] = {
             "quota": msgspec.to_builtins(registry.quota(name)),
@@ -94,7 +69,7 @@ def describe(
         }
         if isinstance(registry, KeySpaces):
             more |= _seen_in_store(registry, name)
-    print_key_space(keyspace, json=json, more=more)
+    print_key_space(keyspace, json=at.json, more=more)
 
 
 def _seen_in_store(registry: KeySpaces, name: str) -> dict[str, Any]:
@@ -108,16 +83,12 @@ def _seen_in_store(registry: KeySpaces, name: str) -> dict[str, Any]:
 def history(
     name: NameArgument,
     *,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print the key spaces that have had a name and are no more, the oldest first."""
-    with opened_registry(store, server, token_file, config, readonly=True) as registry:
+    with at.opened(readonly=True) as registry:
         found = registry.history(name)
-    if json:
+    if at.json:
         for keyspace in found:
             print_json(keyspace.to_json())
         return
@@ -137,23 +108,19 @@ def history(
 def usage(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Key spaces; all without one.")] = None,
     *,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Count the keys of key spaces and their bytes, and print them with the quotas. Every key is read."""
-    with opened_registry(store, server, token_file, config) as registry:
+    with at.opened() as registry:
         wanted = names or [keyspace.name for keyspace in registry.all()]
         rows: list[list[str]] = []
         for name in with_progress(wanted, total=len(wanted), title="usage"):
             found = registry.usage(name)
-            if json:
+            if at.json:
                 print_json({"name": name, **found.to_json()})
             bounds = ["" if bound is None else str(bound) for bound in (found.quota.keys, found.quota.bytes)]
             rows.append([name, str(found.keys), str(found.bytes), *bounds])
-    if not json:
+    if not at.json:
         print_grid(("name", "keys", "bytes", "keys allowed", "bytes allowed"), rows)
 
 
@@ -164,25 +131,21 @@ def audit(
     verify: Annotated[
         bool, typer.Option("--verify", help="Print whether the whole log is as it was written; exit code 1 when not.")
     ] = False,
-    store: StoreOption = None,
-    server: ServerOption = None,
-    token_file: TokenFileOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    at: RegistryOptions,
 ) -> None:
     """Print the log of acts on the registry: number, time, who, what, which key space."""
-    with opened_registry(store, server, token_file, config, readonly=True) as registry:
+    with at.opened(readonly=True) as registry:
         if verify:
-            _verified(registry, json=json)
+            _verified(registry, json=at.json)
             return
         rows: list[list[str]] = []
         for item in registry.audit(after=after, limit=limit):
-            if json:
+            if at.json:
                 print_json(item.to_json())
             entry = item.entry
             facts = " ".join(f"{name}={value}" for name, value in entry.detail.items())
             rows.append([str(item.number), entry.at, entry.actor, entry.act, entry.name, facts])
-    if not json:
+    if not at.json:
         print_grid(("number", "at", "who", "act", "key space", "detail"), rows)
 
 

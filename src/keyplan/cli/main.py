@@ -16,6 +16,7 @@ from keyplan.cli.catalog import COMMANDS, application_groups
 from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
 from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, USAGE, exit_code_of
 from keyplan.cli.failures import print_failure, print_usage_error
+from keyplan.cli.spread import spread
 from keyplan.errors import KeyplanError
 
 __all__ = ["main", "root"]
@@ -67,7 +68,7 @@ def _command(name: str) -> Any:
     if hasattr(module, "app"):
         return _with_settings(get_command(module.app))
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    command.command(name)(module.run)
+    command.command(name)(spread(module.run))
     return get_command(command)
 
 

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from keyplan.cli.failures import print_hint
-from keyplan.cli.options import store_of_option
+from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_record, print_text, printable
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import KeySpace, KeySpaces, RegistryOperations
@@ -20,10 +20,7 @@ __all__ = [
     "ApplicationOption",
     "DescriptionOption",
     "NameArgument",
-    "ServerOption",
-    "TokenFileOption",
-    "opened_registry",
-    "opened_registry_in_store",
+    "RegistryOptions",
     "print_key_space",
     "user_name",
 ]
@@ -50,40 +47,32 @@ DescriptionOption = Annotated[
 ]
 
 
-@contextmanager
-def opened_registry(
-    store: str | None,
-    server: str | None,
-    token_file: Path | None,
-    config: Path | None,
-    *,
-    create: bool = False,
-    readonly: bool = False,
-) -> Iterator[RegistryOperations]:
-    """Open the registry that the options name: `--server` comes before a store. Close it at the end.
+class RegistryOptions(NamedTuple):
+    """Which registry a command is about, and how it prints: a record of options, for `spread`."""
 
-    Raises InvalidInputError, EngineOpenError.
-    """
-    if server is None:
-        if token_file is not None:
-            raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
-        with opened_registry_in_store(store, config, create=create, readonly=readonly) as registry:
-            yield registry
-        return
-    # Why: only this needs httpx, which takes as long to import as all the rest.
-    from keyplan.client import HttpKeySpaces  # noqa: PLC0415
+    store: StoreOption = None
+    server: ServerOption = None
+    token_file: TokenFileOption = None
+    config: ConfigOption = None
+    json: JsonOption = False
 
-    with HttpKeySpaces(server, token=_token(token_file), verify=_authority()) as behind_http:
-        yield behind_http
+    @contextmanager
+    def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[RegistryOperations]:
+        """Open the registry that the options name: `--server` comes before a store. Close it at the end.
 
+        Raises InvalidInputError, EngineOpenError.
+        """
+        if self.server is None:
+            if self.token_file is not None:
+                raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
+            with store_of_option(self.store, self.config, create=create, readonly=readonly) as opened:
+                yield KeySpaces(opened.engine, actor=user_name())
+            return
+        # Why: only this needs httpx, which takes as long to import as all the rest.
+        from keyplan.client import HttpKeySpaces  # noqa: PLC0415
 
-@contextmanager
-def opened_registry_in_store(
-    store: str | None, config: Path | None, *, create: bool = False, readonly: bool = False
-) -> Iterator[KeySpaces]:
-    """Open the registry of the store of the options, as an administrator of the user's name."""
-    with store_of_option(store, config, create=create, readonly=readonly) as opened:
-        yield KeySpaces(opened.engine, actor=user_name())
+        with HttpKeySpaces(self.server, token=_token(self.token_file), verify=_authority()) as behind_http:
+            yield behind_http
 
 
 def user_name() -> str:

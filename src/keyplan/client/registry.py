@@ -1,7 +1,7 @@
 """The registry's operations over HTTP, with the signatures and errors of `keyplan.keyspace.KeySpaces`."""
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -10,16 +10,21 @@ import msgspec
 from keyplan.client.conversation import Conversation
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
 from keyplan.keyspace import (
+    AUDIT_LIMIT_MAX,
     AuditEntry,
     AuditItem,
     AuditVerdict,
     Configuration,
+    Diagnosis,
     Ensured,
+    Fault,
+    Header,
     KeySpace,
     KeySpacePage,
     Quota,
     RegistryOperations,
     State,
+    SweepProgress,
     Usage,
 )
 
@@ -28,11 +33,8 @@ __all__ = ["HttpKeySpaces"]
 T = TypeVar("T")
 
 _TIMEOUT_SECONDS: Final = 10.0
-_COUNT_SECONDS: Final = 600.0
-"""Why: usage is counted key by key, a million a second and fewer."""
-
-_AUDIT_PAGE_ENTRIES: Final = 1_000
-_LIST_PAGE: Final = 1_000
+_WORK_SECONDS: Final = 600.0
+"""Why: what reads or removes key by key takes a second for a million keys, and more."""
 
 
 class HttpKeySpaces(RegistryOperations):
@@ -85,18 +87,6 @@ class HttpKeySpaces(RegistryOperations):
         asked = {"name": name, "application": application, "description": description, "prefix": prefix}
         return self._created({**asked, "if_not_exists": True})
 
-    def adopt(
-        self, name: str, application: str, prefix: str, *, description: str = "", allow_legacy_prefix: bool = False
-    ) -> KeySpace:
-        return self.create(
-            name,
-            application,
-            description=description,
-            prefix=prefix,
-            adopt_existing_data=True,
-            allow_legacy_prefix=allow_legacy_prefix,
-        )
-
     def _created(self, asked: Mapping[str, object]) -> Ensured:
         status, found = self._http.ask("POST", "keyspaces", body=asked)
         return Ensured(KeySpace.from_json(found), status == 201)
@@ -133,21 +123,12 @@ class HttpKeySpaces(RegistryOperations):
         page = _converted(found, _Page)
         return KeySpacePage(page.keyspaces, page.next_page_token)
 
-    def all(self, *, include_deleted: bool = False) -> Iterator[KeySpace]:
-        token = ""
-        while True:
-            page = self.list(include_deleted=include_deleted, limit=_LIST_PAGE, page_token=token)
-            yield from page.keyspaces
-            token = page.next_page_token
-            if not token:
-                return
-
     def history(self, name: str) -> builtins.list[KeySpace]:
         _, found = self._http.ask("GET", "keyspaces", _named(name), "history")
         return _converted(found, _Page).keyspaces
 
     def usage(self, name: str) -> Usage:
-        _, found = self._http.ask("GET", "keyspaces", _named(name), "usage", timeout_seconds=_COUNT_SECONDS)
+        _, found = self._http.ask("GET", "keyspaces", _named(name), "usage", timeout_seconds=_WORK_SECONDS)
         return _converted(found, Usage)
 
     # ---- moves ----------------------------------------------------------------------------------------------------------
@@ -167,6 +148,10 @@ class HttpKeySpaces(RegistryOperations):
     def undelete(self, name: str) -> KeySpace:
         return self._one("POST", name, verb="undelete")
 
+    def sweep(self, name: str) -> SweepProgress:
+        _, found = self._http.ask("POST", "keyspaces", _named(name), verb="sweep", timeout_seconds=_WORK_SECONDS)
+        return _read(found, SweepProgress.from_json)
+
     def quota(self, name: str) -> Quota:
         return _converted(self._http.ask("GET", "keyspaces", _named(name), "quota")[1], Quota)
 
@@ -179,6 +164,27 @@ class HttpKeySpaces(RegistryOperations):
 
     # ---- the registry ---------------------------------------------------------------------------------------------------
 
+    def header(self) -> Header | None:
+        try:
+            return _converted(self._http.ask("GET", "registry")[1], Header)
+        except KeySpaceNotFoundError:
+            return None
+
+    def init(
+        self, *, prefix_codec: str | None = None, profile: str | None = None, skip_printable: bool | None = None
+    ) -> Header:
+        asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
+        return _converted(self._http.ask("POST", "registry", verb="init", body=asked)[1], Header)
+
+    def diagnose(self, *, with_unmanaged: bool = True) -> Diagnosis:
+        query = {} if with_unmanaged else {"unmanaged": "off"}
+        _, found = self._http.ask("GET", "registry", "diagnosis", query=query, timeout_seconds=_WORK_SECONDS)
+        return _read(found, Diagnosis.from_json)
+
+    def repair(self) -> builtins.list[Fault]:
+        _, found = self._http.ask("POST", "registry", verb="repair", timeout_seconds=_WORK_SECONDS)
+        return _read(found, lambda answer: [Fault.from_json(fault) for fault in answer["repaired"]])
+
     def configuration(self) -> Configuration:
         return _converted(self._http.ask("GET", "config")[1], Configuration)
 
@@ -188,7 +194,7 @@ class HttpKeySpaces(RegistryOperations):
     def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
         remaining = limit
         while remaining is None or remaining > 0:
-            size = _AUDIT_PAGE_ENTRIES if remaining is None else min(remaining, _AUDIT_PAGE_ENTRIES)
+            size = AUDIT_LIMIT_MAX if remaining is None else min(remaining, AUDIT_LIMIT_MAX)
             _, found = self._http.ask("GET", "audit", query={"after": str(after), "limit": str(size)})
             entries = _converted(found, dict[str, builtins.list[dict[str, Any]]])["entries"]
             for entry in entries:
@@ -200,7 +206,7 @@ class HttpKeySpaces(RegistryOperations):
             remaining = None if remaining is None else remaining - size
 
     def verify_audit(self) -> AuditVerdict:
-        _, found = self._http.ask("POST", "audit", verb="verify", timeout_seconds=_COUNT_SECONDS)
+        _, found = self._http.ask("POST", "audit", verb="verify", timeout_seconds=_WORK_SECONDS)
         return AuditVerdict(**_converted(found, dict[str, Any]))
 
 
@@ -217,7 +223,11 @@ class _Page(msgspec.Struct):
 
 
 def _converted(found: Any, kind: type[T]) -> T:
+    return _read(found, lambda answer: msgspec.convert(answer, kind))
+
+
+def _read(found: Any, read: Callable[[Any], T]) -> T:
     try:
-        return msgspec.convert(found, kind)
-    except msgspec.ValidationError as error:
+        return read(found)
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
         raise InvalidInputError(source="the server's answer", problem=str(error)) from error

@@ -23,7 +23,7 @@ from keyplan.keyspace.desired import (
     plan_steps,
     read_declaration,
 )
-from keyplan.keyspace.doctor import Diagnosis, diagnose, repair
+from keyplan.keyspace.doctor import Diagnosis
 from keyplan.keyspace.handle import KeySpaceStore, Mode
 from keyplan.keyspace.layout import (
     NAME_BYTES_MAX,
@@ -36,6 +36,7 @@ from keyplan.keyspace.layout import (
     SessionKey,
     UvarintKeySpaces,
 )
+from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from keyplan.keyspace.opening import (
     SESSION_SECONDS_DEFAULT,
     open_for_care,
@@ -64,14 +65,16 @@ from keyplan.keyspace.records import (
     Sweeping,
     UsageCount,
 )
-from keyplan.keyspace.registry import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, KeySpaces
+from keyplan.keyspace.registry import KeySpaces
+from keyplan.keyspace.removal import Stage, SweepProgress
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.soundness import Fault, FaultKind
-from keyplan.keyspace.sweeper import Stage, Sweeper, SweepProgress
+from keyplan.keyspace.sweeper import Sweeper
 from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = [
+    "AUDIT_LIMIT_MAX",
     "LIST_LIMIT_DEFAULT",
     "LIST_LIMIT_MAX",
     "NAME_BYTES_MAX",
@@ -132,7 +135,6 @@ __all__ = [
     "UsageCount",
     "UvarintKeySpaces",
     "apply_steps",
-    "diagnose",
     "open_for_care",
     "open_key_space",
     "open_keyspace_url",
@@ -141,7 +143,6 @@ __all__ = [
     "plan_steps",
     "prefix_codec",
     "read_declaration",
-    "repair",
     "share_on",
     "unmanaged",
     "verified",

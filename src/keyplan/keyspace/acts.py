@@ -25,11 +25,12 @@ from keyplan.engine import (
 from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
+from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import AuditEntry, Configuration, Header
 from keyplan.layout import Only
 from keyplan.store import Backoff, Store, Transaction
 
-__all__ = ["Act", "ActRunner", "configuration_of", "header_of"]
+__all__ = ["Act", "ActRunner", "codec_of", "configuration_of", "header_of"]
 
 R = TypeVar("R")
 
@@ -39,6 +40,11 @@ ONLY: Final = Only()
 def header_of(registry: KeySpaceRegistry) -> Header | None:
     """Return the registry's header, None where there is no registry."""
     return registry.header.get(ONLY)
+
+
+def codec_of(header: Header | None) -> PrefixCodec:
+    """Return how the registry with this header makes prefixes of numbers; None: how one that is made unasked would."""
+    return prefix_codec(PREFIX_CODECS[0] if header is None else header.prefix_codec)
 
 
 def configuration_of(registry: KeySpaceRegistry) -> Configuration:

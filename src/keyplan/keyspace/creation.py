@@ -1,6 +1,7 @@
 """Making: the registry itself, and key spaces in it. Each is one act, in which name, prefix and proofs are decided together."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from msgspec import structs
@@ -8,15 +9,18 @@ from msgspec import structs
 from keyplan.engine import ALL_KEYS, KeyRange
 from keyplan.errors import (
     ImmutableFieldError,
+    InvalidArgumentError,
     KeySpaceDeletingError,
     KeySpaceExistsError,
     KeySpaceRestoringError,
     OwnerConflictError,
+    SelfRegistrationDisabledError,
 )
 from keyplan.keyspace.acts import ONLY, Act, configuration_of, header_of
-from keyplan.keyspace.allocation import Allotment, allocate, claim
+from keyplan.keyspace.allocation import PROFILES, Allotment, allocate, claim
 from keyplan.keyspace.layout import HistoryKey
-from keyplan.keyspace.prefixes import SYSTEM_BYTE, prefix_codec, prefix_range
+from keyplan.keyspace.names import checked_application, checked_description, checked_name
+from keyplan.keyspace.prefixes import PREFIX_CODECS, SYSTEM_BYTE, bytes_of_hex, prefix_codec, prefix_range
 from keyplan.keyspace.records import (
     Configuration,
     Fence,
@@ -27,7 +31,7 @@ from keyplan.keyspace.records import (
     State,
 )
 
-__all__ = ["FORMAT_VERSION", "Founding", "Request", "create", "found", "occupied"]
+__all__ = ["FORMAT_VERSION", "Founding", "Request", "check_self_registration", "create", "found", "init", "occupied"]
 
 FORMAT_VERSION = 1
 
@@ -35,7 +39,7 @@ FORMAT_VERSION = 1
 class Founding(NamedTuple):
     """How a registry is made: decided once. `skip_printable` None: as the store's content suggests (R8)."""
 
-    prefix_codec: str = "uvarint"
+    prefix_codec: str = PREFIX_CODECS[0]
     profile: str = "none"
     skip_printable: bool | None = None
 
@@ -50,6 +54,31 @@ class Request(NamedTuple):
     adopt_existing_data: bool = False
     allow_legacy_prefix: bool = False
     state: State = State.ENABLED
+
+    @classmethod
+    def checked(cls, name: str, application: str, description: str, prefix: str | None, **more: Any) -> Self:
+        """Return what was asked for, `prefix` in hex. Raises InvalidNameError, InvalidArgumentError, InvalidPrefixError."""
+        owner, text = checked_application(application), checked_description(description)
+        return cls(checked_name(name), owner, text, None if prefix is None else bytes_of_hex(prefix), **more)
+
+
+def init(act: Act, founding: Founding, asked: Mapping[str, object]) -> Header:
+    """Make the registry as `founding` says, and return its header; or that of the one there is.
+
+    Raises InvalidArgumentError for what no registry is made with, and for one that was made otherwise than was `asked`.
+    """
+    if founding.profile not in PROFILES:
+        raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
+    header, configuration, is_new = found(act, founding)
+    if is_new:
+        act.note("init", "", {"cluster": header.cluster})
+        return header
+    made = Founding(header.prefix_codec, header.profile, configuration.skip_printable)._asdict()
+    for argument, wanted in asked.items():
+        if wanted != made[argument]:
+            problem = f"the registry that there is has {made[argument]!r}, not {wanted!r}"
+            raise InvalidArgumentError(argument=argument, problem=problem)
+    return header
 
 
 def found(act: Act, founding: Founding) -> tuple[Header, Configuration, bool]:
@@ -73,6 +102,15 @@ def found(act: Act, founding: Founding) -> tuple[Header, Configuration, bool]:
     act.registry.header.insert(ONLY, header)
     act.registry.configuration.insert(ONLY, configuration)
     return header, configuration, True
+
+
+def check_self_registration(act: Act, request: Request, *, if_not_exists: bool) -> None:
+    """Say whether a client may have its key space made. Raises SelfRegistrationDisabledError unless it is there already."""
+    if configuration_of(act.registry).self_registration_enabled:
+        return
+    before = act.registry.records.get(request.name)
+    if not if_not_exists or before is None or before.state is State.DELETED:
+        raise SelfRegistrationDisabledError(name=request.name)
 
 
 def occupied(record: KeySpaceRecord) -> KeySpaceExistsError | KeySpaceDeletingError | KeySpaceRestoringError:

@@ -1,18 +1,17 @@
 """The doctor: reads a registry as it stands, whatever is in it, says what is wrong, and puts right what can be."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
-from keyplan.engine import KeyRange, Snapshot
+from keyplan.engine import Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
-from keyplan.keyspace.acts import Act
+from keyplan.keyspace.acts import Act, ActRunner, codec_of
 from keyplan.keyspace.audit import verified
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.prefixes import prefix_codec, prefix_range
+from keyplan.keyspace.prefixes import prefix_range
 from keyplan.keyspace.records import AuditEntry, MarkKind
-from keyplan.keyspace.registry import KeySpaces
-from keyplan.keyspace.soundness import Fault, Fix, Tables, faults_of
+from keyplan.keyspace.soundness import Fault, Fix, Tables, defects_of
 from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = ["Diagnosis", "diagnose", "repair"]
@@ -34,6 +33,13 @@ class Diagnosis(NamedTuple):
         """True when the registry has no fault."""
         return not self.faults
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the diagnosis that a JSON object describes. Raises KeyError, ValueError."""
+        faults = [Fault.from_json(fault) for fault in value["faults"]]
+        found = [Unmanaged.from_json(one) for one in value["unmanaged"]]
+        return cls(faults, found, int(value["keyspaces"]), int(value["audit_entries"]))
+
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {
@@ -45,23 +51,24 @@ class Diagnosis(NamedTuple):
         }
 
 
-def diagnose(registry: KeySpaces, *, with_unmanaged: bool = True) -> Diagnosis:
+def diagnose(engine: Engine, *, with_unmanaged: bool) -> Diagnosis:
     """Examine the whole registry in one state; and, if wanted, find the data that is nobody's."""
-    with registry.engine.snapshot() as snapshot:
+    with engine.snapshot() as snapshot:
         tables = _read(snapshot)
-    found = list(unmanaged(registry.engine)) if with_unmanaged else []
+    found = list(unmanaged(engine)) if with_unmanaged else []
     entries = 0 if tables.audit is None else tables.audit.entries
-    return Diagnosis(faults_of(tables), found, len(tables.records), entries)
+    faults = [defect.fault for defect in defects_of(tables)]
+    return Diagnosis(faults, found, len(tables.records), entries)
 
 
-def repair(registry: KeySpaces) -> list[Fault]:
+def repair(acts: ActRunner) -> list[Fault]:
     """Put right what can be, in commits with an entry in the audit log each; return what was wrong and is right now.
 
     What is right is taken from the records of the key spaces. Nothing outside the registry is touched.
     """
     repaired: list[Fault] = []
     while True:
-        done = registry.acts.run(partial(_repair_some, repaired=tuple(repaired)))
+        done = acts.run(partial(_repair_some, repaired=tuple(repaired)))
         if not done:
             return repaired
         repaired += done
@@ -70,14 +77,14 @@ def repair(registry: KeySpaces) -> list[Fault]:
 def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
     done: list[Fault] = []
     written: set[tuple[str, object]] = set()
-    for fault in faults_of(_read(act.state)):
+    for fault, fixes in defects_of(_read(act.state)):
         if fault in repaired:
             continue  # Why: it came back, so that its repair contradicts another; once is enough to end.
-        places = {(fix.table, fix.key) for fix in fault.fixes}
+        places = {(fix.table, fix.key) for fix in fixes}
         if not places or places & written or len(written) + len(places) > _FIXES_AT_ONCE_MAX:
             continue
         written |= places
-        for fix in fault.fixes:
+        for fix in fixes:
             _carry_out(act, fix)
         done.append(fault)
     if done:
@@ -101,7 +108,7 @@ def _read(snapshot: Snapshot) -> Tables:
     audit: dict[int, AuditEntry] = content["audit"]
     marks = content["marks"]
     tables = Tables(
-        codec=prefix_codec(header.prefix_codec if header is not None else "uvarint"),
+        codec=codec_of(header),
         header=header,
         records=content["records"],
         holders=content["holders"],

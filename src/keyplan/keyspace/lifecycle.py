@@ -14,15 +14,17 @@ from keyplan.engine import RangeEmpty
 from keyplan.errors import (
     GenerationMismatchError,
     IllegalTransitionError,
+    ImmutableFieldError,
     KeySpaceDeletedError,
     KeySpaceDeletingError,
     KeySpaceNotFoundError,
     KeySpaceProtectedError,
 )
-from keyplan.keyspace.acts import Act, configuration_of, header_of
+from keyplan.keyspace.acts import Act, codec_of, configuration_of, header_of
+from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.names import time_text
-from keyplan.keyspace.prefixes import prefix_codec, prefix_range
+from keyplan.keyspace.prefixes import prefix_range
 from keyplan.keyspace.records import (
     Deletion,
     Fence,
@@ -74,9 +76,17 @@ def move(act: Act, name: str, to: State, verb: str) -> KeySpaceRecord:
     return _moved(act, structs.replace(record, state=to), verb)
 
 
-def describe(act: Act, name: str, description: str) -> KeySpaceRecord:
-    """Change the description; the fence stays as it is. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
+def describe(act: Act, name: str, description: str, sent: Mapping[str, object]) -> KeySpaceRecord:
+    """Change the description; the fence stays as it is. What else was `sent` must be as it is stored (KS-20).
+
+    Raises KeySpaceNotFoundError, ImmutableFieldError, KeySpaceDeletedError.
+    """
     record = required_record(act, name)
+    stored = KeySpace.of_record(record).to_json()
+    others = sent.keys() - {"description"}
+    wrong = sorted(field for field in others if field not in stored or stored[field] != sent[field])
+    if wrong:
+        raise ImmutableFieldError(name=name, fields=wrong)
     if record.deleted_at is not None:
         raise KeySpaceDeletedError(name=name, state=str(record.state))
     if record.description == description:
@@ -155,8 +165,7 @@ def complete_deletion(act: Act, name: str) -> KeySpaceRecord | None:
 
 def _leave_container(act: Act, prefix: bytes) -> None:
     """Take the container's mark away with the last legacy key space in it (R6)."""
-    header = header_of(act.seen)
-    container = None if header is None else prefix_codec(header.prefix_codec).codeword_of(prefix)
+    container = codec_of(header_of(act.seen)).codeword_of(prefix)
     if container is None or container == prefix:
         return
     if all(other == prefix for other in act.seen.holders.keys(starts_with=container, limit=2)):

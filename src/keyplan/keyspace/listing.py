@@ -1,5 +1,7 @@
 """Lists of key spaces, filtered and paged, and whose a raw key is."""
 
+from typing import Final
+
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace.answers import KeySpace, KeySpacePage, Owner, OwnerKind
 from keyplan.keyspace.layout import KeySpaceRegistry
@@ -7,7 +9,14 @@ from keyplan.keyspace.names import is_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, PrefixCodec
 from keyplan.keyspace.records import KeySpaceRecord, State
 
-__all__ = ["holder_of", "listed", "owner_in"]
+__all__ = ["AUDIT_LIMIT_MAX", "LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "holder_of", "listed", "owner_in"]
+
+LIST_LIMIT_DEFAULT: Final = 100
+LIST_LIMIT_MAX: Final = 1_000
+"""Why: a page is held in memory whole; a thousand key spaces with long descriptions are 4 MiB."""
+
+AUDIT_LIMIT_MAX: Final = 1_000
+"""As many entries of the audit log are read at once, for the same reason."""
 
 _READ_AT_ONCE = 500
 _NUMBER_DIGITS_MAX = 19
@@ -22,10 +31,12 @@ def listed(
     application: str | None,
     state: State | None,
     is_deleted_shown: bool,
-    limit: int,
+    limit: int = LIST_LIMIT_DEFAULT,
     page_token: str,
 ) -> KeySpacePage:
-    """Return one page of the key spaces that agree with every filter. Raises InvalidArgumentError for the token."""
+    """Return one page of the key spaces that agree with every filter. Raises InvalidArgumentError for limit and token."""
+    if not 1 <= limit <= LIST_LIMIT_MAX:
+        raise InvalidArgumentError(argument="limit", problem=f"from 1 to {LIST_LIMIT_MAX}")
 
     def agrees(record: KeySpaceRecord) -> bool:
         return (

@@ -6,13 +6,28 @@ from typing import Protocol
 
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Usage
 from keyplan.keyspace.audit import AuditVerdict
-from keyplan.keyspace.records import Configuration, Quota, State
+from keyplan.keyspace.doctor import Diagnosis
+from keyplan.keyspace.listing import LIST_LIMIT_MAX
+from keyplan.keyspace.records import Configuration, Header, Quota, State
+from keyplan.keyspace.removal import SweepProgress
+from keyplan.keyspace.roles import Registry
+from keyplan.keyspace.soundness import Fault
 
 __all__ = ["RegistryOperations"]
 
 
-class RegistryOperations(Protocol):
+class RegistryOperations(Registry, Protocol):
     """The operations of `KeySpaces` that the HTTP contract has; what they do and raise stands there."""
+
+    def header(self) -> Header | None:
+        """Return what was decided when the registry was made."""
+        ...
+
+    def init(
+        self, *, prefix_codec: str | None = None, profile: str | None = None, skip_printable: bool | None = None
+    ) -> Header:
+        """Make the registry where there is none."""
+        ...
 
     def create(
         self,
@@ -35,8 +50,15 @@ class RegistryOperations(Protocol):
     def adopt(
         self, name: str, application: str, prefix: str, *, description: str = "", allow_legacy_prefix: bool = False
     ) -> KeySpace:
-        """Register a prefix that is in use."""
-        ...
+        """Register a prefix that is in use, with its data: the second step of an upgrade (KS-51). Raises as `create`."""
+        return self.create(
+            name,
+            application,
+            description=description,
+            prefix=prefix,
+            adopt_existing_data=True,
+            allow_legacy_prefix=allow_legacy_prefix,
+        )
 
     def get(self, name: str) -> KeySpace:
         """Return a key space, or its last tombstone."""
@@ -57,9 +79,31 @@ class RegistryOperations(Protocol):
         """Return a page of the key spaces that agree with all that is given."""
         ...
 
-    def all(self, *, include_deleted: bool = False) -> Iterator[KeySpace]:
-        """Yield every key space."""
-        ...
+    def all(
+        self,
+        *,
+        prefix: str | None = None,
+        key: str | None = None,
+        application: str | None = None,
+        state: State | None = None,
+        include_deleted: bool = False,
+    ) -> Iterator[KeySpace]:
+        """Yield every key space that agrees with what is given, in the order of `list`, page by page."""
+        token = ""
+        while True:
+            page = self.list(
+                prefix=prefix,
+                key=key,
+                application=application,
+                state=state,
+                include_deleted=include_deleted,
+                limit=LIST_LIMIT_MAX,
+                page_token=token,
+            )
+            yield from page.keyspaces
+            token = page.next_page_token
+            if not token:
+                return
 
     def history(self, name: str) -> builtins.list[KeySpace]:
         """Return the generations of the name that are no more."""
@@ -83,6 +127,10 @@ class RegistryOperations(Protocol):
 
     def undelete(self, name: str) -> KeySpace:
         """Take a deletion back."""
+        ...
+
+    def sweep(self, name: str) -> SweepProgress:
+        """Take a deletion a part further."""
         ...
 
     def usage(self, name: str) -> Usage:
@@ -111,4 +159,12 @@ class RegistryOperations(Protocol):
 
     def verify_audit(self) -> AuditVerdict:
         """Say whether the audit log is whole."""
+        ...
+
+    def diagnose(self, *, with_unmanaged: bool = True) -> Diagnosis:
+        """Examine the whole registry."""
+        ...
+
+    def repair(self) -> builtins.list[Fault]:
+        """Put right what can be."""
         ...

@@ -2,27 +2,17 @@
 
 import builtins
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Final, Self
-
-from msgspec import structs
+from typing import Any, Self
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
-from keyplan.errors import (
-    ForbiddenError,
-    ImmutableFieldError,
-    InvalidArgumentError,
-    KeySpaceApiDisabledError,
-    KeySpaceNotFoundError,
-    SelfRegistrationDisabledError,
-)
-from keyplan.keyspace.acts import ONLY, Act, ActRunner, configuration_of, header_of
+from keyplan.errors import KeySpaceNotFoundError
+from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Owner, Usage
 from keyplan.keyspace.audit import AuditVerdict, digest_of_entry, verified
 from keyplan.keyspace.configuration import checked_configuration
-from keyplan.keyspace.creation import Founding, Request, create, found
-from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.creation import Founding, Request, check_self_registration, create, found, init
+from keyplan.keyspace.doctor import Diagnosis, diagnose, repair
 from keyplan.keyspace.lifecycle import (
     begin_deletion,
     begin_overwrite,
@@ -31,31 +21,21 @@ from keyplan.keyspace.lifecycle import (
     move,
     undelete,
 )
-from keyplan.keyspace.listing import listed, owner_in
-from keyplan.keyspace.names import checked_application, checked_description, checked_name, is_name
-from keyplan.keyspace.prefixes import bytes_of_hex, prefix_codec
-from keyplan.keyspace.records import (
-    Configuration,
-    Deletion,
-    Fence,
-    Header,
-    Mark,
-    Quota,
-    Session,
-    State,
-)
-from keyplan.keyspace.roles import Registry, Role
-from keyplan.keyspace.usage import checked_quota, count_usage
+from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, listed, owner_in
+from keyplan.keyspace.names import checked_application, checked_description, is_name
+from keyplan.keyspace.operations import RegistryOperations
+from keyplan.keyspace.prefixes import bytes_of_hex
+from keyplan.keyspace.records import Configuration, Deletion, Fence, Header, Mark, Quota, Session, State
+from keyplan.keyspace.removal import Removal, SweepProgress
+from keyplan.keyspace.roles import Permissions, Role
+from keyplan.keyspace.soundness import Fault
+from keyplan.keyspace.usage import checked_quota, count_usage, set_quota
 from keyplan.store import Backoff, Store
 
-__all__ = ["LIST_LIMIT_DEFAULT", "LIST_LIMIT_MAX", "KeySpaces"]
-
-LIST_LIMIT_DEFAULT: Final = 100
-LIST_LIMIT_MAX: Final = 1_000
-"""Why: a page is held in memory whole; a thousand key spaces with long descriptions are 4 MiB."""
+__all__ = ["KeySpaces"]
 
 
-class KeySpaces(Registry):
+class KeySpaces(RegistryOperations):
     """The registry of key spaces in a store, below the byte 00.
 
     Every change is one commit, with its entry in the audit log. `actor` is who the log names. The engine is not closed. Safe
@@ -84,6 +64,7 @@ class KeySpaces(Registry):
         profile = engine.profile.name if engine.profile.name in PROFILES else "none"
         self._founding = founding if founding is not None else Founding(profile=profile)
         self._acts = ActRunner(self._store, clock=clock, actor=actor or str(role), backoff=self._backoff)
+        self._may = Permissions(role, self._acts)
 
     def acting_as(self, role: Role, actor: str) -> Self:
         """Return the same registry for somebody else: the server makes one for each request."""
@@ -118,27 +99,18 @@ class KeySpaces(Registry):
 
     # ---- the registry itself --------------------------------------------------------------------------------------------
 
-    def init(self, founding: Founding | None = None) -> Header:
+    def init(
+        self, *, prefix_codec: str | None = None, profile: str | None = None, skip_printable: bool | None = None
+    ) -> Header:
         """Make the registry where there is none, and return its header; `create` does so by itself.
 
-        `founding` has the prefix code, the reservation profile and `skip_printable`; these are decided once, for ever. Raises
-        InvalidArgumentError where there is a registry that was made otherwise.
+        Prefix code and reservation profile are decided once, for ever; what is not given is as the engine suggests. Raises
+        InvalidArgumentError where there is a registry that was made, or is now, otherwise than given.
         """
-        self._require_admin("init")
-        asked = founding if founding is not None else self._founding
-        if asked.profile not in PROFILES:
-            raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
-
-        def work(act: Act) -> Header:
-            header, _, is_new = found(act, asked)
-            if is_new:
-                act.note("init", "", {"cluster": header.cluster})
-            elif (header.prefix_codec, header.profile) != (asked.prefix_codec, asked.profile) and founding is not None:
-                problem = f"the registry was made with {header.prefix_codec} and {header.profile}"
-                raise InvalidArgumentError(argument="founding", problem=problem)
-            return header
-
-        return self._acts.run(work)
+        self._may.require_admin("init")
+        asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        return self._acts.run(lambda act: init(act, self._founding._replace(**given), given))
 
     def header(self) -> Header | None:
         """Return what was decided when the registry was made; None where there is none."""
@@ -155,7 +127,7 @@ class KeySpaces(Registry):
 
         Raises InvalidArgumentError for an unknown name or an unfit value, ForbiddenError for clients.
         """
-        self._require_admin("configure")
+        self._may.require_admin("configure")
 
         def work(act: Act) -> Configuration:
             _, before, _ = found(act, self._founding)
@@ -190,62 +162,32 @@ class KeySpaces(Registry):
         OwnerConflictError; PrefixInUseError, PrefixConflictError, PrefixNotEmptyError, PrefixExhaustedError;
         SelfRegistrationDisabledError for clients.
         """
-        request = Request(
-            checked_name(name),
-            checked_application(application),
-            checked_description(description),
-            None if prefix is None else bytes_of_hex(prefix),
-            adopt_existing_data,
-            allow_legacy_prefix,
-        )
+        more = {"adopt_existing_data": adopt_existing_data, "allow_legacy_prefix": allow_legacy_prefix}
+        request = Request.checked(name, application, description, prefix, **more)
         return self._created(request, if_not_exists=if_not_exists).keyspace
 
     def ensure(self, name: str, application: str, *, description: str = "", prefix: str | None = None) -> Ensured:
         """Make a key space, or return the one of this name and application that there is; say which. Raises as `create`."""
-        raw_prefix = None if prefix is None else bytes_of_hex(prefix)
-        description = checked_description(description)
-        request = Request(checked_name(name), checked_application(application), description, raw_prefix)
-        return self._created(request, if_not_exists=True)
-
-    def adopt(
-        self, name: str, application: str, prefix: str, *, description: str = "", allow_legacy_prefix: bool = False
-    ) -> KeySpace:
-        """Register a prefix that is in use, with its data: the second step of an upgrade (KS-51). Raises as `create`."""
-        self._require_admin("adopt")
-        return self.create(
-            name,
-            application,
-            description=description,
-            prefix=prefix,
-            adopt_existing_data=True,
-            allow_legacy_prefix=allow_legacy_prefix,
-        )
+        return self._created(Request.checked(name, application, description, prefix), if_not_exists=True)
 
     def _created(self, request: Request, *, if_not_exists: bool) -> Ensured:
-        if self._role is not Role.ADMIN and (request.adopt_existing_data or request.allow_legacy_prefix):
-            raise ForbiddenError(act="adopt")
+        if request.adopt_existing_data or request.allow_legacy_prefix:
+            self._may.require_admin("adopt")
 
         def work(act: Act) -> Ensured:
-            self._check_open(act.registry)
+            self._may.check_open(act.registry)
             if self._role is not Role.ADMIN:
-                self._check_self_registration(act, request, if_not_exists=if_not_exists)
+                check_self_registration(act, request, if_not_exists=if_not_exists)
             record, is_new = create(act, self._founding, request, if_not_exists=if_not_exists)
             return Ensured(KeySpace.of_record(record), is_new)
 
         return self._acts.run(work)
 
-    def _check_self_registration(self, act: Act, request: Request, *, if_not_exists: bool) -> None:
-        if configuration_of(act.registry).self_registration_enabled:
-            return
-        before = act.registry.records.get(request.name)
-        if not if_not_exists or before is None or before.state is State.DELETED:
-            raise SelfRegistrationDisabledError(name=request.name)
-
     # ---- reading --------------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> KeySpace:
         """Return the key space of that name, or its last tombstone. Raises KeySpaceNotFoundError."""
-        with self._look() as registry:
+        with self._may.look() as registry:
             record = registry.records.get(name) if is_name(name) else None
             if record is None:
                 raise KeySpaceNotFoundError(name=name)
@@ -269,9 +211,7 @@ class KeySpaces(Registry):
         `include_deleted` or the state asks for them. At most `limit` (default 100, at most 1000), from the page token on.
         Raises InvalidArgumentError, InvalidPrefixError, InvalidPageTokenError.
         """
-        if limit is not None and not 1 <= limit <= LIST_LIMIT_MAX:
-            raise InvalidArgumentError(argument="limit", problem=f"from 1 to {LIST_LIMIT_MAX}")
-        with self._look() as registry:
+        with self._may.look() as registry:
             return listed(
                 registry,
                 name=name,
@@ -284,22 +224,12 @@ class KeySpaces(Registry):
                 page_token=page_token,
             )
 
-    def all(self, *, include_deleted: bool = False) -> Iterator[KeySpace]:
-        """Yield every key space, page by page."""
-        token = ""
-        while True:
-            page = self.list(include_deleted=include_deleted, limit=LIST_LIMIT_MAX, page_token=token)
-            yield from page.keyspaces
-            token = page.next_page_token
-            if not token:
-                return
-
     def history(self, name: str) -> builtins.list[KeySpace]:
         """Return the generations of the name that are no more, the oldest first; the current record is what `get` gives.
 
         Raises KeySpaceNotFoundError.
         """
-        with self._look() as registry:
+        with self._may.look() as registry:
             if not is_name(name) or registry.records.get(name) is None:
                 raise KeySpaceNotFoundError(name=name)
             return [KeySpace.of_record(record) for _, record in registry.history.list(name)]
@@ -307,8 +237,7 @@ class KeySpaces(Registry):
     def owner_of(self, key: bytes) -> Owner:
         """Say whose a raw key of the store is: the registry's, a key space's or nobody's (R10)."""
         with self._acts.look() as registry:
-            header = header_of(registry)
-            return owner_in(registry, prefix_codec(header.prefix_codec if header else "uvarint"), key)
+            return owner_in(registry, codec_of(header_of(registry)), key)
 
     def fence(self, name: str) -> Fence | None:
         """Return the generation and state that writes are guarded by."""
@@ -317,17 +246,17 @@ class KeySpaces(Registry):
 
     def sessions(self, name: str) -> builtins.list[tuple[int, Session]]:
         """Return who has the key space open, by lease."""
-        with self._look() as registry:
+        with self._may.look() as registry:
             return [(key.lease, session) for key, session in registry.sessions.list(name)] if is_name(name) else []
 
     def deletion(self, name: str) -> Deletion | None:
         """Return how far the deletion of the key space is; None when there is none under way."""
-        with self._look() as registry:
+        with self._may.look() as registry:
             return registry.deletions.get(name) if is_name(name) else None
 
     def marks(self) -> builtins.list[tuple[bytes, Mark]]:
         """Return the prefixes that are nobody's and yet not free: cooling down, quarantined, legacy containers."""
-        with self._look() as registry:
+        with self._may.look() as registry:
             return builtins.list(registry.marks.list())
 
     # ---- moves ----------------------------------------------------------------------------------------------------------
@@ -340,20 +269,10 @@ class KeySpaces(Registry):
         text = checked_description(description)
 
         def work(act: Act) -> KeySpace:
-            self._check_open(act.registry)
-            record = act.registry.records.get(name) if is_name(name) else None
-            if record is None:
+            self._may.check_open(act.registry)
+            if not is_name(name):
                 raise KeySpaceNotFoundError(name=name)
-            stored = KeySpace.of_record(record).to_json()
-            del stored["description"]
-            wrong = sorted(
-                field
-                for field, value in (sent or {}).items()
-                if field != "description" and (field not in stored or stored[field] != value)
-            )
-            if wrong:
-                raise ImmutableFieldError(name=name, fields=wrong)
-            return KeySpace.of_record(describe(act, name, text))
+            return KeySpace.of_record(describe(act, name, text, sent or {}))
 
         return self._acts.run(work)
 
@@ -380,6 +299,15 @@ class KeySpaces(Registry):
         self._require_known("undelete", name)
         return self._acts.run(lambda act: KeySpace.of_record(undelete(act, name)))
 
+    def sweep(self, name: str) -> SweepProgress:
+        """Remove a batch of what a deleted key space holds, or end its deletion, or say what it waits for. Safe to repeat.
+
+        At no bounded speed; a Sweeper has one. Raises KeySpaceNotFoundError.
+        """
+        self._require_known("sweep", name)
+        self.get(name)
+        return Removal(self._store, self._acts, self._clock).step(name)
+
     # ---- restoring ------------------------------------------------------------------------------------------------------
 
     def begin_restore(
@@ -395,15 +323,9 @@ class KeySpaces(Registry):
 
         Raises as `create`.
         """
-        self._require_admin("restore")
-        request = Request(
-            checked_name(name),
-            checked_application(application),
-            checked_description(description),
-            None if prefix is None else bytes_of_hex(prefix),
-            allow_legacy_prefix=allow_legacy_prefix,
-            state=State.RESTORING,
-        )
+        self._may.require_admin("restore")
+        more = {"allow_legacy_prefix": allow_legacy_prefix, "state": State.RESTORING}
+        request = Request.checked(name, application, description, prefix, **more)
         return self._created(request, if_not_exists=False).keyspace
 
     def begin_overwrite(self, name: str, *, application: str | None = None, description: str | None = None) -> KeySpace:
@@ -435,60 +357,51 @@ class KeySpaces(Registry):
         return count_usage(self._store, keyspace, self._clock.wall())
 
     def quota(self, name: str) -> Quota:
-        """Return what the key space may hold; without bounds where none was set."""
-        with self._acts.look() as registry:
-            return (registry.quotas.get(name) if is_name(name) else None) or Quota()
+        """Return what the key space may hold; without bounds where none was set. Raises KeySpaceNotFoundError."""
+        with self._may.look() as registry:
+            if not is_name(name) or registry.records.get(name) is None:
+                raise KeySpaceNotFoundError(name=name)
+            return registry.quotas.get(name) or Quota()
 
     def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
         """Bound what the key space may hold; None: no bound. Raises KeySpaceNotFoundError, InvalidArgumentError."""
         self._require_known("quota", name)
         quota = checked_quota(keys, bytes)
 
-        def work(act: Act) -> Quota:
-            if act.registry.records.get(name) is None:
-                raise KeySpaceNotFoundError(name=name)
-            act.registry.quotas.put(name, quota)
-            act.note("quota", name, structs.asdict(quota))
-            return quota
-
-        return self._acts.run(work)
+        return self._acts.run(lambda act: set_quota(act, name, quota))
 
     def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
         """Yield the entries of the audit log behind the number `after`. For administrators."""
-        self._require_admin("audit")
+        self._may.require_admin("audit")
         with self._acts.look() as registry:
             for number, entry in registry.audit.list(at_least=after + 1, limit=limit):
                 yield AuditItem(number, entry, digest_of_entry(number, entry))
 
     def verify_audit(self) -> AuditVerdict:
         """Go through the whole audit log and say whether it is whole. For administrators."""
-        self._require_admin("audit")
+        self._may.require_admin("audit")
         with self._acts.look() as registry:
             return verified(registry.audit.list())
 
-    # ---- who may --------------------------------------------------------------------------------------------------------
+    # ---- the doctor -----------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _look(self) -> Iterator[KeySpaceRegistry]:
-        with self._acts.look() as registry:
-            self._check_open(registry)
-            yield registry
+    def diagnose(self, *, with_unmanaged: bool = True) -> Diagnosis:
+        """Examine the whole registry in one state, whatever is in it; and, if wanted, find the keys that are nobody's.
 
-    def _check_open(self, registry: KeySpaceRegistry) -> None:
-        if self._role is Role.ADMIN:
-            return
-        if header_of(registry) is None:
-            raise KeySpaceApiDisabledError(problem="there is no registry in this store")
-        if not configuration_of(registry).keyspace_api_enabled:
-            raise KeySpaceApiDisabledError(problem="keyspace-api-enabled is false")
+        For administrators. Reads every entry of the registry, and one key or more of each prefix in use.
+        """
+        self._may.require_admin("doctor")
+        return diagnose(self._engine, with_unmanaged=with_unmanaged)
 
-    def _require_admin(self, act: str) -> None:
-        if self._role is not Role.ADMIN:
-            with self._acts.look() as registry:
-                self._check_open(registry)
-            raise ForbiddenError(act=act)
+    def repair(self) -> builtins.list[Fault]:
+        """Put right what can be, in commits with an entry in the audit log each; return what was wrong and is right now.
+
+        What is right is taken from the records of the key spaces. Nothing outside the registry is touched. For administrators.
+        """
+        self._may.require_admin("repair")
+        return repair(self._acts)
 
     def _require_known(self, act: str, name: str) -> None:
-        self._require_admin(act)
+        self._may.require_admin(act)
         if not is_name(name):
             raise KeySpaceNotFoundError(name=name)

@@ -1,11 +1,16 @@
-"""Who asks a registry, and what opening a key space asks of one, wherever it is."""
+"""Who asks a registry, what they may do, and what opening a key space asks of one, wherever it is."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from keyplan.errors import ForbiddenError, KeySpaceApiDisabledError
+from keyplan.keyspace.acts import ActRunner, configuration_of, header_of
 from keyplan.keyspace.answers import Ensured, KeySpace
+from keyplan.keyspace.layout import KeySpaceRegistry
 
-__all__ = ["Registry", "Role"]
+__all__ = ["Permissions", "Registry", "Role"]
 
 
 class Role(StrEnum):
@@ -25,3 +30,32 @@ class Registry(Protocol):
     def ensure(self, name: str, application: str) -> Ensured:
         """Return the key space of that name and application, made when there was none. Raises OwnerConflictError, ..."""
         ...
+
+
+class Permissions(NamedTuple):
+    """What a role may do with a registry. A client meets a registry only while it is open to applications."""
+
+    role: Role
+    acts: ActRunner
+
+    @contextmanager
+    def look(self) -> Iterator[KeySpaceRegistry]:
+        """Give the registry as of one state, for reading. Raises KeySpaceApiDisabledError."""
+        with self.acts.look() as registry:
+            self.check_open(registry)
+            yield registry
+
+    def check_open(self, registry: KeySpaceRegistry) -> None:
+        """Raise KeySpaceApiDisabledError for a client while there is no registry, or `keyspace-api-enabled` is false."""
+        if self.role is Role.ADMIN:
+            return
+        if header_of(registry) is None:
+            raise KeySpaceApiDisabledError(problem="there is no registry in this store")
+        if not configuration_of(registry).keyspace_api_enabled:
+            raise KeySpaceApiDisabledError(problem="keyspace-api-enabled is false")
+
+    def require_admin(self, act: str) -> None:
+        """Raise ForbiddenError for a client; KeySpaceApiDisabledError, which it may fall back upon, comes first."""
+        if self.role is not Role.ADMIN:
+            with self.look():
+                raise ForbiddenError(act=act)

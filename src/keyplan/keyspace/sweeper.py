@@ -1,36 +1,24 @@
-"""Deleting in the background (1.7): waits for clients, removes the data batch by batch, ends with a proof that none is left.
+"""Deleting in the background (1.7): whatever is to be removed is, batch by batch, at a bounded speed. One batch: removal.py.
 
-Anybody may run it: a server, a command, a thread; one at a time does, by a lease. Every batch is one commit with its new
-cursor, so that a sweep that was killed goes on where it was.
+Anybody may run it: a server, a command, a thread; one at a time does, by a lease.
 """
 
 from collections.abc import Callable
-from enum import StrEnum, auto
 from threading import Event as Signal
-from typing import Final, NamedTuple
+from typing import Final
 
-from keyplan.engine import Capability, Commit, DeleteRange, KeyRange
-from keyplan.errors import (
-    AlreadyExistsError,
-    CommitConflictError,
-    GenerationMismatchError,
-    IllegalTransitionError,
-    InvalidArgumentError,
-    KeySpaceNotFoundError,
-)
-from keyplan.keyspace.acts import ONLY, Act
+from keyplan.engine import Capability
+from keyplan.errors import AlreadyExistsError, InvalidArgumentError
+from keyplan.keyspace.acts import ONLY
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.lifecycle import complete_deletion
-from keyplan.keyspace.names import seconds_of, time_text
-from keyplan.keyspace.records import Deletion, KeySpaceRecord, State, Sweeping
+from keyplan.keyspace.names import time_text
+from keyplan.keyspace.records import State, Sweeping
 from keyplan.keyspace.registry import KeySpaces
+from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Removal, Stage, SweepProgress
 from keyplan.store import Store
 
-__all__ = ["Stage", "SweepProgress", "Sweeper"]
-
-BATCH_KEYS_DEFAULT: Final = 512
-"""1.7: few enough that a commit takes milliseconds, and that nobody waits long for the write lock."""
+__all__ = ["Sweeper"]
 
 _LEASE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
@@ -39,24 +27,6 @@ _LOOK_SECONDS: Final = 5.0
 
 def _pause(seconds: float) -> None:
     Signal().wait(seconds)
-
-
-class Stage(StrEnum):
-    """How far a deletion is."""
-
-    WAITING = auto()
-    SWEEPING = auto()
-    COMPLETED = auto()
-    NOT_DELETING = auto()
-
-
-class SweepProgress(NamedTuple):
-    """How far the deletion of a key space is, after one step of it. `waits_for` says what a waiting one waits for."""
-
-    name: str
-    stage: Stage
-    deleted_keys: int
-    waits_for: str = ""
 
 
 class Sweeper:
@@ -74,13 +44,16 @@ class Sweeper:
         keys_per_second: float | None = None,
         pause: Callable[[float], None] = _pause,
     ) -> None:
-        if batch_keys < 1 or (keys_per_second is not None and keys_per_second <= 0):
+        if batch_keys < 1:
             raise InvalidArgumentError(argument="batch_keys", problem="at least one key at a time")
+        # Why so: the comparison is false for a number that is none (nan), too.
+        if keys_per_second is not None and not keys_per_second > 0:
+            raise InvalidArgumentError(argument="keys_per_second", problem="more than 0, or not given for no limit")
         self._registry = registry
         self._store: Store = registry.store
         self._clock = registry.clock
         self._by = by or "sweeper"
-        self._batch_keys = batch_keys
+        self._removal = Removal(registry.store, registry.acts, registry.clock, batch_keys=batch_keys)
         self._keys_per_second = keys_per_second
         self._pause = pause
 
@@ -117,22 +90,13 @@ class Sweeper:
                 return progress
 
     def step(self, name: str) -> SweepProgress:
-        """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat."""
-        with self._registry.acts.look() as registry:
-            record, deletion = registry.records.get(name), registry.deletions.get(name)
-            if record is None or record.state is not State.DELETING or deletion is None:
-                return SweepProgress(name, Stage.NOT_DELETING, 0)
-            waits_for = self._waits_for(registry, record, deletion)
-        if waits_for:
-            return SweepProgress(name, Stage.WAITING, deletion.deleted_keys, waits_for)
-        data = KeyRange.of_prefix(bytes.fromhex(record.prefix))
-        found = self._batch(KeyRange(bytes.fromhex(deletion.cursor), data.end)) or self._batch(data)
-        if not found:
-            return self._completed(name, deletion)
-        deleted = self._removed(name, deletion, KeyRange(found[0], found[-1] + b"\x00"), len(found))
-        if self._keys_per_second is not None:
-            self._pause(len(found) / self._keys_per_second)
-        return SweepProgress(name, Stage.SWEEPING, deleted)
+        """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat.
+
+        Pauses after a batch, so that the average speed holds.
+        """
+        progress = self._removal.step(name)
+        self._slow_down(progress.removed_keys)
+        return progress
 
     def wipe(self, keyspace: KeySpace) -> int:
         """Remove what a key space in the state RESTORING holds; return how many keys. Repeat it after a failure.
@@ -140,78 +104,12 @@ class Sweeper:
         Each commit is guarded by the fence. Raises IllegalTransitionError for one in another state, GenerationMismatchError
         when somebody else restores it meanwhile.
         """
-        if keyspace.state is not State.RESTORING:
-            raise IllegalTransitionError(name=keyspace.name, state=str(keyspace.state), asked="wipe")
-        removed = 0
-        while found := self._batch(keyspace.key_range):
-            with self._store.transaction() as transaction:
-                fence = KeySpaceRegistry(transaction).fences.get(keyspace.name)
-                if fence is None or fence.generation != keyspace.generation or fence.state is not State.RESTORING:
-                    raise GenerationMismatchError(name=keyspace.name, generation=keyspace.generation)
-                guards = transaction.collected().guards
-                transaction.close()
-            gone = DeleteRange(KeyRange(found[0], found[-1] + b"\x00"))
-            self._store.engine.commit(Commit(guards, (gone,)))
-            removed += len(found)
-            if self._keys_per_second is not None:
-                self._pause(len(found) / self._keys_per_second)
-        return removed
+        wiped = 0
+        while removed := self._removal.wipe_batch(keyspace):
+            self._slow_down(removed)
+            wiped += removed
+        return wiped
 
-    # ---- one step ------------------------------------------------------------------------------------------------------
-
-    def _waits_for(self, registry: KeySpaceRegistry, record: KeySpaceRecord, deletion: Deletion) -> str:
-        if deletion.is_begun:
-            return ""
-        if self._is_before(deletion.not_before, record):
-            return f"the grace time, until {deletion.not_before}"
-        if not self._is_before(deletion.clients_until, record):
-            return ""
-        if not self._store.engine.profile.claims(Capability.LEASES):
-            return f"clients, which this engine cannot show, until {deletion.clients_until}"
-        sessions = registry.sessions.list(record.name)
-        open_at = sum(session.generation == record.generation for _, session in sessions)
-        return f"{open_at} sessions, at most until {deletion.clients_until}" if open_at else ""
-
-    def _is_before(self, deadline: str, record: KeySpaceRecord) -> bool:
-        # Why: no time to be waited is over at once, also by a clock that was put back since the deletion began.
-        return deadline != record.deleted_at and self._clock.wall() < seconds_of(deadline)
-
-    def _batch(self, key_range: KeyRange) -> list[bytes]:
-        with self._store.engine.snapshot() as snapshot:
-            return [entry.key for entry in snapshot.scan(key_range, limit=self._batch_keys, keys_only=True)]
-
-    def _removed(self, name: str, before: Deletion, gone: KeyRange, count: int) -> int:
-        """Remove a range and move the cursor in one commit, which holds only while nobody undeleted or swept meanwhile."""
-        with self._store.transaction() as transaction:
-            registry = KeySpaceRegistry(transaction)
-            deletion, fence = registry.deletions.get(name), registry.fences.get(name)
-            if deletion != before or fence is None or fence.state is not State.DELETING:
-                return before.deleted_keys
-            deleted = before.deleted_keys + count
-            after = Deletion(
-                cursor=(gone.end or b"").hex(),
-                deleted_keys=deleted,
-                not_before=before.not_before,
-                clients_until=before.clients_until,
-                is_begun=True,
-                previous_state=before.previous_state,
-            )
-            registry.deletions.put(name, after)
-            collected = transaction.collected()
-            transaction.close()
-        try:
-            self._store.engine.commit(Commit(collected.guards, (*collected.mutations, DeleteRange(gone))))
-        except CommitConflictError:
-            return before.deleted_keys  # Why: another sweeper, or an undelete, came first; the next step sees which.
-        return deleted
-
-    def _completed(self, name: str, deletion: Deletion) -> SweepProgress:
-        def work(act: Act) -> bool:
-            return complete_deletion(act, name) is not None
-
-        try:
-            is_completed = self._registry.acts.run(work)
-        except KeySpaceNotFoundError:
-            return SweepProgress(name, Stage.NOT_DELETING, deletion.deleted_keys)
-        stage = Stage.COMPLETED if is_completed else Stage.SWEEPING
-        return SweepProgress(name, stage, deletion.deleted_keys)
+    def _slow_down(self, removed_keys: int) -> None:
+        if self._keys_per_second is not None and removed_keys:
+            self._pause(removed_keys / self._keys_per_second)

@@ -1,12 +1,12 @@
 """Keys that are nobody's: found by hopping from codeword to codeword, at the cost of a read for each that is in use."""
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
-from keyplan.keyspace.acts import header_of
+from keyplan.keyspace.acts import codec_of, header_of
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.prefixes import PrefixCodec, prefix_codec, prefix_range
+from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.store import Store
 
 __all__ = ["Unmanaged", "unmanaged"]
@@ -30,6 +30,12 @@ class Unmanaged(NamedTuple):
     keys: int
     is_more: bool
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return what a JSON object describes. Raises KeyError, ValueError."""
+        prefix, first_key = bytes.fromhex(value["prefix"]), bytes.fromhex(value["first_key"])
+        return cls(prefix, value["prefix_number"], first_key, int(value["keys"]), bool(value["is_more"]))
+
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object; bytes in hex."""
         return {
@@ -44,8 +50,7 @@ class Unmanaged(NamedTuple):
 def unmanaged(engine: Engine) -> Iterator[Unmanaged]:
     """Yield what lies in the store outside every key space and the registry, in key order, as of one state for each find."""
     registry = KeySpaceRegistry(Store(engine))
-    header = header_of(registry)
-    codec = prefix_codec(header.prefix_codec if header else "uvarint")
+    codec = codec_of(header_of(registry))
     owned = sorted(registry.holders.keys())
     gaps = _gaps([prefix_range(prefix) for prefix in owned], _FIRST_KEY)
     with engine.snapshot() as snapshot:

@@ -6,15 +6,19 @@ two of its writers could commit at once, and each write over a record would firs
 
 from typing import Final
 
+from msgspec import structs
+
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import InvalidArgumentError
+from keyplan.keyspace.acts import Act
 from keyplan.keyspace.answers import KeySpace, Usage
 from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.lifecycle import required_record
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import Quota, State, UsageCount
 from keyplan.store import Store
 
-__all__ = ["checked_quota", "count_usage", "counted"]
+__all__ = ["checked_quota", "count_usage", "counted", "set_quota"]
 
 _NO_QUOTA: Final = Quota()
 
@@ -47,6 +51,14 @@ def count_usage(store: Store, keyspace: KeySpace, now: float) -> Usage:
         return tx.quotas.get(keyspace.name) or _NO_QUOTA
 
     return Usage(keys=keys, bytes=total, quota=registry.run(keep), counted_at=at)
+
+
+def set_quota(act: Act, name: str, quota: Quota) -> Quota:
+    """Bound what the key space may hold. Raises KeySpaceNotFoundError."""
+    required_record(act, name)
+    act.registry.quotas.put(name, quota)
+    act.note("quota", name, structs.asdict(quota))
+    return quota
 
 
 def checked_quota(keys: int | None, total: int | None) -> Quota:

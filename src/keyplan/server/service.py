@@ -13,7 +13,7 @@ from keyplan.server.access import Access
 from keyplan.server.closing import Closing
 from keyplan.server.workers import Workers
 
-__all__ = ["SERVICE_GROUP", "Service", "ServiceBuilder", "ServiceContext", "ServiceSettings"]
+__all__ = ["SERVICE_GROUP", "Service", "ServiceBuilder", "ServiceContext", "ServiceSettings", "no_lifespan"]
 
 T = TypeVar("T")
 

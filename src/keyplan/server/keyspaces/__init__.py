@@ -9,8 +9,8 @@ from keyplan.keyspace import PROFILES, Founding, KeySpaces, prefix_codec
 from keyplan.server.keyspaces.bodies import is_on, whole_number
 from keyplan.server.keyspaces.description import DESCRIPTION
 from keyplan.server.keyspaces.routes import RegistryRoutes
-from keyplan.server.keyspaces.sweeping import BackgroundSweep
-from keyplan.server.service import Service, ServiceContext
+from keyplan.server.keyspaces.sweeping import Sweeping
+from keyplan.server.service import Service, ServiceContext, no_lifespan
 
 __all__ = ["build"]
 
@@ -19,23 +19,21 @@ _SPEED_MAX = 1_000_000_000
 
 def build(context: ServiceContext) -> Service:
     """Return the service of the registry of the server's store. Raises InvalidArgumentError for a setting's value."""
+    settings = context.settings
     registry = KeySpaces(context.engine, founding=_founding(context), clock=context.clock)
-    speed = context.settings.get("sweep-keys-per-second")
-    if not is_on(context.settings, "sweep"):
-        return Service("keyspaces", RegistryRoutes(context, registry).routes(), DESCRIPTION)
-    keys_per_second = (
-        None if speed is None else float(whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX))
-    )
-    sweep = BackgroundSweep(context, registry, keys_per_second=keys_per_second)
-    routes = RegistryRoutes(context, registry, on_deletion=sweep.look_soon).routes()
-    return Service("keyspaces", routes, DESCRIPTION, sweep.lifespan)
+    speed = settings.get("sweep-keys-per-second")
+    keys_per_second = None if speed is None else whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX)
+    sweeping = Sweeping(context, registry, keys_per_second=keys_per_second)
+    routes = RegistryRoutes(context, registry, sweeping).routes()
+    lifespan = sweeping.lifespan if is_on(settings, "sweep") else no_lifespan
+    return Service("keyspaces", routes, DESCRIPTION, lifespan)
 
 
-def _founding(context: ServiceContext) -> Founding | None:
+def _founding(context: ServiceContext) -> Founding:
+    """How a registry is made where there is none: as the settings say, else as the engine suggests."""
     codec, profile = context.settings.get("prefix-codec"), context.settings.get("profile")
-    if codec is None and profile is None:
-        return None
     if profile is not None and profile not in PROFILES:
         raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
-    prefix_codec(codec or "uvarint")
-    return Founding(prefix_codec=codec or "uvarint", profile=profile or "none")
+    suggested = KeySpaces(context.engine).founding
+    named = suggested.prefix_codec if codec is None else prefix_codec(codec).name
+    return Founding(named, suggested.profile if profile is None else profile)

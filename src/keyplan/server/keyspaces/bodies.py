@@ -9,7 +9,7 @@ from starlette.requests import Request
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import LIST_LIMIT_MAX, State
 
-__all__ = ["Creation", "QuotaChange", "is_on", "list_filters", "query_of", "whole_number"]
+__all__ = ["Creation", "QuotaChange", "RegistryFounding", "is_on", "list_filters", "query_of", "whole_number"]
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +51,14 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Raises InvalidArgumentError.
         """
         return {"keys": _whole("keys", self.keys), "bytes": _whole("bytes", self.bytes)}
+
+
+class RegistryFounding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of POST /registry:init; null, or not given: as the store suggests."""
+
+    prefix_codec: str | None = None
+    profile: str | None = None
+    skip_printable: bool | None = None
 
 
 def query_of(request: Request, known: Collection[str]) -> dict[str, str]:

@@ -5,23 +5,32 @@ from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import KeySpace, KeySpaces, Quota, State
+from keyplan.errors import InvalidArgumentError, KeySpaceNotFoundError
+from keyplan.keyspace import AUDIT_LIMIT_MAX, KeySpace, KeySpaces, State
 from keyplan.keyspace import Role as RegistryRole
 from keyplan.server.access import Caller, Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, body_of
-from keyplan.server.keyspaces.bodies import Creation, QuotaChange, list_filters, query_of, whole_number
+from keyplan.server.keyspaces.bodies import (
+    Creation,
+    QuotaChange,
+    RegistryFounding,
+    is_on,
+    list_filters,
+    query_of,
+    whole_number,
+)
+from keyplan.server.keyspaces.sweeping import Sweeping
 from keyplan.server.service import ServiceContext
 
 __all__ = ["RegistryRoutes"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-_AUDIT_ENTRIES_MAX: Final = 1_000
 _CALLERS_MAX: Final = 64
 _NUMBER_MAX: Final = (1 << 63) - 1
 
@@ -29,12 +38,10 @@ _NUMBER_MAX: Final = (1 << 63) - 1
 class RegistryRoutes:
     """The HTTP contract over one registry. Each request acts as its caller: role and name go into the registry's audit log."""
 
-    def __init__(
-        self, context: ServiceContext, registry: KeySpaces, *, on_deletion: Callable[[], object] = lambda: None
-    ) -> None:
+    def __init__(self, context: ServiceContext, registry: KeySpaces, sweeping: Sweeping) -> None:
         self._context = context
         self._registry = registry
-        self._on_deletion = on_deletion
+        self._sweeping = sweeping
         # Why: as many callers as there are tokens, each with many requests; making one costs as much as a read.
         self._acting_as = lru_cache(_CALLERS_MAX)(self._made_for)
 
@@ -44,10 +51,15 @@ class RegistryRoutes:
         return [
             _route("/keyspaces", {"GET": self.list, "POST": self.create}),
             *(_route(f"{one}:{verb}", {"POST": self._move(verb)}) for verb in ("disable", "enable", "undelete")),
+            _route(f"{one}:sweep", {"POST": self.sweep}),
             _route(one, {"GET": self.get, "PUT": self.update, "DELETE": self.delete}),
             _route(f"{one}/history", {"GET": self.history}),
             _route(f"{one}/usage", {"GET": self.usage}),
             _route(f"{one}/quota", {"GET": self.quota, "PUT": self.set_quota}),
+            _route("/registry", {"GET": self.header}),
+            _route("/registry:init", {"POST": self.init}),
+            _route("/registry:repair", {"POST": self.repair}),
+            _route("/registry/diagnosis", {"GET": self.diagnosis}),
             _route("/config", {"GET": self.configuration, "PATCH": self.configure}),
             _route("/audit", {"GET": self.audit}),
             _route("/audit:verify", {"POST": self.verify_audit}),
@@ -93,7 +105,7 @@ class RegistryRoutes:
     async def delete(self, request: Request) -> Response:
         query_of(request, ())
         keyspace = await self._context.run(self._as_caller(request).delete, request.path_params["id"])
-        self._on_deletion()
+        self._sweeping.look_soon()
         return JsonAnswer(keyspace.to_json(), 202)
 
     def _move(self, verb: str) -> Endpoint:
@@ -103,6 +115,12 @@ class RegistryRoutes:
             return JsonAnswer((await self._context.run(move, request.path_params["id"])).to_json())
 
         return endpoint
+
+    async def sweep(self, request: Request) -> Response:
+        caller, registry, name = require_admin(request), self._as_caller(request), request.path_params["id"]
+        query_of(request, ())
+        progress = await self._context.run(self._sweeping.take_further, registry, name, by=caller.name)
+        return JsonAnswer(progress.to_json())
 
     async def history(self, request: Request) -> Response:
         query_of(request, ())
@@ -116,7 +134,7 @@ class RegistryRoutes:
 
     async def quota(self, request: Request) -> Response:
         query_of(request, ())
-        return JsonAnswer(await self._context.read(_quota, self._as_caller(request), request.path_params["id"]))
+        return JsonAnswer(await self._context.read(self._as_caller(request).quota, request.path_params["id"]))
 
     async def set_quota(self, request: Request) -> Response:
         registry, name = self._as_caller(request), request.path_params["id"]
@@ -125,6 +143,31 @@ class RegistryRoutes:
         return JsonAnswer(quota)
 
     # ---- the registry ----------------------------------------------------------------------------------------------------
+
+    async def header(self, request: Request) -> Response:
+        require_admin(request)
+        query_of(request, ())
+        header = await self._context.read(self._as_caller(request).header)
+        if header is None:
+            raise KeySpaceNotFoundError(problem="there is no registry in this store")
+        return JsonAnswer(header)
+
+    async def init(self, request: Request) -> Response:
+        require_admin(request)
+        asked = await body_of(request, RegistryFounding)
+        return JsonAnswer(await self._context.run(self._as_caller(request).init, **structs.asdict(asked)))
+
+    async def diagnosis(self, request: Request) -> Response:
+        require_admin(request)
+        with_unmanaged = is_on(query_of(request, ("unmanaged",)), "unmanaged")
+        found = await self._context.run(self._as_caller(request).diagnose, with_unmanaged=with_unmanaged)
+        return JsonAnswer(found.to_json())
+
+    async def repair(self, request: Request) -> Response:
+        require_admin(request)
+        query_of(request, ())
+        repaired = await self._context.run(self._as_caller(request).repair)
+        return JsonAnswer({"repaired": [fault.to_json() for fault in repaired]})
 
     async def configuration(self, request: Request) -> Response:
         require_admin(request)
@@ -140,7 +183,7 @@ class RegistryRoutes:
         require_admin(request)
         words = query_of(request, ("after", "limit"))
         after = whole_number("after", words.get("after", "0"), least=0, most=_NUMBER_MAX)
-        limit = whole_number("limit", words.get("limit", "100"), least=1, most=_AUDIT_ENTRIES_MAX)
+        limit = whole_number("limit", words.get("limit", "100"), least=1, most=AUDIT_LIMIT_MAX)
         registry = self._as_caller(request)
         items = await self._context.run(lambda: [item.to_json() for item in registry.audit(after=after, limit=limit)])
         return JsonAnswer({"entries": items})
@@ -178,11 +221,6 @@ def _create(registry: KeySpaces, asked: Creation) -> tuple[KeySpace, bool]:
         allow_legacy_prefix=asked.allow_legacy_prefix,
     )
     return keyspace, True
-
-
-def _quota(registry: KeySpaces, name: str) -> Quota:
-    registry.get(name)  # Why: it tells who may not ask, and which names there are not; every name has a quota.
-    return registry.quota(name)
 
 
 def _shown(registry: KeySpaces, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The background work of a server: what deleted key spaces held is removed, by whichever server of the store comes first."""
+"""What deleted key spaces held is removed: in the background, by whichever server of the store comes first; and when asked."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,19 +12,24 @@ from keyplan.keyspace import KeySpaces, Stage, Sweeper, SweepProgress
 from keyplan.server.logs import LOGGER
 from keyplan.server.service import ServiceContext
 
-__all__ = ["BackgroundSweep"]
+__all__ = ["Sweeping"]
 
 _LOOK_SECONDS: Final = 5.0
 """Why: a deletion is not urgent, and looking reads the registry's list."""
 
 
-class BackgroundSweep:
+_TURN_SECONDS: Final = 2.0
+"""Why: well within the time after which clients and proxies give a request up; who wants more asks again."""
+
+
+class Sweeping:
     """Looks for deletions every few seconds and takes each as far as it goes. A failure is logged, and tried again."""
 
     def __init__(self, context: ServiceContext, registry: KeySpaces, *, keys_per_second: float | None) -> None:
         self._context = context
+        self._registry = registry
+        self._keys_per_second = keys_per_second
         self._due = asyncio.Event()
-        self._sweeper = Sweeper(registry, by="server", keys_per_second=keys_per_second, pause=self._pause)
         self._completed = Counter(
             "keyplan_keyspaces_swept", "Deletions of key spaces that were completed here.", registry=context.metrics
         )
@@ -39,15 +44,31 @@ class BackgroundSweep:
             self._context.closing.set()
             await task
 
+    def take_further(self, registry: KeySpaces, name: str, *, by: str) -> SweepProgress:
+        """Sweep one key space for a moment, as `registry`'s caller, at the server's speed. Raises KeySpaceNotFoundError."""
+        registry.get(name)
+        clock = self._context.clock
+        until = clock.monotonic() + _TURN_SECONDS
+        sweeper = self._sweeper(registry, by=by)
+        removed = 0
+        while True:
+            progress = sweeper.step(name)
+            removed += progress.removed_keys
+            is_over = self._context.closing.is_set or clock.monotonic() >= until
+            if progress.stage is not Stage.SWEEPING or is_over:
+                self._tell([progress])
+                return progress._replace(removed_keys=removed)
+
     def look_soon(self) -> None:
         """Look now rather than in a few seconds: a deletion has begun here."""
         self._due.set()
 
     async def _run(self) -> None:
         closing = self._context.closing
+        sweeper = self._sweeper(self._registry, by="server")
         while not await self._rested():
             try:
-                done = await self._context.run(self._sweeper.sweep_all, stop=closing.event)
+                done = await self._context.run(sweeper.sweep_all, stop=closing.event)
             except KeyplanError as error:
                 LOGGER.warning("the sweep failed", extra={"facts": {"code": error.code, "error": str(error)}})
             else:
@@ -68,6 +89,9 @@ class BackgroundSweep:
                 self._completed.inc()
                 facts = {"name": progress.name, "deleted_keys": progress.deleted_keys}
                 LOGGER.info("a key space was deleted", extra={"facts": facts})
+
+    def _sweeper(self, registry: KeySpaces, *, by: str) -> Sweeper:
+        return Sweeper(registry, by=by, keys_per_second=self._keys_per_second, pause=self._pause)
 
     def _pause(self, seconds: float) -> None:
         self._context.closing.wait_in_thread(seconds)

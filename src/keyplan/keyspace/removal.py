@@ -1,0 +1,167 @@
+"""One batch of a deletion: what it waits for, the next keys to go, the end with its proof. Who asks for batches: sweeper.py.
+
+Every batch is one commit with its new cursor, so that whoever is killed, or meets another, leaves a removal that goes on.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum, auto
+from typing import Any, NamedTuple, Self
+
+from keyplan.engine import Capability, Clock, Commit, DeleteRange, KeyRange
+from keyplan.errors import (
+    CommitConflictError,
+    GenerationMismatchError,
+    IllegalTransitionError,
+    KeySpaceNotFoundError,
+)
+from keyplan.keyspace.acts import Act, ActRunner
+from keyplan.keyspace.answers import KeySpace
+from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.lifecycle import complete_deletion
+from keyplan.keyspace.names import seconds_of
+from keyplan.keyspace.records import Deletion, KeySpaceRecord, State
+from keyplan.store import Store
+
+__all__ = ["BATCH_KEYS_DEFAULT", "Removal", "Stage", "SweepProgress"]
+
+BATCH_KEYS_DEFAULT = 512
+"""1.7: few enough that a commit takes milliseconds, and that nobody waits long for the write lock."""
+
+
+class Stage(StrEnum):
+    """How far a deletion is."""
+
+    WAITING = auto()
+    SWEEPING = auto()
+    COMPLETED = auto()
+    NOT_DELETING = auto()
+
+
+class SweepProgress(NamedTuple):
+    """How far the deletion of a key space is, after one step of it. `waits_for` says what a waiting one waits for.
+
+    `removed_keys` is what this step removed, `deleted_keys` what the whole deletion has.
+    """
+
+    name: str
+    stage: Stage
+    deleted_keys: int
+    waits_for: str = ""
+    removed_keys: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the progress that a JSON object describes. Raises KeyError, ValueError."""
+        stage = Stage(value["stage"])
+        return cls(value["name"], stage, int(value["deleted_keys"]), value["waits_for"], int(value["removed_keys"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {**self._asdict(), "stage": str(self.stage)}
+
+
+class Removal:
+    """Removes what key spaces hold, at most `batch_keys` keys in a commit. Safe for use by several threads and processes."""
+
+    def __init__(self, store: Store, acts: ActRunner, clock: Clock, *, batch_keys: int = BATCH_KEYS_DEFAULT) -> None:
+        self._store = store
+        self._acts = acts
+        self._clock = clock
+        self._batch_keys = batch_keys
+
+    def step(self, name: str) -> SweepProgress:
+        """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat."""
+        with self._acts.look() as registry:
+            record, deletion = registry.records.get(name), registry.deletions.get(name)
+            if record is None or record.state is not State.DELETING or deletion is None:
+                return SweepProgress(name, Stage.NOT_DELETING, 0)
+            waits_for = self._waits_for(registry, record, deletion)
+        if waits_for:
+            return SweepProgress(name, Stage.WAITING, deletion.deleted_keys, waits_for)
+        data = KeyRange.of_prefix(bytes.fromhex(record.prefix))
+        found = self._batch(KeyRange(bytes.fromhex(deletion.cursor), data.end)) or self._batch(data)
+        if not found:
+            return self._completed(name, deletion)
+        deleted = self._removed(name, deletion, _range_of(found), len(found))
+        return SweepProgress(name, Stage.SWEEPING, deleted, removed_keys=len(found))
+
+    def wipe_batch(self, keyspace: KeySpace) -> int:
+        """Remove a batch of what a key space in the state RESTORING holds; return how many keys, 0 at the end.
+
+        The commit is guarded by the fence. Raises IllegalTransitionError for one in another state, GenerationMismatchError
+        when somebody else restores it meanwhile.
+        """
+        if keyspace.state is not State.RESTORING:
+            raise IllegalTransitionError(name=keyspace.name, state=str(keyspace.state), asked="wipe")
+        found = self._batch(keyspace.key_range)
+        if found:
+            with self._store.transaction() as transaction:
+                fence = KeySpaceRegistry(transaction).fences.get(keyspace.name)
+                if fence is None or fence.generation != keyspace.generation or fence.state is not State.RESTORING:
+                    raise GenerationMismatchError(name=keyspace.name, generation=keyspace.generation)
+                guards = transaction.collected().guards
+                transaction.close()
+            self._store.engine.commit(Commit(guards, (DeleteRange(_range_of(found)),)))
+        return len(found)
+
+    def _waits_for(self, registry: KeySpaceRegistry, record: KeySpaceRecord, deletion: Deletion) -> str:
+        if deletion.is_begun:
+            return ""
+        if self._is_before(deletion.not_before, record):
+            return f"the grace time, until {deletion.not_before}"
+        if not self._is_before(deletion.clients_until, record):
+            return ""
+        if not self._store.engine.profile.claims(Capability.LEASES):
+            return f"clients, which this engine cannot show, until {deletion.clients_until}"
+        sessions = registry.sessions.list(record.name)
+        open_at = sum(session.generation == record.generation for _, session in sessions)
+        return f"{open_at} sessions, at most until {deletion.clients_until}" if open_at else ""
+
+    def _is_before(self, deadline: str, record: KeySpaceRecord) -> bool:
+        # Why: no time to be waited is over at once, also by a clock that was put back since the deletion began.
+        return deadline != record.deleted_at and self._clock.wall() < seconds_of(deadline)
+
+    def _batch(self, key_range: KeyRange) -> list[bytes]:
+        with self._store.engine.snapshot() as snapshot:
+            return [entry.key for entry in snapshot.scan(key_range, limit=self._batch_keys, keys_only=True)]
+
+    def _removed(self, name: str, before: Deletion, gone: KeyRange, count: int) -> int:
+        """Remove a range and move the cursor in one commit, which holds only while nobody undeleted or swept meanwhile."""
+        with self._store.transaction() as transaction:
+            registry = KeySpaceRegistry(transaction)
+            deletion, fence = registry.deletions.get(name), registry.fences.get(name)
+            if deletion != before or fence is None or fence.state is not State.DELETING:
+                return before.deleted_keys
+            deleted = before.deleted_keys + count
+            after = Deletion(
+                cursor=(gone.end or b"").hex(),
+                deleted_keys=deleted,
+                not_before=before.not_before,
+                clients_until=before.clients_until,
+                is_begun=True,
+                previous_state=before.previous_state,
+            )
+            registry.deletions.put(name, after)
+            collected = transaction.collected()
+            transaction.close()
+        try:
+            self._store.engine.commit(Commit(collected.guards, (*collected.mutations, DeleteRange(gone))))
+        except CommitConflictError:
+            return before.deleted_keys  # Why: another sweeper, or an undelete, came first; the next step sees which.
+        return deleted
+
+    def _completed(self, name: str, deletion: Deletion) -> SweepProgress:
+        def work(act: Act) -> bool:
+            return complete_deletion(act, name) is not None
+
+        try:
+            is_completed = self._acts.run(work)
+        except KeySpaceNotFoundError:
+            return SweepProgress(name, Stage.NOT_DELETING, deletion.deleted_keys)
+        stage = Stage.COMPLETED if is_completed else Stage.SWEEPING
+        return SweepProgress(name, stage, deletion.deleted_keys)
+
+
+def _range_of(keys: list[bytes]) -> KeyRange:
+    """The range from the first to the last of ascending keys."""
+    return KeyRange(keys[0], keys[-1] + b"\x00")
