@@ -26,7 +26,7 @@ from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.store import pointers_of
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
-__all__ = ["measure", "serving_process"]
+__all__ = ["calling", "echoing", "measure", "serving_process"]
 
 _PARTITION: Final = UUID("d79706e01fbd4e48aae89209061cdb71")
 _PROJECT: Final = "proj0"
@@ -59,17 +59,17 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
     host, _, port = address.rpartition(":")
     client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION.hex)))
     answer_bytes = client.metadata("object_get_by_uuid", uuid=_uuid(0).hex).ByteSize()
-    echo = stack.enter_context(_echo(answer_bytes))
+    echo = stack.enter_context(echoing(answer_bytes))
     workers = stack.enter_context(ThreadPoolExecutor(_IN_FLIGHT))
     for in_flight, calls in _CALLS.items():
         yield compared(
             "runm-get",
             f"{engine}, {in_flight} in flight",
             against=f"bare grpcio, {answer_bytes} bytes",
-            subject=_calling(
+            subject=calling(
                 workers, in_flight, lambda number: client.metadata("object_get_by_uuid", uuid=_uuid(number % size).hex)
             ),
-            comparator=_calling(workers, in_flight, lambda _: echo(b"")),
+            comparator=calling(workers, in_flight, lambda _: echo(b"")),
             operations=extent.operations(calls),
             rounds=extent.rounds,
             size=size,
@@ -79,8 +79,8 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
         "runm-create",
         f"{engine}, {_IN_FLIGHT} in flight",
         against="bare grpcio",
-        subject=_calling(workers, _IN_FLIGHT, lambda _: client.metadata("object_create", object=_given(next(numbers)))),
-        comparator=_calling(workers, _IN_FLIGHT, lambda _: echo(b"")),
+        subject=calling(workers, _IN_FLIGHT, lambda _: client.metadata("object_create", object=_given(next(numbers)))),
+        comparator=calling(workers, _IN_FLIGHT, lambda _: echo(b"")),
         operations=extent.operations(_CREATES[engine]),
         rounds=extent.rounds,
         size=size,
@@ -131,7 +131,9 @@ def _deletes(client: RunmClient, made: Iterator[int]) -> list[float]:
     return figures or [0.0]
 
 
-def _calling(workers: ThreadPoolExecutor, in_flight: int, call: Callable[[int], object]) -> Work:
+def calling(workers: ThreadPoolExecutor, in_flight: int, call: Callable[[int], object]) -> Work:
+    """Work that makes calls, by number, so many at once."""
+
     def repeated(first: int, calls: int) -> None:
         for number in range(first, first + calls):
             call(number)
@@ -228,7 +230,8 @@ def _process(*arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def _echo(size: int) -> Iterator[Callable[[bytes], object]]:
+def echoing(size: int) -> Iterator[Callable[[bytes], object]]:
+    """A bare grpcio server in a process of its own, which answers with so many bytes; gives the call."""
     with _process("-m", "benchmarks.echo", str(size)) as address, grpc.insecure_channel(address) as channel:
         call: Any = channel.unary_unary("/echo/call", request_serializer=bytes, response_deserializer=bytes)
         yield call
