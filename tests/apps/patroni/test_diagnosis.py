@@ -15,8 +15,8 @@ from keyplan.apps.patroni import (
     OrderKey,
     RegistrationKey,
 )
-from keyplan.apps.patroni.clusters import belonging_of
-from keyplan.apps.patroni.diagnosis import diagnose, mend
+from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of
+from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend
 from keyplan.engine import Commit, Put
 from keyplan.store import Lease, Store, open_store
 
@@ -61,19 +61,38 @@ def mended(store: Store) -> list[bool]:
     return [mend(store, fault) for fault in diagnose(store)]
 
 
+def whose(broker: Broker, key: RegistrationKey, address: str) -> Belonging | None:
+    return belonging_of(broker, key, address, advertised_addresses(broker))
+
+
 def test_nothing_is_wrong_with_a_sound_instance(store: Store, broker: Broker) -> None:
     assert found(store) == []
 
 
 def test_a_registration_belongs_to_the_member_at_its_address_whatever_it_is_called(broker: Broker) -> None:
     key = RegistrationKey("postgresql-patroni", "0.patroni", "cf-cb71d10a", 5432)
-    assert belonging_of(broker, key, "10.244.21.8:32768") == ("f1", NODE, "address")
+    assert whose(broker, key, "10.244.21.8:32768") == ("f1", NODE, "address")
 
 
 def test_a_registration_of_another_address_belongs_to_the_node_that_it_is_named_for(broker: Broker) -> None:
     key = RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432)
-    assert belonging_of(broker, key, "10.0.0.9:1") == ("f1", NODE, "name")
-    assert belonging_of(broker, key._replace(container="cf-other"), "10.0.0.9:1") is None
+    assert whose(broker, key, "10.0.0.9:1") == ("f1", NODE, "name")
+    assert whose(broker, key._replace(container="cf-other"), "10.0.0.9:1") is None
+
+
+def test_a_member_that_patroni_wrote_itself_is_found_by_its_address(store: Store, broker: Broker) -> None:
+    """Patroni knows of no index: it writes its key, as a client of etcd does."""
+    raw_key = f"/service/f1/members/{NODE}".encode()
+    store.engine.commit(
+        Commit((), (Put(raw_key, b'{"conn_url":"postgres://10.0.0.7:5433/postgres","state":"running"}'),))
+    )
+    key = RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432)
+    broker.registrations.put(key, "10.0.0.7:5433", lease=store.lease(60, keep_alive=False))
+    assert whose(broker, key, "10.0.0.7:5433") == ("f1", NODE, "address")
+    assert whose(broker, key._replace(container="cf-other"), "10.0.0.7:5433") == ("f1", NODE, "address")
+    assert found(store) == []
+    assert not mend(store, Fault(FaultKind.STALE_REGISTRATION, f"postgresql-patroni/h:cf-{NODE}:5432", ""))
+    assert broker.registrations.exists(key)
 
 
 def test_stale_and_unresolved_registrations_are_found_and_removed(store: Store, broker: Broker, lease: Lease) -> None:

@@ -8,6 +8,7 @@ import pytest
 from keyplan.apps.patroni import Broker
 from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range
 from keyplan.apps.patroni.refusals import NoPortsLeftError
+from keyplan.engine import Commit, Delete, Put
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store, open_store
 
@@ -65,6 +66,19 @@ def test_a_port_that_came_back_is_not_reused_while_there_are_others(store: Store
     ports.allocate("a")
     Broker(store).allocations.delete("a")
     assert [ports.allocate(name) for name in "bcd"] == [33001, 33002, 33000]
+
+
+def test_a_port_that_another_program_wrote_or_deleted_is_not_handed_out_twice(store: Store) -> None:
+    """A router of the document's time, or curl: it knows of no index."""
+    broker, allocator = Broker(store), PortAllocator(store, PortRange(33000, 33003))
+    broker.next_port.advance_to(33001)
+    store.engine.commit(Commit((), (Put(b"/routing/allocation/theirs", b"33001"),)))
+    assert allocator.allocate("a") == 33002
+    # Its index is left behind: the port stays out of use, and nothing fails.
+    store.engine.commit(Commit((), (Delete(b"/routing/allocation/a"),)))
+    assert [allocator.allocate(name) for name in ("b", "c")] == [33003, 33000]
+    with pytest.raises(NoPortsLeftError):
+        allocator.allocate("d")
 
 
 def test_ports_outside_the_range_do_not_count(store: Store) -> None:

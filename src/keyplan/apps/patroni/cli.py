@@ -7,7 +7,7 @@ import typer
 from keyplan.apps.patroni.cli_cells import cell, router
 from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_up import up
-from keyplan.apps.patroni.clusters import belonging_of
+from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
 from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
 from keyplan.apps.patroni.layout import Broker
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
@@ -64,8 +64,9 @@ def show_registrations(store: StoreOption = None, as_json: JsonOption = False, c
     rows: list[list[str]] = []
     with store_of_option(store, config) as opened, opened.snapshot() as state:
         broker = Broker(state)
+        advertised = advertised_addresses(broker)
         for key, address in broker.registrations.list():
-            found = belonging_of(broker, key, address)
+            found = belonging_of(broker, key, address, advertised)
             whose = ["", "", "unresolved"] if found is None else list(found)
             rows.append([f"{key.image}/{key.host}:{key.container}:{key.port}", address, *whose])
     names = ["registration", "address", "instance", "node", "found by"]

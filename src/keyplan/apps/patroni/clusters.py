@@ -4,7 +4,7 @@ The document has "no cluster-level information" beside a registration; here it i
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
@@ -15,9 +15,11 @@ from keyplan.errors import CorruptionError
 __all__ = [
     "CONTAINER_PREFIX",
     "RUNNING",
+    "Advertised",
     "Belonging",
     "ClusterView",
     "NodeView",
+    "advertised_addresses",
     "belonging_of",
     "cell_loads",
     "clusters",
@@ -40,13 +42,30 @@ class Belonging(NamedTuple):
     found_by: str
 
 
-def belonging_of(broker: Broker, key: RegistrationKey, address: str) -> Belonging | None:
+Advertised = Mapping[str, Sequence[MemberKey]]
+"""The members at each address, `host:port`, as their own records say."""
+
+
+def advertised_addresses(broker: Broker) -> Advertised:
+    """Return who advertises which address.
+
+    Why not by the index: Patroni writes its members by itself, and the index has those alone that keyplan wrote.
+    """
+    found: dict[str, list[MemberKey]] = {}
+    for key in broker.members.keys():  # noqa: SIM118  # a table, and no dictionary
+        member = member_of(broker, *key)
+        if member is not None and member.address is not None:
+            found.setdefault(member.address, []).append(key)
+    return found
+
+
+def belonging_of(broker: Broker, key: RegistrationKey, address: str, advertised: Advertised) -> Belonging | None:
     """Return whom a registration belongs to: the member that advertises its address, else the node its container is named for.
 
     None: nobody knows it. Where several members advertise one address, as one that has moved may for a while, the first counts
     whose instance has a node of that name.
     """
-    found = list(broker.members_by_address.keys(address))
+    found = advertised.get(address, ())
     if found:
         known = [member for member in found if broker.nodes.exists(NodeKey(*member))]
         member = (known or found)[0]

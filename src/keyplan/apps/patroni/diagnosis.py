@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from keyplan.apps.patroni.clusters import belonging_of, member_of
+from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.errors import CorruptionError
@@ -71,7 +71,10 @@ def mend(store: Store, fault: Fault) -> bool:
     def work(binding: Binding) -> bool:
         broker = Broker(binding)
         if fault.kind in {FaultKind.STALE_REGISTRATION, FaultKind.UNRESOLVED_REGISTRATION}:
-            return _mend_registration(broker, fault)
+            # Why beside the transaction: every member that it reads would be guarded, and heartbeats rewrite them all the time.
+            with store.snapshot() as state:
+                advertised = advertised_addresses(Broker(state))
+            return _mend_registration(broker, fault, advertised)
         if fault.kind is FaultKind.LOST_PORT:
             if broker.instances.exists(fault.subject) or broker.allocations.get(fault.subject) is None:
                 return False
@@ -91,12 +94,12 @@ def mend(store: Store, fault: Fault) -> bool:
     return store.run(work)
 
 
-def _mend_registration(broker: Broker, fault: Fault) -> bool:
+def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> bool:
     image, _, rest = fault.subject.partition("/")
     host, container, port = rest.split(":")
     key = RegistrationKey(image, host, container, int(port))
     address = broker.registrations.get(key)
-    if address is None or (_registration_fault(broker, key, address) or (None,))[0] is not fault.kind:
+    if address is None or (_registration_fault(broker, key, address, advertised) or (None,))[0] is not fault.kind:
         return False
     broker.registrations.delete(key)
     return True
@@ -118,13 +121,16 @@ def _mend_node(broker: Broker, key: NodeKey) -> bool:
 
 
 def _registrations(broker: Broker) -> Iterator[Fault]:
+    advertised = advertised_addresses(broker)
     for key, address in broker.registrations.list():
-        if found := _registration_fault(broker, key, address):
+        if found := _registration_fault(broker, key, address, advertised):
             yield Fault(found[0], f"{key.image}/{key.host}:{key.container}:{key.port}", found[1])
 
 
-def _registration_fault(broker: Broker, key: RegistrationKey, address: str) -> tuple[FaultKind, str] | None:
-    belonging = belonging_of(broker, key, address)
+def _registration_fault(
+    broker: Broker, key: RegistrationKey, address: str, advertised: Advertised
+) -> tuple[FaultKind, str] | None:
+    belonging = belonging_of(broker, key, address, advertised)
     if belonging is None:
         return FaultKind.UNRESOLVED_REGISTRATION, f"no cluster has a member at {address}, or a node of this name"
     if belonging.found_by == "name":

@@ -69,13 +69,16 @@ class PortAllocator:
         first, last = self._ports
         with self._store.snapshot() as state:
             broker = Broker(state)
-            if first < following <= last and broker.instance_by_port.key_of(following) is None:
+            allocated: set[int] = {port for _, port in broker.allocations.list() if first <= port <= last}
+
+            def is_free(port: int) -> bool:
+                # Why both: a router of the document's time writes and deletes allocations without their index.
+                return port not in allocated and broker.instance_by_port.key_of(port) is None
+
+            if first < following <= last and is_free(following):
                 return following
-            allocated = {port for _, port in broker.allocations.list() if first <= port <= last}
-        port = max(first, following, *(number + 1 for number in allocated))
-        if port <= last:
-            return port
-        free = next((number for number in range(first, last + 1) if number not in allocated), None)
-        if free is None:
-            raise NoPortsLeftError(source="ports", problem=f"no ports left: all of {first} to {last} are allocated")
-        return free
+            behind_all: int = max(first, following, *(number + 1 for number in allocated))
+            for port in (*range(behind_all, last + 1), *range(first, min(behind_all, last + 1))):
+                if is_free(port):
+                    return port
+        raise NoPortsLeftError(source="ports", problem=f"no ports left: all of {first} to {last} are allocated")
