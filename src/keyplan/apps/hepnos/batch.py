@@ -54,6 +54,8 @@ class WriteBatch:
             raise InvalidInputError(source="batch", problem=problem)
         self._datastore = datastore
         self._databases = datastore.databases
+        self._places = datastore.databases.places
+        self._key_bytes_max = datastore.key_bytes_max
         self._max_operations = max_operations
         self._is_atomic = atomic
         self._engine = engine
@@ -78,8 +80,9 @@ class WriteBatch:
 
     def write(self, kind: Kind, raw_key: bytes, value: bytes, mode: str) -> None:
         """Take a write. Of two writes of one key in one mode, the later counts. Raises EngineLimitError, BatchError."""
-        self._datastore.check_key(kind, raw_key)
-        place = (kind, self._databases.place(kind, raw_key), mode)
+        if len(raw_key) > self._key_bytes_max[kind]:
+            self._datastore.check_key(kind, raw_key)
+        place = (kind, self._places[kind](raw_key), mode)
         share = self._shares.get(place)
         if share is None:
             checked_mode(mode)

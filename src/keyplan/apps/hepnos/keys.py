@@ -27,8 +27,8 @@ from keyplan.layout import CompiledKeys, Layout
 
 __all__ = [
     "ITEM_BYTES",
+    "NUMBER_BYTES",
     "Kind",
-    "child_key",
     "child_prefix",
     "dataset_key",
     "dataset_range",
@@ -79,10 +79,12 @@ _NUMBERED: Final[dict[int, tuple[Kind, Callable[..., object]]]] = {
 }
 _DATASETS, _PRODUCTS = _KEYS[Kind.DATASET], _KEYS[Kind.PRODUCT]
 
+NUMBER_BYTES: Final = 8
+"""Of a key, those that a number has at its end. Why a number here: keys are made by the million, a parent's bytes once."""
+
 ITEM_BYTES: Final = 40
 """Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
 
-_NUMBER_BYTES: Final = 8
 _EVENT_NUMBERS: Final = Struct(">16x3Q")
 """Why not the layout's decoder: an event is unpacked for every handle of an iteration; `test_columns` holds them together."""
 
@@ -116,19 +118,9 @@ def number_key(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
         raise InvalidNumberError(**error.facts) from error
 
 
-def child_key(prefix: bytes, number: int) -> bytes | None:
-    """Return the raw key of a child by what the keys of all children of its parent begin with; None for what is no number.
-
-    Why beside `number_key`: handles are made by the million, and a parent's bytes are the same for all its children.
-    """
-    if type(number) is int and 0 <= number < INVALID_NUMBER:
-        return prefix + number.to_bytes(_NUMBER_BYTES, "big")
-    return None
-
-
 def child_prefix(dataset: UUID, parents: tuple[int, ...]) -> bytes:
-    """Return what the raw keys of all children of a data set, run or subrun begin with: all but the number."""
-    return number_key(dataset, (*parents, 0))[:-_NUMBER_BYTES]
+    """Return what the raw keys of all children of a data set, run or subrun begin with: all but the number's NUMBER_BYTES."""
+    return number_key(dataset, (*parents, 0))[:-NUMBER_BYTES]
 
 
 def event_numbers(raw_keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from keyplan.apps.hepnos.bulk import create_events
 from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.keys import Kind, child_key, child_prefix, number_key, number_range, product_item
+from keyplan.apps.hepnos.keys import NUMBER_BYTES, Kind, child_prefix, number_key, number_range, product_item
+from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.products import Container, Writer
 from keyplan.engine import KeyRange
 
@@ -102,7 +103,7 @@ class Event(Numbered):
 
     @property
     def item(self) -> bytes:
-        return self.raw_key
+        return self._raw_key or self.raw_key
 
     @property
     def subrun(self) -> "SubRun":
@@ -252,7 +253,7 @@ class Numbers(Generic[N]):
         from_bytes = int.from_bytes
         with self.datastore.databases.snapshot(self._kind, self.database) as snapshot:
             for key in snapshot.keys(self.key_range(at_least, below), reverse=reverse, limit=limit):
-                yield make(dataset, (*parents, from_bytes(key[-8:], "big")), key)
+                yield make(dataset, (*parents, from_bytes(key[-NUMBER_BYTES:], "big")), key)
 
     def numbers(
         self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
@@ -262,7 +263,7 @@ class Numbers(Generic[N]):
         with self.datastore.databases.snapshot(self._kind, self.database) as snapshot:
             from_bytes = int.from_bytes
             for key in snapshot.keys(key_range, reverse=reverse, limit=limit):
-                yield from_bytes(key[-8:], "big")
+                yield from_bytes(key[-NUMBER_BYTES:], "big")
 
     def first(self) -> N | None:
         """Return the first child, or None."""
@@ -315,7 +316,9 @@ class Numbers(Generic[N]):
         """Return the raw key of the child of that number. Raises InvalidNumberError."""
         if not self._prefix:
             self._prefix = child_prefix(self._uuid, self._parents)
-        return child_key(self._prefix, number) or number_key(self._uuid, (*self._parents, number))
+        if type(number) is int and 0 <= number < INVALID_NUMBER:
+            return self._prefix + number.to_bytes(NUMBER_BYTES, "big")
+        return number_key(self._uuid, (*self._parents, number))
 
     @property
     def _uuid(self) -> UUID:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from math import inf
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
@@ -57,9 +58,13 @@ class DataStore:
 
     def __init__(self, databases: Databases) -> None:
         self.databases = databases
+        self._products = databases.rings[Kind.PRODUCT]
         self._lock = Lock()
         self._queues: Store | None = None
-        self._key_bytes_max = {kind: ring.profile.key_bytes_max for kind, ring in databases.rings.items()}
+        self.key_bytes_max: dict[Kind, float] = {
+            kind: inf if ring.profile.key_bytes_max is None else ring.profile.key_bytes_max
+            for kind, ring in databases.rings.items()
+        }
 
     @property
     def address(self) -> Address:
@@ -132,7 +137,7 @@ class DataStore:
 
     def raw_product(self, raw_key: bytes) -> bytes | None:
         """Return a product's stored bytes, or None."""
-        return self.databases.value(Kind.PRODUCT, raw_key)
+        return self._products.value(raw_key)
 
     def write(self, kind: Kind, raw_key: bytes, value: bytes, mode: str) -> None:
         """Write one key, durably; see `Writer`."""
@@ -141,8 +146,8 @@ class DataStore:
 
     def check_key(self, kind: Kind, raw_key: bytes) -> None:
         """Raise EngineLimitError for a key that the databases of the kind cannot hold, before it waits in a batch."""
-        allowed = self._key_bytes_max[kind]
-        if allowed is not None and len(raw_key) > allowed:
+        allowed = self.key_bytes_max[kind]
+        if len(raw_key) > allowed:
             raise EngineLimitError(limit="key_bytes_max", allowed=allowed, actual=len(raw_key))
 
     def remove(self, kind: Kind, raw_key: bytes) -> bool:
