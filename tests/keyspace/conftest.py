@@ -40,8 +40,8 @@ def engine(opener: Opener, check_after: CheckAfter) -> Iterator[Engine]:
     """An empty store, whose registry is checked when the test is over."""
     with opener() as opened:
         yield opened
-    with check_after(Store(opener()), KeySpaceRegistry):
-        pass
+        with check_after(Store(opener()), KeySpaceRegistry):
+            pass
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ import httpx
 import pytest
 
 from keyplan.engine import Engine, open_engine
+from keyplan.keyspace import KeySpaceRegistry
 from keyplan.server import Access, Application, Role, Token, service_builders
+from keyplan.store import Store
+from keyplan.testing.checked import assert_healthy
 
 ADMIN_TOKEN = "an-admin-token-of-a-test"
 
@@ -50,6 +53,7 @@ def clock() -> ManualClock:
 def engine() -> Iterator[Engine]:
     with open_engine("memory:") as opened:
         yield opened
+        assert_healthy(Store(opened), KeySpaceRegistry)
 
 
 @pytest.fixture
