@@ -3,6 +3,7 @@
 The document's `/routing/nextport` and `/routing/allocation/{instance}`, with an index by port as the guard against two of one.
 """
 
+from itertools import chain
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.layout import Broker
@@ -78,7 +79,8 @@ class PortAllocator:
             if first < following <= last and is_free(following):
                 return following
             behind_all: int = max(first, following, *(number + 1 for number in allocated))
-            for port in (*range(behind_all, last + 1), *range(first, min(behind_all, last + 1))):
-                if is_free(port):
-                    return port
+            candidates = chain(range(behind_all, last + 1), range(first, min(behind_all, last + 1)))
+            free = next(filter(is_free, candidates), None)
+        if free is not None:
+            return free
         raise NoPortsLeftError(source="ports", problem=f"no ports left: all of {first} to {last} are allocated")
