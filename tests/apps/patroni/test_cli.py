@@ -1,6 +1,13 @@
 """`keyplan patroni doctor`, `status` and `whose` on a store with one cluster: what they print, and their exit codes."""
 
 import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +15,7 @@ from typer.testing import CliRunner
 
 from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, NodeKey, RegistrationKey
 from keyplan.apps.patroni.cli import app
+from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
 
 
@@ -40,6 +48,44 @@ def test_status_shows_leader_port_cell_and_no_password(url: str) -> None:
     assert "hidden" not in ran.stdout
     (cluster,) = json.loads(CliRunner().invoke(app, ["status", "f1", "--store", url, "--json"]).stdout)["clusters"]
     assert (cluster["leader"], cluster["port"], cluster["nodes"][0]["lag_bytes"]) == ("n1", 33006, 0)
+
+
+@pytest.mark.slow
+def test_a_live_status_follows_the_store_on_a_terminal_until_it_is_interrupted(url: str) -> None:
+    near, far = pty.openpty()
+    program = "from keyplan.cli.start import run; run()"
+    command = [sys.executable, "-c", program, "patroni", "status", "--live", "--seconds", "0.1", "--store", url]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    shown = subprocess.Popen(command, stdin=far, stdout=far, stderr=far, env=environment, start_new_session=True)
+    os.close(far)
+    try:
+        assert "33006" in until_shown(near, "leader")
+        with open_store(url) as store:
+            Broker(store).allocations.put("f1", 33042)
+        until_shown(near, "33042")
+        shown.send_signal(signal.SIGINT)
+        assert shown.wait(20) == 130
+    finally:
+        shown.kill()
+        shown.wait()
+        os.close(near)
+
+
+def until_shown(terminal: int, text: str) -> str:
+    """Read what a terminal shows until the text is there; return all that was read."""
+    give_up, read = time.monotonic() + 30, ""
+    while text not in read:
+        assert time.monotonic() < give_up, read
+        if select.select([terminal], [], [], 1.0)[0]:
+            read += os.read(terminal, 65_536).decode()
+    return read
+
+
+def test_a_live_status_is_for_people_at_a_terminal(url: str) -> None:
+    for extra, problem in (([], "a live view needs a terminal"), (["--json"], "a live view is for people")):
+        ran = CliRunner().invoke(app, ["status", "--live", "--store", url, *extra])
+        assert isinstance(ran.exception, InvalidInputError)
+        assert problem in str(ran.exception)
 
 
 def test_doctor_finds_and_mends_a_lost_port(url: str) -> None:
