@@ -100,6 +100,14 @@ def test_a_rack_whose_name_has_capitals_is_found_as_written(stocked: Web) -> Non
         CloudChamber(store).racks.delete("Ada & Co")
 
 
+def test_a_store_without_indexes_says_how_to_have_them(web: Web) -> None:
+    told = "CloudChamber: the store keeps no indexes; 'keyplan cloudchamber index' has them kept\n"
+    with web.as_user() as admin:
+        for path in ("blades?arch=X64", "racks/rack1/blades/2/instances", "users?right=canStepTime"):
+            assert said(admin.get(f"/api/{path}")) == (409, told)
+        assert admin.get("/api/blades").status_code == 200
+
+
 # ---- workloads -------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import bcrypt
 import msgspec
 
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.records import Rights, User
 from keyplan.apps.cloudchamber.refusals import (
@@ -18,6 +19,7 @@ from keyplan.apps.cloudchamber.refusals import (
     already_exists,
     invalid,
     newer_version,
+    no_indexes,
     not_found,
     permission_denied,
     quoted,
@@ -161,11 +163,18 @@ class Accounts:
         user = self._chamber.users.get(caller)
         return user is not None and user.enabled and (caller == key or rights_of(user).can_manage_accounts)
 
-    def list(self, caller: str) -> list[tuple[str, User]]:
-        """Return all users by key. Raises RefusedError (403)."""
+    def list(self, caller: str, *, right: str | None = None) -> list[tuple[str, User]]:
+        """Return all users by key, or those with a right, as the record spells it.
+
+        Raises RefusedError: 403, and 409 where a right is given and the store has no indexes.
+        """
         if not self.may_manage(caller):
             raise permission_denied()
-        return list(self._chamber.users.list())
+        if right is None:
+            return list(self._chamber.users.list())
+        if not isinstance(self._chamber, CloudChamberIndexed):
+            raise no_indexes()
+        return list(self._chamber.users_by_right.list(right))
 
     def read(self, caller: str, name: str) -> StoredUser:
         """Return a user. Raises RefusedError (403, 404)."""

@@ -15,6 +15,8 @@ __all__ = [
     "already_exists",
     "invalid",
     "newer_version",
+    "no_indexes",
+    "no_session",
     "no_such_page",
     "not_found",
     "permission_denied",
@@ -43,6 +45,16 @@ def quoted(text: str) -> str:
 def permission_denied() -> RefusedError:
     """The caller may not do this, or is nobody."""
     return RefusedError(403, PERMISSION_DENIED)
+
+
+def no_session() -> RefusedError:
+    """Nobody is logged in."""
+    return RefusedError(403, "no session active")
+
+
+def no_indexes() -> RefusedError:
+    """What was asked takes an index, and the store keeps none."""
+    return RefusedError(409, "the store keeps no indexes; 'keyplan cloudchamber index' has them kept")
 
 
 def invalid(text: str) -> RefusedError:

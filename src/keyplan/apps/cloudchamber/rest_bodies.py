@@ -25,6 +25,8 @@ from keyplan.apps.cloudchamber.refusals import invalid, quoted
 from keyplan.errors import CorruptionError
 
 __all__ = [
+    "BladeEntry",
+    "BladeList",
     "Difference",
     "DifferenceList",
     "DifferingField",
@@ -32,6 +34,8 @@ __all__ = [
     "InstanceCreation",
     "InstanceList",
     "NamedEntry",
+    "PlacedInstance",
+    "PlacedInstanceList",
     "RackEntry",
     "RackView",
     "SessionEntry",
@@ -125,6 +129,34 @@ class InstanceList(Message, frozen=True):
     """The instances of a workload, by name."""
 
     instances: list[NamedEntry] = msgspec.field(default_factory=list)
+
+
+class BladeEntry(Message, frozen=True):
+    """A blade in a list, and where it is."""
+
+    rack: str = ""
+    blade: int = 0
+    uri: str = ""
+
+
+class BladeList(Message, frozen=True):
+    """Blades by rack and number."""
+
+    blades: list[BladeEntry] = msgspec.field(default_factory=list)
+
+
+class PlacedInstance(Message, frozen=True):
+    """An instance in a list of several workloads, and where it is."""
+
+    workload: str = ""
+    name: str = ""
+    uri: str = ""
+
+
+class PlacedInstanceList(Message, frozen=True):
+    """Instances by workload and name."""
+
+    instances: list[PlacedInstance] = msgspec.field(default_factory=list)
 
 
 class RackEntry(Message, frozen=True):

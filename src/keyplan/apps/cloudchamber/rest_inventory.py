@@ -14,7 +14,7 @@ from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found,
 from keyplan.apps.cloudchamber.rest_bodies import Empty, RackEntry, RackView, ZoneSummary, message_answer, text_answer
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
 
-__all__ = ["inventory_operations"]
+__all__ = ["blade_number", "inventory_operations", "spellings"]
 
 _ZONE: Final = "standard"
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
@@ -43,14 +43,14 @@ class _Racks:
         self._run = desk.context.run
 
     async def summary(self, asked: Asked) -> Response:
-        _require_session(asked)
+        asked.require_session()
         racks = await self._run(self._chamber.read_racks)
         if not racks:
             raise RefusedError(500, "Inventory empty or not yet loaded")
         return message_answer(_summary(racks))
 
     async def read(self, asked: Asked) -> Response:
-        _require_session(asked)
+        asked.require_session()
         rack = await self._run(self._rack, asked.literal("rack"))
         if rack is None:
             raise not_found("rack", asked.name("rack"))
@@ -66,7 +66,7 @@ class _Racks:
         return message_answer(view)
 
     async def list_blades(self, asked: Asked) -> Response:
-        _require_session(asked)
+        asked.require_session()
         rack, numbers = await self._run(self._blade_numbers, asked.literal("rack"))
         lines = [
             f"Blades in {quoted(rack)} (List)",
@@ -75,46 +75,47 @@ class _Racks:
         return text_answer("".join(f"{line}\n" for line in lines))
 
     async def read_blade(self, asked: Asked) -> Response:
-        _require_session(asked)
-        given = asked.literal("blade")
-        if not _WHOLE.fullmatch(given) or not given.isascii():
-            raise invalid(f"blade id {quoted(given)} is not a whole number")
-        number = int(given) if len(given) <= _DIGITS_MAX else -1
-        blade = None
-        if 0 <= number <= BLADE_NUMBER_MAX:
-            blade = await self._run(self._blade, asked.literal("rack"), number)
+        asked.require_session()
+        number = blade_number(asked)
+        blade = None if number is None else await self._run(self._blade, asked.literal("rack"), number)
         if blade is None:
-            raise RefusedError(404, f"blade {given} not found in rack {quoted(asked.name('rack'))}")
+            given, rack = asked.literal("blade"), asked.name("rack")
+            raise RefusedError(404, f"blade {given} not found in rack {quoted(rack)}")
         return message_answer(blade.capacity or Capacity())
 
     # ---- names: as written when there is such a rack, else in lower case (5.1) -------------------------------------------
 
     def _rack(self, name: str) -> RackContents | None:
-        for spelled in _spellings(name):
+        for spelled in spellings(name):
             found = self._chamber.read_rack(spelled)
             if found is not None:
                 return found
         return None
 
     def _blade(self, rack: str, number: int) -> Blade | None:
-        keys = [BladeKey(spelled, number) for spelled in _spellings(rack)]
+        keys = [BladeKey(spelled, number) for spelled in spellings(rack)]
         return next((blade for blade in self._chamber.layout.blades.get_many(keys) if blade is not None), None)
 
     def _blade_numbers(self, rack: str) -> tuple[str, list[int]]:
-        for spelled in _spellings(rack):
+        for spelled in spellings(rack):
             numbers = [found.key.blade for found in self._chamber.list_blades(spelled)]
             if numbers:
                 return spelled, numbers
         return rack.lower(), []
 
 
-def _spellings(name: str) -> list[str]:
+def spellings(name: str) -> list[str]:
+    """Return the names that a part of a path may mean, the likeliest first."""
     return list(dict.fromkeys((name, name.lower())))
 
 
-def _require_session(asked: Asked) -> None:
-    if asked.session is None:
-        raise RefusedError(403, "no session active")
+def blade_number(asked: Asked) -> int | None:
+    """Return the blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
+    given = asked.literal("blade")
+    if not _WHOLE.fullmatch(given):
+        raise invalid(f"blade id {quoted(given)} is not a whole number")
+    number = int(given) if len(given) <= _DIGITS_MAX else -1
+    return number if 0 <= number <= BLADE_NUMBER_MAX else None
 
 
 def _summary(racks: dict[str, RackContents]) -> ZoneSummary:

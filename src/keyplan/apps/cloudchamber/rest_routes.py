@@ -16,7 +16,7 @@ from starlette.types import Scope
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.proto_json import Message
-from keyplan.apps.cloudchamber.refusals import RefusedError, no_such_page, permission_denied, refusal_of
+from keyplan.apps.cloudchamber.refusals import RefusedError, no_session, no_such_page, permission_denied, refusal_of
 from keyplan.apps.cloudchamber.rest_bodies import schemas_of, text_answer
 from keyplan.apps.cloudchamber.sessions import COOKIE, LoginBound, Session, SessionTable
 from keyplan.errors import KeyplanError
@@ -50,6 +50,11 @@ class Asked(NamedTuple):
         if self.session is None:
             raise permission_denied()
         return self.session.user
+
+    def require_session(self) -> None:
+        """Raise RefusedError (403) when nobody is logged in."""
+        if self.session is None:
+            raise no_session()
 
     def name(self, part: str = "name") -> str:
         """A part of the path, in lower case as everything but the last segment of a POST (5.1)."""

@@ -49,8 +49,7 @@ class _Sessions:
         self._started_at = datetime.fromtimestamp(desk.context.clock.wall(), UTC)
 
     async def status(self, asked: Asked) -> Response:
-        if asked.session is None:
-            raise RefusedError(403, "no session active")
+        asked.require_session()
         seconds = self._desk.sessions.inactivity_seconds
         return message_answer(
             SimulationStatus(front_end_started_at=_spelled(self._started_at), inactivity_timeout=f"{seconds:g}s")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
 from starlette.responses import Response
 
 from keyplan.apps.cloudchamber.accounts import described_rights, is_password, rights_of
@@ -35,6 +36,8 @@ from keyplan.apps.cloudchamber.sessions import COOKIE
 __all__ = ["user_operations"]
 
 _NAME: Final = re.compile("[A-Za-z][A-Za-z0-9]*")
+_RIGHTS: Final = {info.encode_name: info.name for info in msgspec.structs.fields(Rights) if info.type is bool}
+"""The rights as they are spelled in JSON, and in the record."""
 _FAILED: Final = "authentication failed, invalid user name or password"
 
 
@@ -47,7 +50,16 @@ def user_operations(desk: Desk) -> Sequence[Operation]:
         Query("password", "change the password: the body is a UserPassword"),
     )
     return [
-        Operation("GET", "/api/users", users.list, "List the users.", UserList, has_slash=True),
+        Operation(
+            "GET",
+            "/api/users",
+            users.list,
+            "List the users, or those with a right.",
+            UserList,
+            queries=[Query("right", "only users with this right", tuple(_RIGHTS))],
+            failures="400 403 409",
+            has_slash=True,
+        ),
         Operation("POST", one, users.create, "Create a user.", body=UserDefinition, failures="400 403 404 413"),
         Operation("GET", one, users.read, "Read a user.", UserPublic, failures="403 404"),
         Operation(
@@ -75,7 +87,11 @@ class _Users:
     # ---- accounts --------------------------------------------------------------------------------------------------------
 
     async def list(self, asked: Asked) -> Response:
-        found = await self._run(self._accounts.list, asked.caller())
+        caller, given = asked.caller(), asked.request.query_params.get("right")
+        right = None if given is None else _RIGHTS.get(given)
+        if given is not None and right is None:
+            raise invalid(f"there is no right {quoted(given)}")
+        found = await self._run(self._accounts.list, caller, right=right)
         path = asked.request.url.path.lower().rstrip("/")
         entries = [
             UserEntry(

@@ -151,11 +151,6 @@ class _Base:
         self._layout = desk.chamber.layout
         self._run = desk.context.run
 
-    @staticmethod
-    def _require_session(asked: Asked) -> None:
-        if asked.session is None:
-            raise RefusedError(403, "no session active")
-
     async def _require_right(self, asked: Asked) -> None:
         user = await self._desk.context.read(self._desk.accounts.find, asked.caller())
         if user is None or not user.record.enabled or not rights_of(user.record).can_modify_workloads:
@@ -196,7 +191,7 @@ class _Base:
 
 class _Workloads(_Base):
     async def list(self, asked: Asked) -> Response:
-        self._require_session(asked)
+        asked.require_session()
         names = await self._run(lambda: list(self._layout.workloads.keys()))
         entries = [NamedEntry(name=name, uri=f"/api/workloads/{quote(name, safe='')}") for name in names]
         return message_answer(WorkloadList(workloads=entries))
@@ -214,7 +209,7 @@ class _Workloads(_Base):
         return text_answer(f"Workload {quoted(name)} created", headers=etag(revision))
 
     async def read(self, asked: Asked) -> Response:
-        self._require_session(asked)
+        asked.require_session()
 
         def act() -> Versioned[str, Workload] | None:
             return self._layout.workloads.versioned(self._workload(asked))
@@ -256,7 +251,7 @@ class _Workloads(_Base):
         return text_answer(f"Workload {quoted(name)} deleted.")
 
     async def differences(self, asked: Asked) -> Response:
-        self._require_session(asked)
+        asked.require_session()
 
         def act() -> DifferenceList:
             name = self._workload(asked)
@@ -279,7 +274,7 @@ class _Workloads(_Base):
 
 class _Instances(_Base):
     async def list(self, asked: Asked) -> Response:
-        self._require_session(asked)
+        asked.require_session()
         derive = "derive" in asked.request.query_params
 
         def act() -> InstanceList:
@@ -369,7 +364,7 @@ class _Instances(_Base):
         return InstanceKey(workload, self._spelled(asked.literal("instance"), exists))
 
     async def _read_of(self, asked: Asked, table: str) -> Response:
-        self._require_session(asked)
+        asked.require_session()
 
         def act() -> Any:
             return self._layout.view(table).versioned(self._key(asked))
