@@ -57,7 +57,7 @@ def _bars(axis: Any, counts: Sequence[int], *, unit: str) -> None:
     if len(counts) > 1:
         mean = sum(counts) / len(counts)
         axis.axhline(mean, color=_MEAN, linewidth=1.2, linestyle="--", zorder=1.5)
-        note = f"fullest: {unevenness(list(counts)):.1%} over the mean"
+        note = f"dashed: the mean; fullest {unevenness(list(counts)):.1%} above it"
         axis.text(1.0, 1.04, note, transform=axis.transAxes, ha="right", va="bottom", fontsize=8, color=_MEAN)
     axis.set_ylim(0, top * 1.22)
     axis.set_xlim(-0.6, max(len(counts), 4) - 0.4)
@@ -90,7 +90,8 @@ def plot_spectrum(
     note = f"{len(values):,} entries" + (f", {outside:,} outside" if outside else "")
     axis.text(0.985, 0.96, note, transform=axis.transAxes, ha="right", va="top", fontsize=9, color=_GREY)
     axis.set_xlabel(f"{quantity} / {unit}", loc="right")
-    axis.set_ylabel(f"entries per {(limits[1] - limits[0]) / bins:g} {unit}", loc="top")
+    width = (limits[1] - limits[0]) / bins
+    axis.set_ylabel(f"entries per {unit}" if width == 1 else f"entries per {width:g} {unit}", loc="top")
     axis.set_xlim(*limits)
     axis.set_ylim(0, max(1.0, float((counts + counts**0.5).max())) * 1.12)
     axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
