@@ -2,6 +2,7 @@
 
 from keyplan.engine.admission import admit_commit
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
+from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.interface import (
     ALL_KEYS,
     NO_LEASE,
@@ -26,18 +27,12 @@ from keyplan.engine.interface import (
     Watch,
 )
 from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
+from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
+from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
 from keyplan.engine.url import EngineUrl
-from keyplan.engine.wrap import (
-    Call,
-    DelayedEngine,
-    PrefixedEngine,
-    ReadOnlyEngine,
-    RecordingEngine,
-    WrappedEngine,
-    WrappedSnapshot,
-)
+from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 
 __all__ = [
     "ALL_KEYS",
