@@ -14,6 +14,7 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.columns import key_matrix, key_numbers, places, raw_keys
+from keyplan.apps.hepnos.keys import child_prefix, event_numbers, number_key
 from keyplan.engine import Engine, Guard, WrappedEngine
 from keyplan.errors import CorruptionError, EngineError, InvalidInputError, SplitCommitError
 from keyplan.ring import fnv1a_64, place
@@ -39,6 +40,16 @@ def test_columns_make_the_layouts_keys() -> None:
     assert [key.hex() for key in raw_keys(key_matrix(dataset, columns[:1]))] == [UUID_HEX + one, UUID_HEX + many]
     raw = b"".join(raw_keys(key_matrix(dataset, columns)))
     assert key_numbers(raw, hepnos.EVENT_COLUMNS).tolist() == [(1, 2, 5), (300, 2**64 - 2, 0)]
+    assert list(event_numbers(raw_keys(key_matrix(dataset, columns)))) == [(1, 2, 5), (300, 2**64 - 2, 0)]
+
+
+def test_what_the_children_of_a_parent_begin_with_is_the_layouts_key_without_the_number() -> None:
+    dataset = UUID(UUID_HEX)
+    assert child_prefix(dataset, ()).hex() == UUID_HEX
+    assert child_prefix(dataset, (300,)).hex() == UUID_HEX + "000000000000012c"
+    assert child_prefix(dataset, (300, 2**64 - 2)).hex() == UUID_HEX + "000000000000012c" + "fffffffffffffffe"
+    for parents in ((), (300,), (300, 2**64 - 2)):
+        assert number_key(dataset, (*parents, 7)) == child_prefix(dataset, parents) + (7).to_bytes(8, "big")
 
 
 def test_placement_of_columns_is_that_of_the_ring() -> None:

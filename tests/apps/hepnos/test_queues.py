@@ -95,6 +95,27 @@ def test_a_consumer_that_comes_first_waits_and_keeps_nobody_from_creating(queues
     assert queues.open("q", str).get(0) is None
 
 
+def test_a_volatile_queue_is_a_queue_that_goes_with_the_store(open_store: Opened) -> None:
+    with open_store() as store:
+        store.queues.create("q", int, volatile=True)
+        store.queues.create("q", str)
+        for volatile in (False, True):
+            with pytest.raises(AlreadyExistsError):
+                store.queues.create("q", int, volatile=volatile)
+            with pytest.raises(AlreadyExistsError):
+                store.queues.create("q", str, volatile=volatile)
+        got: list[object] = []
+        waiting = Thread(target=lambda: got.append(store.queues.open("q", int).get(30)))
+        waiting.start()
+        with store.queues.open("q", int, mode="producer") as producer:
+            producer.put(1)
+            producer.put(2)
+        waiting.join(40)
+        assert (got, store.queues.open("q", int).get()) == ([1], 2)
+        assert store.queues.names() == [("q", "int64"), ("q", "str")]
+    assert open_store().queues.names() == [("q", "str")]
+
+
 def test_items_outlive_the_store(open_store: Opened) -> None:
     with open_store() as store:
         store.queues.create("q", int)

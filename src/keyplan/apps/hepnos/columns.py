@@ -1,6 +1,6 @@
 """Raw keys of many runs, subruns and events at once, as columns of numbers: the layouts' keys, made by numpy.
 
-`test_columns.py` holds every form against the layouts. Placement, too, is found for many at once: the arithmetic of
+`test_bulk.py` holds every form against the layouts. Placement, too, is found for many at once: the arithmetic of
 `keyplan.ring` on arrays.
 """
 

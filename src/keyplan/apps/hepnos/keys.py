@@ -86,7 +86,7 @@ ITEM_BYTES: Final = 40
 """Of a product's key, those that say whose it is. Why a number here: a product's key is sliced for each of millions."""
 
 _EVENT_NUMBERS: Final = Struct(">16x3Q")
-"""Why not the layout's decoder: an event is unpacked for every handle of an iteration; `test_columns` holds them together."""
+"""Why not the layout's decoder: an event is unpacked for every handle of an iteration; `test_bulk.py` holds them together."""
 
 _NOBODY: Final = UUID(int=0)
 _ANY_TYPE: Final = "-"

@@ -1,4 +1,4 @@
-"""Typed queues on the store, first in first out: durable, shared by processes, each item taken once."""
+"""Typed queues, first in first out, each item taken once: on the store and shared by processes, or in memory."""
 
 from types import TracebackType
 from typing import Annotated, Any, Final, NamedTuple, Self
@@ -9,7 +9,7 @@ from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.codec import Percent
 from keyplan.engine import SYSTEM_CLOCK, Clock, KeyRange
-from keyplan.errors import InvalidInputError
+from keyplan.errors import AlreadyExistsError, InvalidInputError
 from keyplan.layout import Layout, Table
 from keyplan.store import Store
 
@@ -50,16 +50,23 @@ class HEPnOSQueues(Layout, root="queues/"):
 
 
 class Queues:
-    """The queues of a store, by name and type."""
+    """The queues of a store, by name and type: durable ones, and volatile ones that live as long as the store is open here."""
 
-    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._store = store
-        self._layout = HEPnOSQueues(store)
+    def __init__(self, durable: Store, volatile: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._durable = durable
+        self._volatile = volatile
         self._clock = clock
 
-    def create(self, name: str, type: Any) -> None:  # noqa: A002  # Why: the word of the document.
-        """Create a queue. Raises AlreadyExistsError; another type under the name is another queue."""
-        self._layout.states.insert(QueueKey(name, product_type(type).name), QueueState())
+    def create(self, name: str, type: Any, *, volatile: bool = False) -> None:  # noqa: A002  # Why: the word of the document.
+        """Create a queue. Raises AlreadyExistsError; another type under the name is another queue.
+
+        A `volatile` queue costs no flush, is shared by the threads of this process alone, and is gone when the store is closed.
+        """
+        key = QueueKey(name, product_type(type).name)
+        own, other = (self._volatile, self._durable) if volatile else (self._durable, self._volatile)
+        if HEPnOSQueues(other).states.exists(key):
+            raise AlreadyExistsError(table="queues", key=f"{name}#{key.type}")
+        HEPnOSQueues(own).states.insert(key, QueueState())
 
     def open(self, name: str, type: Any, *, mode: str = "consumer") -> "Queue":  # noqa: A002  # Why: as above.
         """Open a queue as a "producer" or a "consumer". Raises MissingError when there is none of this name and type."""
@@ -69,24 +76,29 @@ class Queues:
             )
         kind = product_type(type)
         key = QueueKey(name, kind.name)
-        if not self._layout.states.exists(key):
-            raise MissingError(table="queues", key=f"{name}#{kind.name}")
+        store = self._home_of(key)
         if mode == "producer":
-            self._layout.states.modify(key, _with_producer)
-        return Queue(self._store, key, kind, self._clock, is_producer=mode == "producer")
+            HEPnOSQueues(store).states.modify(key, _with_producer)
+        return Queue(store, key, kind, self._clock, is_producer=mode == "producer")
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
         """Remove a queue and its items. Raises MissingError."""
         key = QueueKey(name, product_type(type).name)
-        if not self._layout.states.exists(key):
-            raise MissingError(table="queues", key=f"{name}#{key.type}")
-        self._layout.states.delete(key)
-        for item in list(self._layout.items.keys(*key)):
-            self._layout.items.delete(item)
+        layout = HEPnOSQueues(self._home_of(key))
+        layout.states.delete(key)
+        for item in list(layout.items.keys(*key)):
+            layout.items.delete(item)
 
     def names(self) -> list[tuple[str, str]]:
         """Return the name and type of every queue, sorted."""
-        return [(key.name, key.type) for key in self._layout.states.keys()]  # noqa: SIM118  # Why: a table's keys.
+        stores = (self._durable, self._volatile)
+        return sorted((key.name, key.type) for store in stores for key in HEPnOSQueues(store).states.keys())  # noqa: SIM118  # Why: a table's keys.
+
+    def _home_of(self, key: QueueKey) -> Store:
+        for store in (self._durable, self._volatile):
+            if HEPnOSQueues(store).states.exists(key):
+                return store
+        raise MissingError(table="queues", key=f"{key.name}#{key.type}")
 
 
 def _with_producer(state: QueueState) -> QueueState:

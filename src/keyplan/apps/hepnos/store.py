@@ -17,7 +17,7 @@ from keyplan.apps.hepnos.products import Container, ProductID
 from keyplan.apps.hepnos.queues import Queues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.types import product_type, type_named
-from keyplan.engine import Commit, Delete, DeleteRange, KeyRange
+from keyplan.engine import Commit, Delete, DeleteRange, KeyRange, open_engine
 from keyplan.errors import EngineLimitError
 from keyplan.store import Store
 
@@ -60,7 +60,8 @@ class DataStore:
         self.databases = databases
         self._products = databases.rings[Kind.PRODUCT]
         self._lock = Lock()
-        self._queues: Store | None = None
+        self._queues: Queues | None = None
+        self._queue_stores: list[Store] = []
         self.key_bytes_max: dict[Kind, float] = {
             kind: inf if ring.profile.key_bytes_max is None else ring.profile.key_bytes_max
             for kind, ring in databases.rings.items()
@@ -126,8 +127,10 @@ class DataStore:
         """The queues of the store, in a database of their own, which is made when it is first asked for."""
         with self._lock:
             if self._queues is None:
-                self._queues = Store(self.address.queues())
-            return Queues(self._queues)
+                durable, volatile = Store(self.address.queues()), Store(open_engine("memory:"))
+                self._queues = Queues(durable, volatile)
+                self._queue_stores = [durable, volatile]
+            return self._queues
 
     # ---- raw reads and writes, of which the rest is made ---------------------------------------------------------------
 
@@ -213,8 +216,8 @@ class DataStore:
     def close(self) -> None:
         """Close the databases. Closing twice is harmless."""
         self.databases.close()
-        if self._queues is not None:
-            self._queues.close()
+        for store in self._queue_stores:
+            store.close()
 
     def __enter__(self) -> Self:
         return self
