@@ -17,7 +17,7 @@ def test_put_writes_the_record_with_its_index_entries(site: Keyplan) -> None:
 
 
 def test_put_reads_the_record_from_standard_input(site: Keyplan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"name": "spoons"}\n'))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"name": "spoons"}\n')))
     assert site("put", "boxes", "c", "1", "-", "--json").document == {"revision": 2}
     assert site("get", "boxes", "c", "1").document["name"] == "spoons"
 

@@ -10,16 +10,8 @@ import typer
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
-from keyplan.cli.items import OpenLayout, opened
-from keyplan.cli.options import (
-    ConfigOption,
-    JsonOption,
-    KeySpaceOption,
-    LayoutOption,
-    ParameterOption,
-    StoreOption,
-    layout_of_option,
-)
+from keyplan.cli.items import LayoutOptions, OpenLayout
+from keyplan.cli.options import JsonOption, layout_of_option
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.engine import Commit, KeyRange
 from keyplan.errors import InvalidInputError
@@ -35,11 +27,7 @@ _REPAIRS_MAX: Final = 10_000
 
 def run(
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Print what would be done about each finding, ask, and do it.")
@@ -64,7 +52,7 @@ def run(
     if yes and not repair:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
     others = [layout_of_option(name).bound() for name in beside or []]
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=not repair) as open_layout:
+    with at.opened(readonly=not repair) as open_layout:
         engine = open_layout.store.engine
 
         def total() -> int:

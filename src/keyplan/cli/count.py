@@ -1,8 +1,8 @@
 """The command `keyplan count`."""
 
-from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions
 from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text
 
 __all__ = ["run"]
@@ -12,18 +12,14 @@ def run(
     item: ItemArgument,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     starts_with: StartsWithOption = None,
     at_least: AtLeastOption = None,
     below: BelowOption = None,
 ) -> None:
     """Count the records or index entries whose first key fields have the values given."""
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         prefix, bounds = narrowed(
             open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
         )

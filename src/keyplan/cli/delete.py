@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from keyplan.cli.items import FieldsArgument, ItemArgument, opened
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
 
@@ -16,11 +16,7 @@ def run(
     item: ItemArgument,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     expected_revision: Annotated[
         int | None, typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision.")
@@ -31,7 +27,7 @@ def run(
     ] = False,
 ) -> None:
     """Delete one record and its index entries, in one commit. The key is given whole: nothing is deleted by prefix."""
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=explain) as open_layout:
+    with at.opened(readonly=explain) as open_layout:
         table, view = open_layout.table(item)
         key = key_of_words(table.keys, fields or [])
         if explain:

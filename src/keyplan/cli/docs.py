@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from keyplan.cli.files import write_text
 from keyplan.cli.options import ConfigOption, LayoutOption, layout_of_option
-from keyplan.cli.output import print_text, write_file
+from keyplan.cli.output import print_text
 from keyplan.layout import render_docs
 
 __all__ = ["run"]
@@ -24,5 +25,5 @@ def run(
     if output is None:
         print_text(text)
     else:
-        write_file(output, text)
+        write_text(output, text)
         print_text(f"wrote {output}")

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.items import FieldsArgument, ItemArgument, OpenLayout, opened
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions, OpenLayout
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_record, print_text
 from keyplan.cli.plain import key_of_words, plain_key, plain_value
 from keyplan.errors import InvalidInputError, NotFoundError
@@ -18,11 +18,7 @@ def run(
     item: ItemArgument,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     value_only: Annotated[
         bool, typer.Option("--value-only", help="The record alone: also on a terminal, also with --json.")
@@ -32,7 +28,7 @@ def run(
 
     In a pipe the record alone, as JSON on one line. On a terminal, and with --json, its revisions, version and lease too.
     """
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         if item in open_layout.bound.counters:
             _print_counter(open_layout, item, fields or [], json=json)
             return

@@ -6,9 +6,10 @@ import typer
 
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.items import opened
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.items import LayoutOptions
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, print_text, printable
+from keyplan.cli.spread import spread
 from keyplan.engine import KeyRange
 from keyplan.maintenance import BuildProgress, build_index, drop_index, list_indexes, prepare_index
 
@@ -22,17 +23,14 @@ IndexArgument = Annotated[str, typer.Argument(metavar="INDEX", help="An index of
 
 
 @app.command("list")
+@spread
 def list_command(
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
 ) -> None:
     """Print the indexes, and whether each is readable, write-only, building, verifying or sweeping."""
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         indexes = list_indexes(open_layout.store, open_layout.bound)
     if json:
         for index in indexes:
@@ -51,36 +49,30 @@ def list_command(
 
 
 @app.command("prepare")
+@spread
 def prepare_command(
     index: IndexArgument,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
 ) -> None:
     """Make an index write-only: writers keep it, readers are refused until it is built. To be done first of all."""
-    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
+    with at.opened() as open_layout:
         is_new = prepare_index(open_layout.store, open_layout.bound, index)
     print_text(f"{index} is write-only" if is_new else f"{index} was not readable before: nothing was changed")
 
 
 @app.command("build")
+@spread
 def build_command(
     index: IndexArgument,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     records_per_second: Annotated[
         float | None, typer.Option("--records-per-second", metavar="N", help="Go no faster than this.")
     ] = None,
 ) -> None:
     """Build an index while the store is in use, verify it, and make it readable. An interrupted build goes on where it was."""
-    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
+    with at.opened() as open_layout:
         engine = open_layout.store.engine
 
         def total() -> int:
@@ -110,16 +102,13 @@ def build_command(
 
 
 @app.command("drop")
+@spread
 def drop_command(
     index: IndexArgument,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
 ) -> None:
     """Refuse readers, then remove the entries of an index. Records are not touched; `build` makes it again."""
-    with opened(store, layout, parameter, config, keyspace=keyspace) as open_layout:
+    with at.opened() as open_layout:
         removed = drop_index(open_layout.store, open_layout.bound, index)
     print_text(f"{index} is write-only: {removed} entries removed")

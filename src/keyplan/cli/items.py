@@ -3,20 +3,28 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from keyplan.cli.commits import print_commit
 from keyplan.cli.failures import print_hint
-from keyplan.cli.options import layout_of_option, root_parameters, store_of_option
+from keyplan.cli.options import (
+    ConfigOption,
+    KeySpaceOption,
+    LayoutOption,
+    ParameterOption,
+    StoreOption,
+    layout_of_option,
+    root_parameters,
+    store_of_option,
+)
 from keyplan.engine import ALL_KEYS, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
 from keyplan.store import Store
 
-__all__ = ["FieldsArgument", "ItemArgument", "OpenLayout", "item_names", "opened"]
+__all__ = ["FieldsArgument", "ItemArgument", "LayoutOptions", "OpenLayout", "item_names"]
 
 
 def item_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -95,19 +103,24 @@ class OpenLayout:
         )
 
 
-@contextmanager
-def opened(
-    store: str | None,
-    layout: str | None,
-    parameters: list[str] | None,
-    config: Path | None = None,
-    *,
-    keyspace: str | None = None,
-    create: bool = False,
-    readonly: bool = False,
-) -> Iterator[OpenLayout]:
-    """Open the layout of the options on the store of the options, or on a key space of it; close it at the end."""
-    kind = layout_of_option(layout, config)
-    values = root_parameters(kind, parameters, config)
-    with store_of_option(store, config, create=create, readonly=readonly, keyspace=keyspace) as opened_store:
-        yield OpenLayout(opened_store, kind(opened_store, **values), kind.bound(**values))
+class LayoutOptions(NamedTuple):
+    """Which layout, on which store or key space of it: a record of options, for `spread`."""
+
+    store: StoreOption = None
+    layout: LayoutOption = None
+    parameter: ParameterOption = None
+    keyspace: KeySpaceOption = None
+    config: ConfigOption = None
+
+    @contextmanager
+    def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[OpenLayout]:
+        """Open the layout on the store, or on the key space; close it at the end.
+
+        Raises what naming a layout and opening a store raise (`layout_of_option`, `root_parameters`, `store_of_option`).
+        """
+        kind = layout_of_option(self.layout, self.config)
+        values = root_parameters(kind, self.parameter, self.config)
+        with store_of_option(
+            self.store, self.config, create=create, readonly=readonly, keyspace=self.keyspace
+        ) as store:
+            yield OpenLayout(store, kind(store, **values), kind.bound(**values))

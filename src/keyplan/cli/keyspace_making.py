@@ -10,6 +10,7 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_failure, print_hint
+from keyplan.cli.files import read_text
 from keyplan.cli.output import print_json, print_record, print_text, printable, with_progress
 from keyplan.cli.registries import (
     ApplicationOption,
@@ -101,7 +102,7 @@ def _switch(assignment: str) -> tuple[str, Any]:
         raise InvalidInputError(source="NAME=VALUE", problem=f"{assignment!r} has no value")
     try:
         return name, json_text.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problem = f"the value of {name} is not JSON, as in true, 60 or '[\"6d\"]'"
         raise InvalidInputError(source="NAME=VALUE", problem=problem) from error
 
@@ -222,11 +223,7 @@ def _shown(value: object) -> str:
 
 def _document(path: Path) -> Any:
     """Read a file by its ending. Raises InvalidInputError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "not UTF-8"
-        raise InvalidInputError(source=str(path), problem=problem) from error
+    text = read_text(path)
     try:
         match path.suffix:
             case ".json":
@@ -237,7 +234,7 @@ def _document(path: Path) -> Any:
                 return _yaml(text, path)
             case _:
                 problem = "a declaration is a file *.yaml, *.toml or *.json"
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problem = f"it cannot be read: {error}"
     raise InvalidInputError(source=str(path), problem=problem)
 

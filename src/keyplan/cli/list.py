@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions
 from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, narrowed
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json
 from keyplan.cli.plain import line_of_value, plain_key, plain_value, text_of_value
 from keyplan.layout import BoundTable
@@ -19,11 +19,7 @@ def run(
     item: ItemArgument,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     starts_with: StartsWithOption = None,
     at_least: AtLeastOption = None,
@@ -36,7 +32,7 @@ def run(
 
     One record a line. On a terminal a long line is cut; in a pipe fields are separated by tabs and nothing is cut.
     """
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         prefix, bounds = narrowed(
             open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below
         )

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.failures import print_hint
-from keyplan.cli.items import FieldsArgument, OpenLayout, item_names, opened
+from keyplan.cli.items import FieldsArgument, LayoutOptions, OpenLayout, item_names
 from keyplan.cli.levels import levels
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
 from keyplan.errors import InvalidInputError
@@ -25,11 +25,7 @@ def run(
     ] = None,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values.")] = 1000,
 ) -> None:
@@ -38,7 +34,7 @@ def run(
     A value with more key fields behind it ends in / on a terminal. Values are found by jumping: a rack of a million blades is
     one read.
     """
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         if item is None:
             _print_items(open_layout, json=json)
         else:

@@ -1,5 +1,6 @@
 """The root of the command line: finds commands without importing them, and turns errors into exit codes."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -118,6 +119,7 @@ root: Final = get_command(_application)
 
 def main(arguments: Sequence[str]) -> int:
     """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
+    _print_whatever_comes()
     try:
         code = _exit_code(list(arguments))
         sys.stdout.flush()
@@ -129,6 +131,12 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return OUTPUT_FAILED
     return code
+
+
+def _print_whatever_comes() -> None:
+    # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _exit_code(arguments: list[str]) -> int:

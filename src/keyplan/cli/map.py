@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.files import read_text, write_text
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, layout_of_option
-from keyplan.cli.output import print_json, print_text, write_file
-from keyplan.errors import InvalidInputError
+from keyplan.cli.output import print_json, print_text
 from keyplan.layout import describe, render_map
 
 __all__ = ["run"]
@@ -35,7 +35,7 @@ def run(
     if check is not None:
         _check(check, text)
     elif write is not None:
-        write_file(write, text)
+        write_text(write, text)
         print_text(f"wrote {write}")
     elif json:
         print_json(describe(spec))
@@ -44,11 +44,7 @@ def run(
 
 
 def _check(path: Path, current: str) -> None:
-    try:
-        stored = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
-    if stored != current:
+    if read_text(path) != current:
         print_text(f"{path} is stale: write it anew with `keyplan map --write {path}`, and read the difference")
         raise typer.Exit(FINDINGS)
     print_text(f"{path} is current")

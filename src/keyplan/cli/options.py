@@ -1,6 +1,5 @@
 """The options that commands share: which store, which layout, how to print; and what they name, opened or imported."""
 
-import json
 import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.catalog import LAYOUT_GROUP
+from keyplan.cli.files import json_of, read_bytes
 from keyplan.cli.plain import value_of_text
 from keyplan.cli.settings import SETTINGS_FILE, read_settings
 from keyplan.engine import open_engine
@@ -164,12 +164,7 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
 
 
 def _described(path: Path) -> type[Layout]:
-    try:
-        description = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
-    except ValueError as error:
-        raise InvalidInputError(source=str(path), problem=f"not JSON: {error}") from error
+    description = json_of(read_bytes(path), source=str(path))
     if not isinstance(description, dict):
         raise InvalidInputError(source=str(path), problem="not a layout description: no JSON object")
     return layout_class_of(layout_of_description(description))

@@ -4,12 +4,9 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from keyplan.errors import InvalidInputError
-
-__all__ = ["print_grid", "print_json", "print_record", "print_text", "printable", "with_progress", "write_file"]
+__all__ = ["print_grid", "print_json", "print_record", "print_text", "printable", "with_progress"]
 
 T = TypeVar("T")
 
@@ -122,11 +119,3 @@ def _with_bar(items: Iterable[T], *, done: int, total: int, title: str) -> Itera
         for item in items:
             yield item
             progress.advance(task)
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write a file that a command was asked to write, over what is there. Raises InvalidInputError."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.items import ItemArgument, opened
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.items import ItemArgument, LayoutOptions
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
 from keyplan.cli.record_text import has_value, record_of_text
@@ -27,11 +27,7 @@ def run(
         ),
     ] = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     insert: Annotated[bool, typer.Option("--insert", help="Fail when there is a record already.")] = False,
     expected_revision: Annotated[
@@ -52,9 +48,7 @@ def run(
         raise InvalidInputError(
             source="--insert", problem="it does not go with --expected-revision, of which 0 says the same"
         )
-    with opened(
-        store, layout, parameter, config, keyspace=keyspace, create=not explain, readonly=explain
-    ) as open_layout:
+    with at.opened(create=not explain, readonly=explain) as open_layout:
         table, _ = open_layout.table(item)
         key, record = _key_and_record(table, words or [])
         write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
@@ -90,5 +84,12 @@ def _key_and_record(table: BoundTable, words: list[str]) -> tuple[Any, Any]:
     if len(words) == len(table.keys.template.fields):
         raise InvalidInputError(source="VALUE", problem="the record is missing: give it after the key, or - for stdin")
     key = key_of_words(table.keys, words[:-1])
-    text = sys.stdin.read() if words[-1] == "-" else words[-1]
+    text = _standard_input() if words[-1] == "-" else words[-1]
     return key, record_of_text(table.form, text)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(source="standard input", problem="not text in UTF-8") from error

@@ -37,7 +37,7 @@ def record_of_text(form: ValueForm[Any], text: str) -> Any:
     name = getattr(kind, "__name__", str(kind))
     try:
         plain = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not JSON, of which a {name} is made: {error}") from error
     try:
         record = kind.model_validate(plain) if hasattr(kind, "model_validate") else _converted(plain, kind)

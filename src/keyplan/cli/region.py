@@ -10,8 +10,11 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
+from keyplan.cli.files import read_bytes, write_text
 from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, is_store_named, store_of_option
-from keyplan.cli.output import print_json, print_text, printable, write_file
+from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.spread import spread
+from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
 from keyplan.keyspace import KeySpaces
 from keyplan.regions import (
@@ -83,38 +86,90 @@ SkipEmptyOption = Annotated[
 
 
 class Inputs(NamedTuple):
-    """What the options say: key spaces, and whose rules are set for them."""
+    """What the options say: key spaces, and whose rules are set for them, how."""
 
     spaces: list[Space]
     cluster: str
     modes: tuple[StoreMode, ...]
 
 
+class PdOptions(NamedTuple):
+    """Which PD, and how it is trusted: a record of options, for `spread`."""
+
+    pd: PdOption = None
+    pd_ca: PdAuthorityOption = ""
+    pd_cert: PdCertificateOption = ""
+    pd_key: PdKeyOption = ""
+
+    @contextmanager
+    def driver(self) -> Iterator[PlacementDriver | None]:
+        """Give the conversation with PD; None when none is named."""
+        if self.pd is None:
+            yield None
+            return
+        has_tls = self.pd_ca or self.pd_cert
+        tls = tls_context(self.pd_ca, self.pd_cert, self.pd_key) if has_tls else None
+        with PlacementDriver(self.pd, tls=tls) as driver:
+            yield driver
+
+
+class CapturedOptions(NamedTuple):
+    """Regions and rules from files: a record of options, for `spread`."""
+
+    regions: RegionsOption = None
+    rules: RulesOption = None
+
+    def known(self, driver: PlacementDriver | None) -> tuple[list[Region], list[Rule] | None]:
+        """Return the regions and the rules, of the PD or of the files; no rules: guards are not judged."""
+        if driver is not None:
+            if self.regions is not None or self.rules is not None:
+                raise InvalidInputError(source="--pd", problem="it goes without --regions and --rules")
+            return driver.regions(), driver.rules()
+        if self.regions is None:
+            raise InvalidInputError(source="--regions", problem="name regions: --pd URL, or --regions FILE")
+        regions = parse_regions(read_bytes(self.regions), source=str(self.regions))
+        return regions, None if self.rules is None else parse_rules(read_bytes(self.rules), source=str(self.rules))
+
+
+class SpaceOptions(NamedTuple):
+    """Which key spaces, and how they are kept apart: a record of options, for `spread`."""
+
+    store: StoreOption = None
+    key_spaces: SpacesOption = None
+    from_pd: FromPdOption = False
+    mode: ModeOption = "txn"
+    cluster: ClusterOption = None
+    skip_empty: SkipEmptyOption = False
+    config: ConfigOption = None
+
+    def inputs(self, driver: PlacementDriver | None) -> Inputs:
+        """Read the key spaces: of PD, of the file, or of the store's registry."""
+        modes = _MODES.get(self.mode)
+        if modes is None:
+            raise InvalidInputError(source="--mode", problem=f"it is one of {', '.join(_MODES)}")
+        if self.from_pd:
+            if driver is None or self.key_spaces is not None:
+                raise InvalidInputError(source="--from-pd", problem="it needs --pd, and goes without --key-spaces")
+            return Inputs(list(driver.spaces()), self.cluster or "pd", modes)
+        if self.key_spaces is not None:
+            content = read_bytes(self.key_spaces)
+            spaces = parse_spaces(content, source=str(self.key_spaces))
+            return Inputs(spaces, self.cluster or _cluster_of(content), modes)
+        if not is_store_named(self.store, self.config):
+            problem = "name key spaces: --store URL with a registry, --key-spaces FILE, or --from-pd"
+            raise InvalidInputError(source="--store", problem=problem)
+        with store_of_option(self.store, self.config, readonly=True) as opened:
+            registered, registry = _registered(opened.engine)
+        return Inputs(registered, self.cluster or registry[:_CLUSTER_LETTERS], modes)
+
+
 @app.command("plan")
+@spread
 def plan_command(
-    *,
-    pd: PdOption = None,
-    pd_ca: PdAuthorityOption = "",
-    pd_cert: PdCertificateOption = "",
-    pd_key: PdKeyOption = "",
-    regions: RegionsOption = None,
-    rules: RulesOption = None,
-    store: StoreOption = None,
-    key_spaces: SpacesOption = None,
-    from_pd: FromPdOption = False,
-    mode: ModeOption = "txn",
-    cluster: ClusterOption = None,
-    skip_empty: SkipEmptyOption = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
 ) -> None:
     """Print the splits and the label rules that are missing, and write nothing."""
-    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
-        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
-        known = _regions_and_rules(driver, regions, rules)
-        plan = plan_regions(
-            inputs.spaces, *known, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
-        )
+    plan = _planned(driver, captured, spaces)
     if json:
         print_json(plan.data())
     else:
@@ -122,29 +177,15 @@ def plan_command(
 
 
 @app.command("apply")
-def apply_command(
-    *,
-    pd: PdOption = None,
-    pd_ca: PdAuthorityOption = "",
-    pd_cert: PdCertificateOption = "",
-    pd_key: PdKeyOption = "",
-    store: StoreOption = None,
-    key_spaces: SpacesOption = None,
-    from_pd: FromPdOption = False,
-    mode: ModeOption = "txn",
-    cluster: ClusterOption = None,
-    skip_empty: SkipEmptyOption = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+@spread
+def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption = False) -> None:
     """Set the rules and split the regions on PD, then verify all from the start. Exit code 1 when it does not hold."""
-    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
-        if driver is None:
+    with driver.driver() as pd:
+        if pd is None:
             raise InvalidInputError(source="--pd", problem="name the PD that is to be changed")
-        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
-        applied = apply_plan(
-            driver, inputs.spaces, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
-        )
+        wanted = spaces.inputs(pd)
+        guards_empty = not spaces.skip_empty
+        applied = apply_plan(pd, wanted.spaces, cluster=wanted.cluster, modes=wanted.modes, guards_empty=guards_empty)
     if json:
         print_json(applied.data())
     else:
@@ -156,36 +197,28 @@ def apply_command(
 
 
 @app.command("verify")
+@spread
 def verify_command(
-    *,
-    pd: PdOption = None,
-    pd_ca: PdAuthorityOption = "",
-    pd_cert: PdCertificateOption = "",
-    pd_key: PdKeyOption = "",
-    regions: RegionsOption = None,
-    rules: RulesOption = None,
-    store: StoreOption = None,
-    key_spaces: SpacesOption = None,
-    from_pd: FromPdOption = False,
-    mode: ModeOption = "txn",
-    cluster: ClusterOption = None,
-    skip_empty: SkipEmptyOption = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
+    *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
 ) -> None:
     """Say whether no region spans key spaces, with every violation. Exit code 1 when one does."""
-    with _driver(pd, pd_ca, pd_cert, pd_key) as driver:
-        inputs = _inputs(driver, store, key_spaces, mode, cluster, config, from_pd=from_pd)
-        known = _regions_and_rules(driver, regions, rules)
-        plan = plan_regions(
-            inputs.spaces, *known, cluster=inputs.cluster, modes=inputs.modes, guards_empty=not skip_empty
-        )
+    proof = _planned(driver, captured, spaces).proof
     if json:
-        print_json(plan.proof.data())
+        print_json(proof.data())
     else:
-        _print_proof(plan.proof)
-    if not plan.proof.is_proven:
+        _print_proof(proof)
+    if not proof.is_proven:
         raise typer.Exit(FINDINGS)
+
+
+def _planned(driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions) -> RegionPlan:
+    with driver.driver() as pd:
+        wanted = spaces.inputs(pd)
+        regions, rules = captured.known(pd)
+    guards_empty = not spaces.skip_empty
+    return plan_regions(
+        wanted.spaces, regions, rules, cluster=wanted.cluster, modes=wanted.modes, guards_empty=guards_empty
+    )
 
 
 @app.command("import")
@@ -204,7 +237,7 @@ def import_command(
     if output is None:
         print_json(imported.data())
     else:
-        write_file(output, dumps(imported.data(), indent=2) + "\n")
+        write_text(output, dumps(imported.data(), indent=2) + "\n")
         print_text(f"wrote {output}: {len(imported.spaces)} key spaces of cluster {imported.cluster}")
     for problem in imported.problems:
         print_hint(problem)
@@ -215,63 +248,18 @@ def import_command(
 # ---- what the options name -----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _driver(url: str | None, authority: str, certificate: str, key: str) -> Iterator[PlacementDriver | None]:
-    if url is None:
-        yield None
-        return
-    tls = tls_context(authority, certificate, key) if authority or certificate else None
-    with PlacementDriver(url, tls=tls) as driver:
-        yield driver
-
-
-def _inputs(
-    driver: PlacementDriver | None,
-    store: str | None,
-    path: Path | None,
-    mode: str,
-    cluster: str | None,
-    config: Path | None,
-    *,
-    from_pd: bool,
-) -> Inputs:
-    modes = _MODES.get(mode)
-    if modes is None:
-        raise InvalidInputError(source="--mode", problem=f"it is one of {', '.join(_MODES)}")
-    if from_pd:
-        if driver is None or path is not None:
-            raise InvalidInputError(source="--from-pd", problem="it needs --pd, and goes without --key-spaces")
-        return Inputs(list(driver.spaces()), cluster or "pd", modes)
-    if path is not None:
-        content = _content(path)
-        return Inputs(parse_spaces(content, source=str(path)), cluster or _cluster_of(content), modes)
-    if not is_store_named(store, config):
-        problem = "name key spaces: --store URL with a registry, --key-spaces FILE, or --from-pd"
-        raise InvalidInputError(source="--store", problem=problem)
-    with store_of_option(store, config, readonly=True) as opened:
-        registry = KeySpaces(opened.engine)
-        header = registry.header()
-        if header is None:
-            raise KeySpaceNotFoundError(problem="there is no registry in this store")
-        spaces: list[Space] = []
-        with opened.engine.snapshot() as snapshot:
-            for space in registry.all(include_deleted=True):
-                first = next(snapshot.scan(space.key_range, limit=1, keys_only=True), None)
-                spaces.append(RegisteredSpace(space.name, space.raw_prefix, space.state, is_empty=first is None))
-    return Inputs(spaces, cluster or header.cluster[:_CLUSTER_LETTERS], modes)
-
-
-def _regions_and_rules(
-    driver: PlacementDriver | None, regions: Path | None, rules: Path | None
-) -> tuple[list[Region], list[Rule] | None]:
-    if driver is not None:
-        if regions is not None or rules is not None:
-            raise InvalidInputError(source="--pd", problem="it goes without --regions and --rules")
-        return driver.regions(), driver.rules()
-    if regions is None:
-        raise InvalidInputError(source="--regions", problem="name regions: --pd URL, or --regions FILE")
-    known = parse_regions(_content(regions), source=str(regions))
-    return known, None if rules is None else parse_rules(_content(rules), source=str(rules))
+def _registered(engine: Engine) -> tuple[list[Space], str]:
+    """The key spaces of a store's registry, and the registry's id. Raises KeySpaceNotFoundError where there is none."""
+    registry = KeySpaces(engine)
+    header = registry.header()
+    if header is None:
+        raise KeySpaceNotFoundError(problem="there is no registry in this store")
+    spaces: list[Space] = []
+    with engine.snapshot() as snapshot:
+        for space in registry.all(include_deleted=True):
+            first = next(snapshot.scan(space.key_range, limit=1, keys_only=True), None)
+            spaces.append(RegisteredSpace(space.name, space.raw_prefix, space.state, is_empty=first is None))
+    return spaces, header.cluster
 
 
 def _cluster_of(content: bytes) -> str:
@@ -282,13 +270,6 @@ def _cluster_of(content: bytes) -> str:
         # Why no default: rules under a name of chance would be found again by nobody.
         raise InvalidInputError(source="--cluster", problem="the file names no cluster: say whose rules these are")
     return named
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
 
 
 # ---- what is printed -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from keyplan.cli.failures import print_hint
+from keyplan.cli.files import read_text
 from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_record, print_text, printable
 from keyplan.errors import InvalidInputError
@@ -86,11 +87,7 @@ def user_name() -> str:
 def _token(path: Path | None) -> str | None:
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "cannot be read as text"
-        raise InvalidInputError(source=str(path), problem=problem) from error
+    return read_text(path).strip()
 
 
 def _authority() -> ssl.SSLContext | bool:

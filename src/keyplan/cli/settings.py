@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from keyplan.cli.files import read_text
 from keyplan.errors import InvalidInputError
 
 __all__ = ["SETTINGS_FILE", "Settings", "read_settings"]
@@ -30,10 +31,8 @@ def read_settings(path: Path | None) -> Settings:
     if path is None and not source.exists():
         return Settings()
     try:
-        found = tomllib.loads(source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(source=str(source), problem=error.strerror or "cannot be read") from error
-    except ValueError as error:
+        found = tomllib.loads(read_text(source))
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(source=str(source), problem=f"not TOML: {error}") from error
     unknown = sorted(found.keys() - {"store", "layout", "parameters"})
     if unknown:

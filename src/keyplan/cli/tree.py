@@ -6,9 +6,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from keyplan.cli.items import OpenLayout, item_names, opened
+from keyplan.cli.items import LayoutOptions, OpenLayout, item_names
 from keyplan.cli.levels import levels
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import text_of_value
 from keyplan.engine import Snapshot
@@ -33,17 +33,13 @@ def run(
         typer.Argument(metavar="ITEM", help="Only these tables.", autocompletion=item_names),
     ] = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     depth: Annotated[int, typer.Option("--depth", "-d", min=1, help="At most so many fields deep.")] = 3,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values at each level.")] = 10,
 ) -> None:
     """Show the records as a tree of their keys' fields: by meaning, not by the slashes of the keys."""
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         tables = [open_layout.table(name)[0] for name in item or list(open_layout.bound.tables)]
         with open_layout.store.engine.snapshot() as snapshot:
             branches = {

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.failures import print_failure, print_hint
-from keyplan.cli.items import FieldsArgument, ItemArgument, opened
+from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions
 from keyplan.cli.narrowing import StartsWithOption, narrowed
-from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, LayoutOption, ParameterOption, StoreOption
+from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import line_of_value, plain_key, plain_value, text_of_value
 from keyplan.errors import CorruptionError, InvalidInputError
@@ -24,11 +24,7 @@ def run(
     item: ItemArgument,
     fields: FieldsArgument = None,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
     starts_with: StartsWithOption = None,
     after: Annotated[
@@ -46,7 +42,7 @@ def run(
     One change a line: what happened, the revision, the key, the record after it. At the end a token is printed on standard
     error; with --after it continues where this ended. A record that cannot be read is reported there, too.
     """
-    with opened(store, layout, parameter, config, keyspace=keyspace, readonly=True) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         listed = open_layout.listable(item)
         prefix, bounds = narrowed(listed, fields, starts_with=starts_with, at_least=None, below=None)
         if follow_from_start and (after is not None or isinstance(listed, BoundIndex)):
