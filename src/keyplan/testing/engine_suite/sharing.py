@@ -67,7 +67,7 @@ class SharingPromises(Promise):
     @needs(Capability.SHARED)
     def test_processes_that_count_with_guards_lose_no_count(self, engine: Engine, other_process_url: str) -> None:
         put(engine, b"counter", value=b"0")
-        with subprocess.Popen([sys.executable, "-c", _PROGRAM, other_process_url, "40"]) as other:  # noqa: S603
+        with subprocess.Popen([sys.executable, "-c", _PROGRAM, other_process_url, "40"]) as other:  # noqa: S603  # Why: our own words.
             add_ones(engine, times=40)
         assert other.returncode == 0
         assert [entry.value for entry in everything(engine)] == [b"80"]
@@ -78,7 +78,7 @@ class SharingPromises(Promise):
             pytest.skip("the engine does not claim WATCH")
         start = put(engine, b"counter", value=b"0")
         watch = engine.watch(ALL_KEYS, after=start)
-        with subprocess.Popen([sys.executable, "-c", _PROGRAM, other_process_url, "25"]) as other:  # noqa: S603
+        with subprocess.Popen([sys.executable, "-c", _PROGRAM, other_process_url, "25"]) as other:  # noqa: S603  # Why: our own words.
             events = polled(watch, until=start + 25)
         assert other.returncode == 0
         assert [event.entry and event.entry.value for event in events] == [b"%d" % n for n in range(1, 26)]
