@@ -48,6 +48,7 @@ def main() -> None:
     print(
         f"  {commits:,} commits, {rate:,.0f} a second: " + ", ".join(f"{n:,} {act}" for act, n in written.acts.items())
     )
+    print(f"  {written.turns:,} times the next commit was another writer's")
     print(f"  {written.refused:,} acts refused, as others were faster; {written.read:,} reads, no rack seen half")
     print(
         f"  check: {written.keys} keys, 0 findings, {written.seconds:.2f} s; each acknowledged commit is in the store"

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -72,11 +73,12 @@ class Note(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What the writers did, and what the store holds of it."""
+    """What the writers did, and what the store holds of it. `turns`: how often another writer's commit came next."""
 
     acts: dict[str, int]
     refused: int
     read: int
+    turns: int
     keys: int
     seconds: float
 
@@ -243,7 +245,11 @@ def run_writers(url: str, folder: Path, *, processes: int, acts: int, seconds: f
         for writer in writers:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "ready\n", writer.communicate()[1]
-        complaints = [writer.communicate("go\n", timeout=seconds + _START_SECONDS_MAX)[1] for writer in writers]
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        complaints = [writer.communicate(timeout=seconds + _START_SECONDS_MAX)[1] for writer in writers]
     finally:
         for writer in writers:
             writer.kill()
@@ -255,6 +261,8 @@ def run_writers(url: str, folder: Path, *, processes: int, acts: int, seconds: f
 def verified(url: str, files: Sequence[Path], *, revision_before: int) -> Written:
     """Compare the store with the notes, and have it checked. Raises AssertionError with what is lost or unsound."""
     read = [json.loads(file.read_text()) for file in files]
+    owned = sorted((note[0], writer) for writer, (_, _, written) in enumerate(read) for note in written)
+    writers = [writer for _, writer in owned]
     notes = sorted((Note(*note) for _, _, written in read for note in written), key=lambda note: note.revision)
     begun = time.monotonic()
     with keyplan.open(url) as store:
@@ -275,6 +283,7 @@ def verified(url: str, files: Sequence[Path], *, revision_before: int) -> Writte
         dict(sorted(Counter(note.act for note in notes).items())),
         sum(refused for refused, _, _ in read),
         sum(count for _, count, _ in read),
+        sum(before != after for before, after in pairwise(writers)),
         keys,
         seconds,
     )

@@ -88,7 +88,9 @@ def test_four_processes_that_write_one_rack_lose_nothing_and_leave_a_sound_store
             begin_indexes(store)
         before = store.revision
     files = run_writers(store_url, tmp_path, processes=4, acts=40, seconds=60, seed=1)
-    assert sum(verified(store_url, files, revision_before=before).acts.values()) > 60
+    written = verified(store_url, files, revision_before=before)
+    assert sum(written.acts.values()) > 60
+    assert written.turns > 10, "they wrote one after another"
 
 
 def test_a_lost_write_is_noticed() -> None:
