@@ -2,6 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 from threading import Event
 from typing import Annotated
 
@@ -34,9 +37,11 @@ from keyplan.apps.runm.cli_options import (
 )
 from keyplan.apps.runm.layout import root_of
 from keyplan.apps.runm.migrate import migrate as migrated
+from keyplan.apps.runm.partition_file import Line, lines_read, lines_written
 from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import VARIABLES, ServeSettings, prefix_of_root
+from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify as verified
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
 from keyplan.cli import store_of_option as opened_store
@@ -191,6 +196,64 @@ def migrate(
             print_json(step._asdict()) if as_json else print_text(str(step))
     if not as_json:
         print_text(f"{steps} steps" + ("" if yes else "; nothing was written: add --yes"))
+
+
+@app.command("export")
+def export_partition(
+    partition: Annotated[str, typer.Argument(help="The partition's UUID or name.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="The file to write; it must not be there yet.")],
+    store: StoreOption = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a partition to a file: its own definitions and its objects, as of one state, with their UUIDs.
+
+    The service may run meanwhile. The file is JSON, a line for each record, with a digest at its end.
+    """
+    with opened_store(store, config, readonly=True) as opened, progress_bar("export") as progress:
+        lines = lines_written(exported(opened, _prefix(key_prefix, root), partition))
+        first = next(lines)  # Why: no file is made for a partition that is not there.
+        count = 0
+        with file.open("xb") as out:
+            for count, line in enumerate(chain((first,), lines)):
+                out.write(line)
+                progress(count)
+    print_json({"records": count}) if as_json else print_text(f"{count} records")
+
+
+@app.command("import")
+def import_file(
+    file: Annotated[Path, typer.Option("--file", "-f", help="A file of `keyplan runm export`.", exists=True)],
+    store: StoreOption = None,
+    key_prefix: PrefixOption = None,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would be done.")] = False,
+) -> None:
+    """Bring a partition in from a file, with its UUIDs kept. Nothing is written while anything is in the way of it.
+
+    What is there already, just as in the file, is passed over: an import that was interrupted is run again. Exit code 1 when
+    something is in the way, each of which is printed.
+    """
+
+    def lines() -> Iterator[Line]:
+        with file.open("rb") as given:
+            yield from lines_read(given, str(file))
+
+    with opened_store(store, config, create=yes, readonly=not yes) as opened, progress_bar("import") as progress:
+        report = import_partition(opened, _prefix(key_prefix, root), lines, is_dry_run=not yes, progress=progress)
+    if as_json:
+        print_json(report._asdict())
+    else:
+        for conflict in report.conflicts:
+            print_text(f"in the way: {conflict}")
+        done = "written" if yes and not report.conflicts else "to write; nothing was written"
+        print_text(f"{report.written} records {done}, {report.present} there already")
+    if report.conflicts:
+        raise typer.Exit(_FOUND)
 
 
 def _announce(address: str) -> None:

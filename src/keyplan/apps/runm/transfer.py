@@ -1,0 +1,271 @@
+"""Partitions between installations: one written to a file as of one state, one brought in from a file with its UUIDs kept.
+
+Nothing is brought in while anything of the file does not fit the store. What is there already, just as it is in the file, is
+passed over, so that an import that was interrupted is run again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from keyplan.apps.runm.definitions import point, pointer_at, pointers
+from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.foresight import Scope
+from keyplan.apps.runm.identity import checked_object
+from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
+from keyplan.apps.runm.partition_file import (
+    FORMAT,
+    DefinitionLine,
+    Line,
+    ObjectLine,
+    ObjectTypeLine,
+    PartitionLine,
+)
+from keyplan.apps.runm.records import Object, ObjectType, Partition
+from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.session import partition_named
+from keyplan.apps.runm.start import WELL_KNOWN_OBJECT_TYPES, WELL_KNOWN_PROVIDER_TYPES, ensure_started
+from keyplan.errors import InvalidInputError, NotFoundError
+from keyplan.store import Store, Transaction
+
+__all__ = ["ImportReport", "exported", "import_partition"]
+
+_BATCH: Final = 128
+"""Objects read at once, and, where the engine does not allow fewer, written at once."""
+
+_OPERATIONS_OF_AN_OBJECT: Final = 5
+"""Besides its properties and tags: record, name, what stands beside it, and room."""
+
+
+class ImportReport(NamedTuple):
+    """What an import wrote, or would write; what was there already; and what is in the way of it, in words."""
+
+    written: int
+    present: int
+    conflicts: tuple[str, ...]
+
+
+def exported(store: Store, prefix: str, partition: str) -> Iterator[Line]:
+    """Yield what belongs to the partition of a UUID or name, as of one state. Raises NotFoundError.
+
+    Types come first, so that a reader knows what the rest needs; objects by type, project and name.
+    """
+    deployment = Deployment(store, prefix)
+    with deployment.reading() as state:
+        record = partition_named(state, partition)
+        if record is None:
+            raise NotFoundError(table="partitions", key=partition)
+        yield PartitionLine(FORMAT, record.uuid, record.name)
+        kinds = [kind for _, kind in state.runm.object_types.list()]
+        yield from map(ObjectTypeLine, kinds)
+        for scope, uuid in pointers(state.runm):
+            definition = state.runm.definitions.get(uuid) if scope.partition == record.uuid else None
+            if definition is not None:
+                yield DefinitionLine(scope.object_type, scope.sub_type, definition)
+        for kind in kinds:
+            yield from _objects(state, record.uuid, kind)
+
+
+def import_partition(
+    store: Store,
+    prefix: str,
+    lines: Callable[[], Iterable[Line]],
+    *,
+    is_dry_run: bool,
+    progress: Callable[[int], None] | None = None,
+) -> ImportReport:
+    """Bring a partition in; `lines` gives the file from its beginning, twice. With conflicts nothing is written.
+
+    Objects go in many to a commit, each with its index entries, and only if they still fit then. Raises InvalidInputError for
+    a file that is none, ConflictError when somebody wrote in between: then run it again.
+    """
+    deployment = Deployment(store, prefix)
+    examined = _Examined(deployment)
+    for batch in _batches(lines(), _BATCH):
+        with deployment.reading() as state:
+            for line in batch:
+                examined.look_at(state, line)
+    if examined.conflicts or is_dry_run:
+        return ImportReport(examined.missing, examined.present, tuple(examined.conflicts))
+    ensure_started(deployment)
+    written = 0
+    limit = store.engine.profile.commit_operations_max or _BATCH * _OPERATIONS_OF_AN_OBJECT
+    for batch in _fitting(lines(), limit):
+        written += store.run(partial(_write, deployment, examined.partition, batch))
+        if progress is not None:
+            progress(written)
+    return ImportReport(written, examined.present, ())
+
+
+# ---- out ---------------------------------------------------------------------------------------------------------------
+
+
+def _objects(state: State, partition: UUID, kind: ObjectType) -> Iterator[ObjectLine]:
+    by_project = (record for _, record in state.runm.objects_by_project_and_name.list(partition, kind.code))
+    by_partition = (record for _, record in state.runm.objects_by_name.list(partition, kind.code))
+    for records in (by_partition, by_project):
+        while batch := list(islice(records, _BATCH)):
+            is_of_providers = kind.code == PROVIDER
+            beside = (
+                state.beside.providers.get_many([one.uuid for one in batch]) if is_of_providers else [None] * len(batch)
+            )
+            yield from map(ObjectLine, batch, beside)
+
+
+# ---- in: what is in the way --------------------------------------------------------------------------------------------
+
+
+class _Examined:
+    """What looking at a file found."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.conflicts: list[str] = []
+        self.missing = 0
+        self.present = 0
+        self._deployment = deployment
+        # Why the well-known too: an import into an empty store makes them.
+        self._types = {one.code: one for one in WELL_KNOWN_OBJECT_TYPES} | dict(deployment.object_types())
+        self._partition: Partition | None = None
+
+    @property
+    def partition(self) -> Partition:
+        """The file's. Raises InvalidInputError when it was empty."""
+        if self._partition is None:
+            raise InvalidInputError(source="import", problem="there is no partition in the file")
+        return self._partition
+
+    def look_at(self, state: State, line: Line) -> None:
+        match line:
+            case PartitionLine():
+                self._partition = Partition(line.uuid, line.name)
+                self._look_at_partition(state, self._partition)
+            case ObjectTypeLine():
+                self._look_at_type(line.record)
+            case DefinitionLine():
+                self._look_at_definition(state, line)
+            case ObjectLine():
+                self._look_at_object(state, line)
+
+    def _look_at_partition(self, state: State, own: Partition) -> None:
+        there = state.runm.partitions.get(own.uuid)
+        holder = state.runm.partitions_by_name.key_of(own.name)
+        if there is not None and there != own:
+            self.conflicts.append(f"partition {own.uuid.hex} has the name {there.name} there")
+        elif holder not in {None, own.uuid}:
+            self.conflicts.append(f"the name {own.name} is another partition's there")
+        else:
+            self._count(is_present=there is not None)
+
+    def _look_at_type(self, kind: ObjectType) -> None:
+        there = self._types.get(kind.code)
+        if there is not None and there.scope is not kind.scope:
+            self.conflicts.append(f"object type {kind.code} has the scope {there.scope.name} there")
+
+    def _look_at_definition(self, state: State, line: DefinitionLine) -> None:
+        uuid = line.record.uuid
+        there = pointer_at(state.runm, _scope(self.partition, line))
+        record = state.runm.definitions.get(uuid)
+        if there is not None and (there != uuid or record != line.record):
+            self.conflicts.append(f"{line.object_type} {line.sub_type}".rstrip() + " has another definition there")
+        elif there is None and record is not None:
+            self.conflicts.append(f"definition {uuid.hex} is another scope's there")
+        elif line.sub_type and not self._is_sub_type(state, line.sub_type):
+            self.conflicts.append(f"definition {uuid.hex}: provider type {line.sub_type} is not registered there")
+        else:
+            self._count(is_present=there is not None)
+
+    def _look_at_object(self, state: State, line: ObjectLine) -> None:
+        own = line.record
+        if own.partition != self.partition.uuid or (line.provider is not None and line.provider.uuid != own.uuid):
+            raise InvalidInputError(source="import", problem=f"object {own.uuid.hex} is not of this partition")
+        there = state.runm.objects.get(own.uuid)
+        reason = self._why_not(state, line, there)
+        if reason:
+            self.conflicts.append(f"object {own.uuid.hex}: {reason}")
+        else:
+            self._count(is_present=there is not None)
+
+    def _why_not(self, state: State, line: ObjectLine, there: Object | None) -> str:
+        """Why an object cannot be brought in; empty when it can, or is there."""
+        own = line.record
+        if there is not None:
+            return "" if there == own else "it is another one there, or was changed"
+        kind = self._types.get(own.object_type)
+        if kind is None:
+            return f"its type {own.object_type} is not registered there"
+        provider_type = "" if line.provider is None else line.provider.provider_type
+        if provider_type and not self._is_sub_type(state, provider_type):
+            return f"its provider type {provider_type} is not registered there"
+        try:
+            checked_object(self._deployment.bound, own, kind)
+        except RefusedError as error:
+            return error.text
+        return "" if _holder(state, own) is None else f"its name {own.name} is another object's there"
+
+    def _is_sub_type(self, state: State, code: str) -> bool:
+        is_well_known = any(code == one.code for one in WELL_KNOWN_PROVIDER_TYPES)
+        return is_well_known or state.runm.sub_types.exists(ObjectSubType(PROVIDER, code))
+
+    def _count(self, *, is_present: bool) -> None:
+        self.present += is_present
+        self.missing += not is_present
+
+
+def _scope(partition: Partition, line: DefinitionLine) -> Scope:
+    return Scope(partition.uuid, line.object_type, line.sub_type)
+
+
+def _holder(state: State, record: Object) -> UUID | None:
+    partition, code, name = record.partition, record.object_type, record.name
+    if record.project:
+        return state.runm.objects_by_project_and_name.key_of(ObjectName(partition, code, record.project, name))
+    return state.runm.objects_by_name.key_of(PartitionObjectName(partition, code, name))
+
+
+# ---- in: what is written -----------------------------------------------------------------------------------------------
+
+
+def _batches(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+    rest = iter(lines)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _fitting(lines: Iterable[Line], operations_max: int) -> Iterator[list[Line]]:
+    """Lines that surely fit one commit together; one that does not stands alone."""
+    batch: list[Line] = []
+    operations = 0
+    for line in lines:
+        own = _OPERATIONS_OF_AN_OBJECT
+        if isinstance(line, ObjectLine):
+            own += len(line.record.properties) + len(line.record.tags)
+        if batch and operations + own > operations_max:
+            yield batch
+            batch, operations = [], 0
+        batch.append(line)
+        operations += own
+    if batch:
+        yield batch
+
+
+def _write(deployment: Deployment, partition: Partition, lines: Iterable[Line], transaction: Transaction) -> int:
+    """Write what is not there; return how many records that were."""
+    state = deployment.over(transaction)
+    runm, written = state.runm, 0
+    for line in lines:
+        match line:
+            case PartitionLine() if not runm.partitions.exists(line.uuid):
+                runm.partitions.insert(line.uuid, partition)
+            case DefinitionLine() if not runm.definitions.exists(line.record.uuid):
+                runm.definitions.insert(line.record.uuid, line.record)
+                point(runm, _scope(partition, line), line.record.uuid)
+            case ObjectLine() if not runm.objects.exists(line.record.uuid):
+                runm.objects.insert(line.record.uuid, line.record)
+                if line.provider is not None:
+                    state.beside.providers.put(line.record.uuid, line.provider)
+            case _:
+                continue
+        written += 1
+    return written
