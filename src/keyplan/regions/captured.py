@@ -18,6 +18,7 @@ __all__ = [
     "Label",
     "Region",
     "Rule",
+    "page_token_of",
     "parse_regions",
     "parse_rules",
     "parse_spaces",
@@ -191,6 +192,16 @@ def parse_spaces(raw: bytes, *, source: str = "key spaces") -> list[Space]:
     if isinstance(found, dict) and "keyspaces" not in found:
         raise InvalidInputError(source=source, problem="there is no list `keyspaces`")
     return [_space(item, source) for item in items or []]
+
+
+class _Page(msgspec.Struct):
+    next_page_token: str | None = None
+
+
+def page_token_of(raw: bytes, *, source: str) -> str:
+    """Return the token with which PD's list goes on; empty on its last page. Raises InvalidInputError."""
+    page: _Page = _decoded(raw, _Page, source)
+    return page.next_page_token or ""
 
 
 def _space(item: Any, source: str) -> Space:

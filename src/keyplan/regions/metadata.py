@@ -44,6 +44,9 @@ STATES: Final = {
 }
 """1.5: PD's states in the registry's words."""
 
+_GIVEN_BY_NOBODY: Final = NUMBER_MAX - 1024
+"""2.3: ids from here on, SYSTEM among them, are never allocated, so that the window says nothing of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImportedSpaces:
@@ -111,7 +114,7 @@ class _Reader:
         window_end: int | None = next((end for _, end in window), None)
         self._compare_names({found.name: found for found in metadata})
         for found in metadata:
-            is_given_out = window_end is None or found.id <= window_end or found.id > NUMBER_MAX - 1025
+            is_given_out = window_end is None or found.id <= window_end or found.id >= _GIVEN_BY_NOBODY
             if not is_given_out:
                 self._problems.append(f"{found.name} has the id {found.id}, beyond the window's end {window_end}")
         return ImportedSpaces(

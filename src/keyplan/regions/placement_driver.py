@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from keyplan.engine import KeyRange
 from keyplan.errors import EngineOpenError, EngineUnavailableError, InvalidInputError, PlacementDriverError
-from keyplan.regions.captured import Region, Rule, parse_regions, parse_rules, parse_spaces, rule_data
+from keyplan.regions.captured import Region, Rule, page_token_of, parse_regions, parse_rules, parse_spaces, rule_data
 from keyplan.regions.spaces import NumberedSpace
 
 __all__ = ["PlacementDriver", "tls_context"]
@@ -139,16 +139,11 @@ class PlacementDriver:
     def spaces(self) -> list[NumberedSpace]:
         """Return the key spaces that PD keeps, in the order of their numbers."""
         spaces: list[NumberedSpace] = []
-        token = ""
+        route, token = f"{_V2}/keyspaces", ""
         while True:
-            query = {"limit": str(_PAGE_SPACES), "page_token": token}
-            answer = self._json("GET", f"{_V2}/keyspaces", query=query)
-            if not isinstance(answer, Mapping):
-                raise InvalidInputError(source=f"{_V2}/keyspaces", problem="not an object")
-            text = self._httpx.Response(200, json=answer).content
-            page = parse_spaces(text, source=f"{_V2}/keyspaces")
-            spaces += [space for space in page if isinstance(space, NumberedSpace)]
-            following = str(answer.get("next_page_token") or "")
+            content = self._get(route, {"limit": str(_PAGE_SPACES), "page_token": token})
+            spaces += [space for space in parse_spaces(content, source=route) if isinstance(space, NumberedSpace)]
+            following = page_token_of(content, source=route)
             if not following or following == token:
                 return spaces
             token = following
@@ -179,10 +174,9 @@ class PlacementDriver:
         route: str,
         body: object = None,
         *,
-        query: Mapping[str, str] | None = None,
         seconds: float = _READ_SECONDS,
     ) -> Any:
-        response = self._send(method, route, body, query=query, seconds=seconds)
+        response = self._send(method, route, body, seconds=seconds)
         self._checked(response, method, route)
         try:
             return response.json()
