@@ -3,7 +3,20 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from benchmarks.cases import asynchronous, etcd, group, hepnos, keys, keyspaces, processes, reads, runm, watches, writes
+from benchmarks.cases import (
+    asynchronous,
+    etcd,
+    group,
+    hepnos,
+    hepnos_growth,
+    keys,
+    keyspaces,
+    processes,
+    reads,
+    runm,
+    watches,
+    writes,
+)
 from benchmarks.extent import Extent
 from benchmarks.measure import Result
 
@@ -31,6 +44,8 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "hepnos-events": hepnos.measure_write,
     "hepnos-read": hepnos.measure_read,
     "hepnos-products": hepnos.measure_products,
+    "hepnos-process": hepnos_growth.measure_process,
+    "hepnos-growth": hepnos_growth.measure_growth,
     "lint": processes.measure_lint,
     "import": processes.measure_import,
 }
