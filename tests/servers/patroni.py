@@ -223,6 +223,14 @@ class PatroniNode:
         except (URLError, OSError):
             return 0
 
+    def store_seen_at(self) -> float:
+        """Return when it last read its store, in seconds since 1970; 0 when it does not answer."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self.rest_port}/patroni", timeout=5) as answer:
+                return float(json.loads(answer.read())["dcs_last_seen"])
+        except (URLError, OSError):
+            return 0.0
+
     def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, str]:
         """Send a request to change something; return status and text."""
         request = Request(f"http://127.0.0.1:{self.rest_port}{path}", data=json.dumps(body).encode(), method="POST")
@@ -252,14 +260,15 @@ class PatroniNode:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def patronictl(self, *arguments: str) -> str:
-        """Run patronictl with this node's configuration; return what it prints."""
+    def patronictl(self, *arguments: str, typed: str = "") -> str:
+        """Run patronictl with this node's configuration, and `typed` as its input; return what it prints."""
         done = subprocess.run(
             _as_user(_python(), "-c", "from patroni.ctl import ctl; ctl()", "-c", str(self.configuration), *arguments),
             capture_output=True,
             text=True,
             check=False,
             env=_environment(str(self.folder)),
+            input=typed,
             timeout=60,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -123,7 +123,8 @@ def test_a_replica_moves_off_a_cell_and_the_number_of_nodes_stays(deployed: Depl
         ({"node_count": 6}, "cells are available"),
         ({"cells": "n1"}, "cells"),
         ({"cells": ["nowhere"]}, "0 cells are available"),
-        ({"colour": "blue", "clone_from": "x"}, "clone-from, colour"),
+        ({"colour": "blue", "shape": "x"}, "colour, shape"),
+        ({"clone_from": "x"}, "clone-from needs callbacks"),
     ],
 )
 def test_wrong_parameters_are_refused_and_nothing_is_made(

@@ -5,6 +5,7 @@ import signal
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from keyplan.apps.patroni import Credentials
@@ -40,6 +41,14 @@ def test_patroni_is_told_scope_name_store_and_users() -> None:
     assert told["postgresql"]["authentication"]["replication"] == {"username": "replicator", "password": "copy-secret"}
     assert told["postgresql"]["parameters"]["fsync"] == "off"
     assert told["bootstrap"]["dcs"]["ttl"] == 20
+
+
+def test_a_node_of_a_restored_cluster_begins_with_the_cells_command() -> None:
+    assert "method" not in patroni_configuration(PLAN, home=Path("/h"), programs=Path("/p"))["bootstrap"]
+    plan = msgspec.structs.replace(PLAN, restore="file:///b/it's", restore_command="/opt/fetch --fast")
+    told = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))["bootstrap"]
+    assert told["method"] == "restore"
+    assert told["restore"] == {"command": """/opt/fetch --fast 'file:///b/it'"'"'s'"""}
 
 
 def test_timing_keeps_patronis_rule() -> None:

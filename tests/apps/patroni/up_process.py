@@ -22,6 +22,7 @@ from tests.servers.patroni import until, why_no_patroni
 
 __all__ = ["UpProcess", "psql", "up_process", "why_no_up"]
 
+_LINES_SECONDS_MAX: Final = 150
 _PROGRAM: Final = (sys.executable, "-c", "from keyplan.cli.start import run; run()", "patroni", "up")
 
 
@@ -117,6 +118,21 @@ class UpProcess:
             return error.code, json.loads(error.read() or b"{}")
         except (URLError, OSError):
             return 0, {}
+
+    def bash(self, lines: str) -> str:
+        """Run lines of the guide in bash, in this one's folder and at its address; return what they print."""
+        own = lines.replace("/srv/clusters", str(self.data)).replace("http://127.0.0.1:8210", self._credentials["url"])
+        assert own != lines
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", own],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LINES_SECONDS_MAX,
+            env={**os.environ, "PATH": path, "PGCONNECT_TIMEOUT": "5"},
+        )
+        return done.stdout + done.stderr
 
     def until_done(self, instance: str) -> str:
         """Wait for the last operation, and return how it ended."""

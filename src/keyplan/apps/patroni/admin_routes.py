@@ -1,5 +1,6 @@
 """What the operator of the broker sees and does, without secrets: cells, instances, findings; the lead moved off a cell."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -7,25 +8,65 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
+from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.clusters import cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, MemberKey
+from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_bodies import id_of
 from keyplan.apps.patroni.osb_edge import BrokerEdge
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
+from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.server import JsonAnswer, ServiceContext
 from keyplan.store import Store
 
-__all__ = ["AdminRoutes"]
+__all__ = ["AdminRoutes", "Recreations"]
+
+
+class Recreations:
+    """Instances that were lost, made again from what the site's callbacks have kept of them. Raises RefusedError."""
+
+    def __init__(
+        self, beginnings: Beginnings, catalog: Catalog, backups: Backups | None, *, on_begun: Callable[[], None]
+    ) -> None:
+        self._beginnings = beginnings
+        self._catalog = catalog
+        self._backups = backups
+        self._on_begun = on_begun
+
+    def begin(self, instance: str) -> Operation:
+        """Begin to make an instance again, and return the operation."""
+        data = self._asked(lambda backups: backups.restore(instance))
+        operation = self._beginnings.recreate(instance, data, self._catalog.plan(data.service_id, data.plan_id))
+        self._on_begun()
+        return operation
+
+    def kept(self, space: str, name: str) -> dict[str, Any]:
+        """Return what is kept of the instance of that name in a space, without its users' passwords."""
+        data = self._asked(lambda backups: backups.find(space, name))
+        return {field: getattr(data, field) for field in data.__struct_fields__ if not field.endswith("_credentials")}
+
+    def _asked(self, ask: Callable[[Backups], ClusterData | None]) -> ClusterData:
+        if self._backups is None:
+            raise RefusedError(404, "this broker has no callbacks for backups")
+        try:
+            data = ask(self._backups)
+        except CallbackFailedError as error:
+            raise RefusedError(500, str(error)) from error
+        if data is None:
+            raise RefusedError(404, "nothing is kept of such an instance")
+        return data
 
 
 class AdminRoutes:
     """The routes below /admin."""
 
-    def __init__(self, context: ServiceContext, store: Store) -> None:
+    def __init__(self, context: ServiceContext, store: Store, recreations: Recreations) -> None:
         self._context = context
         self._store = store
+        self._recreations = recreations
 
     def routes(self, edge: BrokerEdge) -> list[BaseRoute]:
         """Return the routes."""
@@ -34,6 +75,8 @@ class AdminRoutes:
             edge.route("/admin/cells/{cell}/demote", {"POST": self.demote}),
             edge.route("/admin/service_instances", {"GET": self.instances}),
             edge.route("/admin/service_instances/{instance}", {"GET": self.instance}),
+            edge.route("/admin/service_instances/{instance}/recreate", {"POST": self.recreate}),
+            edge.route("/admin/spaces/{space}/clusterdata_backup_by_name/{name}", {"GET": self.kept}),
             edge.route("/admin/findings", {"GET": self.findings}),
         ]
 
@@ -84,6 +127,14 @@ class AdminRoutes:
             "bindings": bindings,
             "operation": operation,
         }
+
+    async def recreate(self, request: Request) -> Response:
+        operation = await self._context.run(self._recreations.begin, id_of(request, "instance"))
+        return JsonAnswer({"operation": operation.id}, 202)
+
+    async def kept(self, request: Request) -> Response:
+        space, name = id_of(request, "space"), id_of(request, "name")
+        return JsonAnswer(await self._context.run(self._recreations.kept, space, name))
 
     async def findings(self, _request: Request) -> Response:
         found = await self._context.run(diagnose, self._store)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Final
 
+from keyplan.apps.patroni.backups import Backups
 from keyplan.apps.patroni.broker_work import OperationWork, StoppedError, SupersededError, Waits
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
@@ -38,6 +39,7 @@ class BrokerLoop:
         parallel: int = 32,
         claim_seconds: float = 10.0,
         waits: Waits | None = None,
+        backups: Backups | None = None,
     ) -> None:
         self.name: Final = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(_DIGITS)}"
         self._store = store
@@ -47,6 +49,7 @@ class BrokerLoop:
         self._parallel = parallel
         self._claim_seconds = claim_seconds
         self._waits = waits
+        self._backups = backups
         self._stop = Event()
         self._due = Event()
         self._lock = Lock()
@@ -110,6 +113,7 @@ class BrokerLoop:
                     stop=self._stop,
                     clock=self._clock,
                     waits=self._waits,
+                    backups=self._backups,
                 )
                 ended = work.run()
                 LOGGER.info(

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import httpx
 
+from keyplan.apps.patroni.backups import Backups, CallbackFailedError, cluster_data_of
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.clusters import RUNNING, cell_loads, leader_of
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey
@@ -34,6 +35,8 @@ _TITLES: Final = {
     "wait_members": "wait for all members",
     "wait_leader": "wait for the leader",
     "switch": "hand over the lead",
+    "copy": "copy the backups that it is made from",
+    "backup": "keep the data about it",
     "erase": "erase the records",
 }
 _BATCH: Final = 20
@@ -76,8 +79,10 @@ class OperationWork:
         stop: Event,
         clock: Clock,
         waits: Waits | None = None,
+        backups: Backups | None = None,
     ) -> None:
         self._store = store
+        self._backups = backups
         self._latest = Broker(store)
         self._instance = instance
         self._operation = operation
@@ -92,6 +97,8 @@ class OperationWork:
             "wait_members": self._wait_members,
             "wait_leader": self._wait_leader,
             "switch": self._switch,
+            "copy": self._copy,
+            "backup": self._back_up,
         }
 
     def run(self) -> Operation:
@@ -218,7 +225,9 @@ class OperationWork:
             if not names:
                 reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items()))
                 raise StepFailedError(f"no cell takes the node ({reasons or 'there is none'})")
-            order = NodeOrder(instance=self._instance, patroni=self._patroni_of(operation.plan_id))
+            state_now = broker.instances.require(self._instance)
+            patroni = self._patroni_of(operation.plan_id)
+            order = NodeOrder(instance=self._instance, patroni=patroni, restore=state_now.restore)
             broker.orders.put(OrderKey(names[0], key.node), order)
             broker.node_intents.put(key, names[0])
             return names[0]
@@ -327,6 +336,24 @@ class OperationWork:
         except (SwitchoverFailedError, httpx.HTTPError) as error:
             return f"the leader did not hand over: {error}"
         return ""
+
+    # ---- backups -------------------------------------------------------------------------------------------------------
+
+    def _copy(self, step: Step) -> None:
+        self._call_back(lambda backups: backups.copy(step.node, self._instance))
+
+    def _back_up(self, _step: Step) -> None:
+        data = cluster_data_of(self._latest.instances.require(self._instance))
+        self._call_back(lambda backups: backups.save(data))
+
+    def _call_back(self, work: Callable[[Backups], None]) -> None:
+        if self._backups is None:
+            raise StepFailedError("this broker has no callbacks, and the one that began had some")
+        try:
+            work(self._backups)
+        except CallbackFailedError as error:
+            raise StepFailedError(str(error)) from error
+        self._complete()
 
     # ---- the end -------------------------------------------------------------------------------------------------------
 

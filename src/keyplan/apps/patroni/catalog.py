@@ -34,6 +34,17 @@ _SCHEMA_OF_PARAMETERS: Final[dict[str, Any]] = {
         },
     },
 }
+_SCHEMA_OF_CREATION: Final[dict[str, Any]] = {
+    **_SCHEMA_OF_PARAMETERS,
+    "properties": {
+        **_SCHEMA_OF_PARAMETERS["properties"],
+        "clone-from": {
+            "type": "string",
+            "maxLength": 255,
+            "description": "The name of an instance in the same space, whose backups it is made from.",
+        },
+    },
+}
 _NO_PARAMETERS: Final[dict[str, Any]] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "type": "object",
@@ -70,7 +81,7 @@ class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
             "maximum_polling_duration": POLLING_SECONDS_MAX,
             "schemas": {
                 "service_instance": {
-                    "create": {"parameters": _SCHEMA_OF_PARAMETERS},
+                    "create": {"parameters": _SCHEMA_OF_CREATION},
                     "update": {"parameters": _SCHEMA_OF_PARAMETERS},
                 },
                 "service_binding": {"create": {"parameters": _NO_PARAMETERS}},

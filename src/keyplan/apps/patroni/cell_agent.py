@@ -49,6 +49,7 @@ class CellSettings:
     dynamic: Mapping[str, Any] = field(default_factory=lambda: DYNAMIC_DEFAULT)
     lease_seconds: float = CELL_LEASE_SECONDS
     is_new_store_accepted: bool = False
+    restore_command: str = ""
 
 
 class CellAgent:
@@ -240,6 +241,8 @@ class CellAgent:
         # Why: names become folders here.
         if name.startswith(".") or "/" in name or len(name.encode()) > 200:
             raise InvalidInputError(source=name, problem="is no name for a node")
+        if order.restore and not settings.restore_command:
+            raise InvalidInputError(source=settings.name, problem="the cell restores no backups")
         state = self._broker.instances.get(order.instance)
         if state is None:
             raise InvalidInputError(source=order.instance, problem="there is no such instance")
@@ -259,6 +262,8 @@ class CellAgent:
             gateway=settings.gateway,
             parameters=dict(settings.parameters),
             dynamic=merged(settings.dynamic, order.patroni),
+            restore=order.restore,
+            restore_command=settings.restore_command,
         )
 
     def _remove_node(self, name: str) -> None:

@@ -20,6 +20,7 @@ from keyplan.apps.patroni.cli_options_cells import (
     ParameterOption,
     PatroniOption,
     PostgreSQLOption,
+    RestoreOption,
     UserOption,
     settings_of,
 )
@@ -70,6 +71,7 @@ def cell(
     postgresql: PostgreSQLOption = None,
     parameter: ParameterOption = None,
     patroni: PatroniOption = None,
+    restore: RestoreOption = "",
     lease: Annotated[
         float, typer.Option("--lease", metavar="SECONDS", min=2, help="How long it counts as alive when it has died.")
     ] = CELL_LEASE_SECONDS,
@@ -100,6 +102,7 @@ def cell(
         dynamic=merged(DYNAMIC_DEFAULT, dynamic_of(patroni)),
         lease_seconds=lease,
         is_new_store_accepted=accept_store,
+        restore_command=restore,
     )
     with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
         agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))

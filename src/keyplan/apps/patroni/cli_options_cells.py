@@ -12,6 +12,7 @@ __all__ = [
     "ParameterOption",
     "PatroniOption",
     "PostgreSQLOption",
+    "RestoreOption",
     "UserOption",
     "settings_of",
 ]
@@ -38,6 +39,9 @@ PatroniOption = Annotated[
     typer.Option(
         "--patroni", metavar="NAME=NUMBER", help="A dynamic setting of new clusters, as ttl; may be repeated."
     ),
+]
+RestoreOption = Annotated[
+    str, typer.Option("--restore", metavar="COMMAND", help="Makes a data folder of a backup; its place is added.")
 ]
 ForwardOption = Annotated[
     bool, typer.Option("--forward", help="Forward connections in this process, also where HAProxy is installed.")

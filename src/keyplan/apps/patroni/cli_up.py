@@ -13,6 +13,7 @@ from keyplan.apps.patroni.cli_options_cells import (
     ParameterOption,
     PatroniOption,
     PostgreSQLOption,
+    RestoreOption,
     UserOption,
     settings_of,
 )
@@ -52,6 +53,7 @@ def up(
     postgresql: PostgreSQLOption = None,
     parameter: ParameterOption = None,
     patroni: PatroniOption = None,
+    restore: RestoreOption = "",
     forward: ForwardOption = False,
     as_json: JsonOption = False,
     log_level: LogLevelOption = "info",
@@ -68,6 +70,7 @@ def up(
     # Why here: what is missing is said now, and not in the log of a cell.
     find_host(user=user, programs=postgresql)
     options = ["--user", user, "--log-level", log_level, *(["--postgresql", str(postgresql)] if postgresql else [])]
+    options += ["--restore", restore] if restore else []
     for name, given in (("--parameter", parameter), ("--patroni", patroni)):
         for text in given or ():
             options += [name, text]

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -61,6 +62,10 @@ class NodePlan(Struct, kw_only=True):
     gateway: Gateway
     parameters: dict[str, str] = field(default_factory=dict)
     dynamic: dict[str, Any] = field(default_factory=lambda: dict(DYNAMIC_DEFAULT))
+    restore: str = ""
+    """Where the backup is that the cluster begins with; empty: it begins empty."""
+    restore_command: str = ""
+    """What makes a data folder of a backup, called as Patroni calls it, with the backup's place behind."""
 
     @property
     def member(self) -> str:
@@ -91,6 +96,7 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
         "restapi": {"listen": rest, "connect_address": rest, **log_in},
         plan.gateway.mode: store,
         "bootstrap": {
+            **_restoring(plan),
             "dcs": dict(plan.dynamic),
             "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, {"auth": "scram-sha-256"}, "data-checksums"],
         },
@@ -119,6 +125,14 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
             ],
         },
     }
+
+
+def _restoring(plan: NodePlan) -> dict[str, Any]:
+    """How the first node makes its data, where not by initdb: Patroni adds `--scope` and `--datadir` to the command."""
+    if not plan.restore:
+        return {}
+    command = f"{plan.restore_command} {shlex.quote(plan.restore)}"
+    return {"method": "restore", "restore": {"command": command}}
 
 
 def merged(base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

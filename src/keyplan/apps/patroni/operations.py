@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
 
+from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Plan
 from keyplan.apps.patroni.clusters import cell_loads
 from keyplan.apps.patroni.layout import Broker
@@ -48,6 +49,7 @@ class Wanted:
         self.parameters = parameters or {}
         self.node_count: int = self.parameters.get("node-count") or plan.node_count
         self.cells: list[str] = self.parameters.get("cells") or []
+        self.clone_from: str = self.parameters.get("clone-from") or ""
 
     def is_that_of(self, state: InstanceState) -> bool:
         """True when a stored instance is what is asked for here."""
@@ -63,8 +65,17 @@ class Wanted:
 class Beginnings:
     """Begins operations: each is one commit, after which any broker goes on with it. Raises RefusedError, nothing written."""
 
-    def __init__(self, store: Store, ports: PortAllocator, clock: Clock, *, may_share_cells: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ports: PortAllocator,
+        clock: Clock,
+        *,
+        may_share_cells: bool = False,
+        backups: Backups | None = None,
+    ) -> None:
         self._store = store
+        self._backups = backups
         self._ports = ports
         self._clock = clock
         self._may_share_cells = may_share_cells
@@ -76,6 +87,7 @@ class Beginnings:
 
         Asked again for the same, nothing is written. `may_wait` is `accepts_incomplete`. NoPortsLeftError when there is none.
         """
+        source = self._source(instance, wanted)
 
         def work(binding: Binding) -> tuple[Operation, bool]:
             broker = Broker(binding)
@@ -86,15 +98,72 @@ class Beginnings:
                 raise RefusedError(422, "another operation on this instance is in progress", word=CONCURRENCY)
             refuse_without_waiting(may_wait=may_wait)
             self._refuse_few_cells(wanted.node_count, wanted.cells, used=())
-            begun = self._begun("provision", steps_of_provision(wanted.node_count), wanted.parameters)
+            steps = steps_of_provision(wanted.node_count, has_backups=self._backups is not None)
+            if source is not None:
+                steps.insert(0, Step(kind="copy", node=source.instance_id))
+            begun = self._begun("provision", steps, wanted.parameters)
             begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
             port = self._ports.allocate_in(binding, instance)
-            broker.instances.insert(instance, self._new_state(instance, wanted, port, begun))
+            state = self._new_state(instance, wanted, port, begun)
+            self._take_over(state, source)
+            broker.instances.insert(instance, state)
             broker.operations.put(instance, begun)
             return begun, False
 
         with self._turn:
             return self._store.run(work)
+
+    def recreate(self, instance: str, data: ClusterData, plan: Plan) -> Operation:
+        """Begin to make an instance that was lost again, from its backups, with its users and its port."""
+
+        def work(binding: Binding) -> Operation:
+            broker = Broker(binding)
+            operation = broker.operations.get(instance)
+            if broker.instances.exists(instance) or (operation is not None and operation.status == IN_PROGRESS):
+                raise RefusedError(409, "there is an instance of this id")
+            self._refuse_few_cells(plan.node_count, [], used=())
+            wanted = Wanted(
+                service_id=data.service_id,
+                plan=plan,
+                organization_guid=data.organization_guid,
+                space_guid=data.space_guid,
+                name=data.service_instance_name,
+            )
+            begun = self._begun("provision", steps_of_provision(plan.node_count, has_backups=True), {})
+            begun.plan_id, begun.node_count = plan.id, plan.node_count
+            port = self._ports.allocate_in(binding, instance, data.allocated_port)
+            state = self._new_state(instance, wanted, port, begun)
+            self._take_over(state, data)
+            broker.instances.insert(instance, state)
+            broker.operations.put(instance, begun)
+            return begun
+
+        with self._turn:
+            return self._store.run(work)
+
+    def _source(self, instance: str, wanted: Wanted) -> ClusterData | None:
+        """Return the instance that a new one is to be a clone of. Raises RefusedError (400) when there is none."""
+        if not wanted.clone_from:
+            return None
+        if self._backups is None:
+            raise RefusedError(400, "clone-from needs callbacks for backups, which this broker has none of")
+        if Broker(self._store).instances.exists(instance):
+            return None  # Why: it is asked for again, and its source may be gone by now.
+        try:
+            found = self._backups.find(wanted.space_guid, wanted.clone_from)
+        except CallbackFailedError as error:
+            raise RefusedError(500, str(error)) from error
+        if found is None or found.space_guid != wanted.space_guid:
+            raise RefusedError(400, "clone-from: there is no instance of this name in the space")
+        return found
+
+    def _take_over(self, state: InstanceState, source: ClusterData | None) -> None:
+        """Give a new instance the users of the one that it is made from: its database knows no others."""
+        if source is not None and self._backups is not None:
+            state.superuser_credentials = source.superuser_credentials
+            state.admin_credentials = source.admin_credentials
+            state.replication_credentials = source.replication_credentials
+            state.restore = self._backups.place(state.instance_id)
 
     def _provisioned_before(
         self, wanted: Wanted, state: InstanceState, operation: Operation | None, *, may_wait: bool
@@ -255,9 +324,10 @@ def _added() -> Step:
     return Step(kind="add", node=str(uuid4()))
 
 
-def steps_of_provision(node_count: int) -> list[Step]:
-    """Return the steps that make a cluster of so many nodes."""
-    return [*(_added() for _ in range(node_count)), Step(kind="wait_members"), Step(kind="wait_leader")]
+def steps_of_provision(node_count: int, *, has_backups: bool = False) -> list[Step]:
+    """Return the steps that make a cluster of so many nodes, and with `has_backups` keep the data about it."""
+    steps = [*(_added() for _ in range(node_count)), Step(kind="wait_members"), Step(kind="wait_leader")]
+    return [*steps, Step(kind="backup")] if has_backups else steps
 
 
 def steps_of_update(placed: dict[str, str], node_count: int, allowed: list[str], leader: str | None) -> list[Step]:

@@ -18,6 +18,7 @@ __all__ = [
     "broker_body",
     "check_maintenance",
     "check_parameters",
+    "check_provision_parameters",
     "check_version",
     "id_of",
     "is_asked_to_wait",
@@ -30,6 +31,7 @@ Id = Annotated[str, Meta(min_length=1, max_length=255)]
 _VERSION: Final = re.compile(r"2\.\d{1,3}")
 _ID: Final = re.compile(r"(?!_)[^/\x00-\x1f\x7f]{1,255}")
 _PARAMETERS: Final = ("cells", "node-count")
+_PARAMETERS_OF_PROVISION: Final = ("cells", "clone-from", "node-count")
 _CELLS_MAX: Final = 1000
 
 
@@ -115,6 +117,11 @@ def removal_query(request: Request) -> tuple[str, str]:
     return service_id, plan_id
 
 
+def check_provision_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the parameters of a new instance. Raises RefusedError (400)."""
+    return check_parameters(parameters, _PARAMETERS_OF_PROVISION)
+
+
 def check_parameters(parameters: Mapping[str, Any] | None, known: tuple[str, ...] = _PARAMETERS) -> dict[str, Any]:
     """Return the parameters of an instance or, with `known` empty, of a binding. Raises RefusedError (400)."""
     given = dict(parameters or {})
@@ -128,6 +135,9 @@ def check_parameters(parameters: Mapping[str, Any] | None, known: tuple[str, ...
     cells = given.get("cells", [])
     if not isinstance(cells, list) or len(cells) > _CELLS_MAX or not all(isinstance(cell, str) for cell in cells):
         raise RefusedError(400, "cells is a list of names")
+    clone_from = given.get("clone-from", "")
+    if not isinstance(clone_from, str) or len(clone_from) > 255:
+        raise RefusedError(400, "clone-from is the name of an instance in the same space")
     return given
 
 

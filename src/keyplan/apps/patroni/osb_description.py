@@ -19,6 +19,10 @@ _PARAMETERS: Final[dict[str, Any]] = {
         "cells": {"type": "array", "items": {"type": "string"}, "maxItems": 1000},
     },
 }
+_PARAMETERS_OF_PROVISION: Final[dict[str, Any]] = {
+    **_PARAMETERS,
+    "properties": {**_PARAMETERS["properties"], "clone-from": {"type": "string", "maxLength": 255}},
+}
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": ["object", "null"], "additionalProperties": False}
 
 _SCHEMAS: Final[dict[str, Any]] = {
@@ -37,7 +41,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         "properties": {
             **dict.fromkeys(("service_id", "plan_id", "organization_guid", "space_guid"), _ID),
             "context": _OPTIONAL,
-            "parameters": _PARAMETERS,
+            "parameters": _PARAMETERS_OF_PROVISION,
             "maintenance_info": _OPTIONAL,
         },
     },
@@ -255,6 +259,21 @@ _PATHS: Final[dict[str, Any]] = {
     "/admin/service_instances/{instance}": {
         "parameters": [_path("instance")],
         "get": _operation("describeInstance", "Read an instance's record.", {"200": answers("It.", _ANYTHING)}, 404),
+    },
+    "/admin/service_instances/{instance}/recreate": {
+        "parameters": [_path("instance")],
+        "post": _operation(
+            "recreateInstance",
+            "Make an instance that was lost again from its backups, with its users and its port.",
+            {"202": answers("It has begun.", _ANYTHING)},
+            *(404, 409, 422, 500),
+        ),
+    },
+    "/admin/spaces/{space}/clusterdata_backup_by_name/{name}": {
+        "parameters": [_path("space"), _path("name")],
+        "get": _operation(
+            "findKeptInstance", "Read what is kept of an instance.", {"200": answers("It.", _ANYTHING)}, *(404, 500)
+        ),
     },
     "/admin/findings": {
         "get": _operation("listFindings", "Examine the store.", {"200": answers("What is wrong.", _ANYTHING)})

@@ -17,6 +17,7 @@ from keyplan.apps.patroni.osb_bodies import (
     broker_body,
     check_maintenance,
     check_parameters,
+    check_provision_parameters,
     id_of,
     is_asked_to_wait,
     removal_query,
@@ -91,7 +92,7 @@ class BrokerRoutes:
             organization_guid=body.organization_guid,
             space_guid=body.space_guid,
             name=name if isinstance(name, str) else "",
-            parameters=check_parameters(body.parameters),
+            parameters=check_provision_parameters(body.parameters),
         )
         operation, is_complete = await self._context.run(
             self._beginnings.provision, instance, wanted, may_wait=may_wait

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.layout import Broker
-from keyplan.apps.patroni.refusals import NoPortsLeftError
+from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -45,14 +45,19 @@ class PortAllocator:
         """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""
         return self._store.run(lambda binding: self.allocate_in(binding, instance))
 
-    def allocate_in(self, binding: Binding, instance: str) -> int:
-        """Do the same as a part of a transaction, which `store.run` repeats when another allocator was faster."""
+    def allocate_in(self, binding: Binding, instance: str, wanted: int | None = None) -> int:
+        """Do the same as a part of a transaction, which `store.run` repeats when another allocator was faster.
+
+        `wanted` is the port that it had before. Raises RefusedError (409) when somebody else has that one.
+        """
         broker = Broker(binding)
         allocated = broker.allocations.get(instance)
         if allocated is not None:
             return allocated
         following = broker.next_port.peek()
-        port = self._proposed(following)
+        port = self._proposed(following) if wanted is None else wanted
+        if wanted is not None and broker.instance_by_port.key_of(wanted) is not None:
+            raise RefusedError(409, f"port {wanted}, which the instance had, is another's now")
         if broker.instance_by_port.key_of(port) is not None:
             # Why: the proposal was read beside the transaction, whose state is older: that is a race, lost and run again.
             raise CommitConflictError(failed=())

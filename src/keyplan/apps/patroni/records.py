@@ -215,6 +215,7 @@ class InstanceState(Struct, kw_only=True):
     Users: `superuser_credentials` is PostgreSQL's superuser, whom Patroni and the broker log in as; `replication_credentials`
     whom standbys log in as; `admin_credentials` the log-in of Patroni's REST API. `app_credentials` is the shared user of
     former brokers and stays empty here: each binding has its own. `nodes` was theirs too: the `nodes` table is the truth.
+    `restore` is where the backup is that the cluster was made from.
     """
 
     instance_id: str = ""
@@ -231,6 +232,7 @@ class InstanceState(Struct, kw_only=True):
     node_count: int = 0
     cells: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
+    restore: str = ""
     created_at: float = 0.0
     info: OperationInfo = field(default_factory=OperationInfo)
     nodes: list[NodeState] = field(default_factory=list)
@@ -255,11 +257,13 @@ class Cell(Struct, kw_only=True):
 class NodeOrder(Struct, kw_only=True):
     """That a cell is to run a node: it runs what is ordered of it, and nothing else. Users stand in the instance's state.
 
-    `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...).
+    `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
+    where the backup is that the cluster is made from; empty: it begins empty.
     """
 
     instance: str
     patroni: dict[str, Any] = field(default_factory=dict)
+    restore: str = ""
 
 
 class NodeReport(Struct, kw_only=True):
@@ -278,8 +282,8 @@ class NodeReport(Struct, kw_only=True):
 class Step(Struct, kw_only=True):
     """One step of an operation. Every step may be made again: what it has done already, it finds done.
 
-    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch` or `erase`. `node` is whom it concerns; of a `remove` it
-    is empty until the step has chosen one.
+    `kind` is `add`, `remove`, `wait_members`, `wait_leader`, `switch`, `copy`, `backup` or `erase`. `node` is whom it concerns:
+    of a `remove` it is empty until the step has chosen one, of a `copy` it is the instance whose backups are copied.
     """
 
     kind: str

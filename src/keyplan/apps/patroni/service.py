@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from keyplan.apps.patroni.admin_routes import AdminRoutes
+from keyplan.apps.patroni.admin_routes import AdminRoutes, Recreations
+from keyplan.apps.patroni.backups import Backups, read_callbacks
 from keyplan.apps.patroni.broker_bindings import Bindings
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.broker_work import Waits
@@ -28,13 +29,14 @@ _SECONDS_MAX: Final = 86_400.0
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
-    Settings: `host` (the router, in bindings), `ports`, `catalog` (a JSON file), `cells` (`alone`: fewer cells than nodes
-    are refused; or `shared`), `version-header` (`required` or `optional`), `parallel`, `claim-seconds`, `cell-seconds`,
-    `step-seconds`.
+    Settings: `host` (the router, in bindings), `ports`, `catalog` and `callbacks` (JSON files), `cells` (`alone`: fewer cells
+    than nodes are refused; or `shared`), `version-header` (`required` or `optional`), `parallel`, `claim-seconds`,
+    `cell-seconds`, `step-seconds`.
     """
     settings = context.settings
     catalog = read_catalog(Path(settings["catalog"])) if "catalog" in settings else BUILT_IN_CATALOG
     ports = port_range(settings["ports"]) if "ports" in settings else PORTS_DEFAULT
+    backups = Backups(read_callbacks(Path(settings["callbacks"]))) if "callbacks" in settings else None
     # Why never closed: the engine is the server's, and without leases the store has nothing else to end.
     store = Store(context.engine, clock=context.clock)
     beginnings = Beginnings(
@@ -42,6 +44,7 @@ def build(context: ServiceContext) -> Service:
         PortAllocator(store, ports),
         context.clock,
         may_share_cells=_one_of(settings, "cells", "alone", "shared") == "shared",
+        backups=backups,
     )
     waits = Waits(
         step_seconds_max=_seconds(settings, "step-seconds", 300.0),
@@ -54,6 +57,7 @@ def build(context: ServiceContext) -> Service:
         parallel=int(_seconds(settings, "parallel", 32, least=1)),
         claim_seconds=_seconds(settings, "claim-seconds", 10.0, least=1),
         waits=waits,
+        backups=backups,
     )
     routes = BrokerRoutes(
         context,
@@ -64,6 +68,7 @@ def build(context: ServiceContext) -> Service:
         host=settings.get("host", "127.0.0.1"),
         on_begun=loop.look_soon,
     )
+    recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)
     edge = BrokerEdge(
         is_version_required=_one_of(settings, "version-header", "required", "optional") == "required",
     )
@@ -78,7 +83,7 @@ def build(context: ServiceContext) -> Service:
 
     return Service(
         SERVICE_NAME,
-        [*routes.routes(edge), *AdminRoutes(context, store).routes(edge)],
+        [*routes.routes(edge), *AdminRoutes(context, store, recreations).routes(edge)],
         DESCRIPTION,
         lifespan,
         has_own_access=True,
