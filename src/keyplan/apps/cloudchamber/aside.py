@@ -9,13 +9,13 @@ Keys are relative to the root of `from`. Keys and values are texts, byte for byt
 
 import base64
 import binascii
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from keyplan.apps.cloudchamber.whole_file import FOR_OWNER, write_whole_file
 from keyplan.errors import InvalidInputError
 
 __all__ = ["Aside", "AsideEntry", "LayoutSide", "RackName", "read_aside", "write_aside"]
@@ -97,29 +97,21 @@ def write_aside(path: Path, aside: Aside) -> bool:
     Raises InvalidInputError when there is something else, which is never replaced, or when the file cannot be written.
     """
     spelled = _spelled(aside)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        if path.exists():
-            if path.read_bytes() == spelled:
-                return False
-            problem = "the file is there, and holds something else than this migration carries aside"
-            raise InvalidInputError(source=str(path), problem=problem)
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(spelled)
-            file.flush()
-            os.fsync(file.fileno())
-        # Why: a link, unlike a rename, refuses to take the place of a file that came meanwhile.
-        os.link(temporary, path)
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=f"the file cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        write_whole_file(path, spelled, mode=FOR_OWNER)
+    except FileExistsError as error:
+        if _is_content(path, spelled):
+            return False
+        problem = "the file is there, and holds something else than this migration carries aside"
+        raise InvalidInputError(source=str(path), problem=problem) from error
     return True
+
+
+def _is_content(path: Path, spelled: bytes) -> bool:
+    try:
+        return path.read_bytes() == spelled
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
 
 
 def read_aside(path: Path) -> Aside:

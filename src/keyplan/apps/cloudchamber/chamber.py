@@ -6,11 +6,12 @@ several under conditions by conditions.py. R and AC numbers are those of this fo
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
+from keyplan.apps.cloudchamber.steps import Steps, is_too_large
 from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
 from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
 from keyplan.errors import (
@@ -26,12 +27,10 @@ from keyplan.store import Store
 
 __all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
 
-STEP_WRITES_FIRST: Final = 1_024
-"""Why: halved until the engine takes it; three refusals, which cost nothing, come to etcd's 128 operations."""
 TRIES_MAX: Final = 16
 """Why: a delete that restricts is tried again only when somebody wrote the very record meanwhile."""
 
-_COMMIT_LIMITS: Final = ("commit_operations_max", "commit_bytes_max")
+W = TypeVar("W")
 
 
 class OnParts(StrEnum):
@@ -100,7 +99,7 @@ class Chamber:
         try:
             return self.layout.run(work).revision
         except EngineLimitError as error:
-            if not in_steps or error.facts.get("limit") not in _COMMIT_LIMITS:
+            if not in_steps or not is_too_large(error):
                 raise
         with self.layout.snapshot() as state:
             for table, key in records:
@@ -252,7 +251,7 @@ class Chamber:
         try:
             return self.layout.run(work).revision
         except EngineLimitError as error:
-            if not in_steps or error.facts.get("limit") not in _COMMIT_LIMITS:
+            if not in_steps or not is_too_large(error):
                 raise
         with self.layout.transaction() as transaction:
             places = found(transaction)
@@ -282,22 +281,16 @@ def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
     )
 
 
-def carried_out_in_steps(
-    layout: CloudChamber, items: Iterable[Any], write: Callable[[CloudChamber, Any], object]
-) -> int:
+def carried_out_in_steps(layout: CloudChamber, items: Iterable[W], write: Callable[[CloudChamber, W], object]) -> int:
     """Write items in order, as many in one commit as the engine takes; return the revision of the last commit."""
-    rest, size, revision = list(items), STEP_WRITES_FIRST, layout.revision
-    while rest:
-        step = rest[:size]
-        try:
-            with layout.transaction() as transaction:
-                for item in step:
-                    write(transaction, item)
-        except EngineLimitError as error:
-            if len(step) == 1 or error.facts.get("limit") not in _COMMIT_LIMITS:
-                raise
-            size = len(step) // 2
-            continue
+    revision = layout.revision
+
+    def commit(step: tuple[W, ...]) -> None:
+        nonlocal revision
+        with layout.transaction() as transaction:
+            for item in step:
+                write(transaction, item)
         revision = transaction.revision
-        rest = rest[size:]
+
+    Steps([(item,) for item in items], commit).carry_out()
     return revision

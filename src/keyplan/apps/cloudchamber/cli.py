@@ -22,7 +22,14 @@ from keyplan.apps.cloudchamber.indexed_cli import index
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryRecord, Place, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
-from keyplan.apps.cloudchamber.namespaces_cli import list_tests, purge, show_settings, watch
+from keyplan.apps.cloudchamber.namespaces_cli import (
+    NamespaceOption,
+    list_tests,
+    namespace_of_option,
+    purge,
+    show_settings,
+    watch,
+)
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
@@ -66,9 +73,7 @@ def import_inventory(
     rack_ids: Annotated[
         RackIds, typer.Option(help="How racks are named in keys; the long form for several regions or zones.")
     ] = RackIds.NAME,
-    namespace: Annotated[
-        str, typer.Option(metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production.")
-    ] = "",
+    namespace: NamespaceOption = "",
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
@@ -78,7 +83,7 @@ def import_inventory(
     touched.
     """
     definition = validated(read_definition(file))
-    own = f"{namespace.strip('/')}/" if namespace else ""
+    own = namespace_of_option(namespace)
     if into is LayoutSide.DOCUMENT:
         desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
         with _opened(store, config, is_dry_run=dry_run) as opened:

@@ -1,6 +1,5 @@
 """The inventory of a store as a definition: read it, prove that importing it again changes nothing, write the file."""
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from keyplan.apps.cloudchamber.rack_names import RackNames
 from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
 from keyplan.apps.cloudchamber.records import Rack, RegionDetails, ZoneDetails
 from keyplan.apps.cloudchamber.validation import validated
+from keyplan.apps.cloudchamber.whole_file import FOR_ALL, write_whole_file
 from keyplan.errors import InvalidInputError
 
 __all__ = ["Export", "exported", "write_export"]
@@ -67,23 +67,10 @@ def exported(chamber: CloudChamber | CloudChamberGo, *, rack_ids: RackIds = Rack
 
 def write_export(path: Path, text: bytes, *, is_replacing: bool) -> None:
     """Write the file whole or not at all. Raises InvalidInputError when it is there and not to be replaced."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if is_replacing:
-            temporary.replace(path)
-        else:
-            # Why: a link refuses to take the place of a file, also of one that came this moment.
-            os.link(temporary, path)
+        write_whole_file(path, text, mode=FOR_ALL, is_replacing=is_replacing)
     except FileExistsError as error:
         raise InvalidInputError(source=str(path), problem="the file is there; --replace replaces it") from error
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=f"the file cannot be written: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read_again(text: bytes) -> Definition:

@@ -1,10 +1,9 @@
 """The command about secondary indexes: `keyplan cloudchamber index`. What it does, indexed.py says."""
 
-from typing import Annotated
-
 import typer
 
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
+from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
 from keyplan.maintenance import list_indexes
 
@@ -14,9 +13,7 @@ __all__ = ["index"]
 def index(
     *,
     store: StoreOption = None,
-    namespace: Annotated[
-        str, typer.Option(metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production.")
-    ] = "",
+    namespace: NamespaceOption = "",
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
@@ -25,7 +22,7 @@ def index(
     Restart the servers that run on this store, so that they keep the indexes too. Exit code 1: an index cannot be read, because
     two users have names that differ in case alone; put them right and say this again.
     """
-    own = f"{namespace.strip('/')}/" if namespace else ""
+    own = namespace_of_option(namespace)
     with store_of_option(store, config) as opened:
         unread = begin_indexes(opened, own)
         states = list_indexes(opened, CloudChamberIndexed.bound(namespace=own))

@@ -24,7 +24,7 @@ from keyplan.apps.cloudchamber.migration import (
     is_kept_up,
     planned_migration,
 )
-from keyplan.apps.cloudchamber.reconcile import Steps
+from keyplan.apps.cloudchamber.steps import Steps
 from keyplan.engine import Commit, KeyAbsent, KeyRange, Put
 from keyplan.errors import (
     CommitConflictError,

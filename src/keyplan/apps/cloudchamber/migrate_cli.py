@@ -14,6 +14,7 @@ from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.migrate import MigrationOutcome, migrate, plan_of_migration
 from keyplan.apps.cloudchamber.migration import Leftover, Migration, MigrationOptions
+from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_of_option
 from keyplan.errors import InvalidInputError
 
@@ -23,9 +24,6 @@ _KEYS_SHOWN_MAX = 4
 """Why: a line for a reason; `--json` has them all."""
 
 _RackIds = Annotated[RackIds, typer.Option(help="How racks are named in the document's keys.")]
-_Namespace = Annotated[
-    str, typer.Option("--namespace", metavar="Test/NAME", help="A test instance, as in Test/Standard, for production.")
-]
 
 
 def export_inventory(
@@ -37,7 +35,7 @@ def export_inventory(
         typer.Option("--from", help="Under whose keys the inventory is: the document's, or the Go program's."),
     ] = LayoutSide.DOCUMENT,
     rack_ids: _RackIds = RackIds.NAME,
-    namespace: _Namespace = "",
+    namespace: NamespaceOption = "",
     replace: Annotated[bool, typer.Option("--replace", help="Replace FILE if it is there.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -49,7 +47,7 @@ def export_inventory(
     """
     with store_of_option(store, config, readonly=True) as opened:
         layout = CloudChamber if source is LayoutSide.DOCUMENT else CloudChamberGo
-        found = exported(layout(opened, namespace=_root(namespace)), rack_ids=rack_ids)
+        found = exported(layout(opened, namespace=namespace_of_option(namespace)), rack_ids=rack_ids)
     write_export(file, found.text, is_replacing=replace)
     if as_json:
         print_json({"file": str(file), "records": found.records, "bytes": len(found.text)})
@@ -83,7 +81,7 @@ def migrate_store(
     extra_devices: Annotated[
         ExtraDevices, typer.Option(help="What becomes of second PDUs and TORs, which the document has no key for.")
     ] = ExtraDevices.REFUSE,
-    namespace: _Namespace = "",
+    namespace: NamespaceOption = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and write nothing.")] = False,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -97,7 +95,7 @@ def migrate_store(
         raise InvalidInputError(source="migrate", problem="--from and --to are the same")
     if view not in GO_VIEWS:
         raise InvalidInputError(source="--view", problem=f"{view!r} is none of {', '.join(GO_VIEWS)}")
-    options = MigrationOptions(view, rack_ids, extra_devices, _root(namespace))
+    options = MigrationOptions(view, rack_ids, extra_devices, namespace_of_option(namespace))
     back = None if from_aside is None else read_aside(from_aside)
     with store_of_option(store, config, readonly=dry_run or to_store is not None) as opened:
         if dry_run:
@@ -121,7 +119,7 @@ def migrate_store(
 def check_pairs(
     *,
     store: StoreOption = None,
-    namespace: _Namespace = "",
+    namespace: NamespaceOption = "",
     as_json: JsonOption = False,
     config: ConfigOption = None,
 ) -> None:
@@ -130,7 +128,7 @@ def check_pairs(
     Exit code 1 when some do not. An import into the Go program's keys mends the definition's.
     """
     with store_of_option(store, config, readonly=True) as opened:
-        found = list(unsound_pairs(CloudChamberGo(opened, namespace=_root(namespace))))
+        found = list(unsound_pairs(CloudChamberGo(opened, namespace=namespace_of_option(namespace))))
     for pair in found:
         if as_json:
             print_json({"key": pair.raw_key, "table": pair.place.table, "problem": pair.problem})
@@ -140,10 +138,6 @@ def check_pairs(
         print_text("All records and list keys agree." if not found else f"{counted(len(found), 'key')} to look at.")
     if found:
         raise typer.Exit(1)
-
-
-def _root(namespace: str) -> str:
-    return f"{namespace.strip('/')}/" if namespace else ""
 
 
 def _print_plan(plan: Migration, *, is_json: bool) -> None:

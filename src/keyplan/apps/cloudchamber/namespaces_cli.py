@@ -1,4 +1,4 @@
-"""The commands about test name spaces and settings: `keyplan cloudchamber tests|watch|purge|settings`."""
+"""The commands about test name spaces and settings, and the option that others share: `tests|watch|purge|settings`."""
 
 import os
 import sys
@@ -22,16 +22,27 @@ from keyplan.engine import Engine, Event, KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
 
-__all__ = ["list_tests", "purge", "show_settings", "watch"]
+__all__ = ["NamespaceOption", "list_tests", "namespace_of_option", "purge", "show_settings", "watch"]
 
 _POLL_SECONDS: Final = 1.0
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
+NamespaceOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace", metavar="Test/NAME", help="A test instance, as in Test/Standard, in place of production."
+    ),
+]
 _TestsFlag = Annotated[bool, typer.Option("--tests", help="The test name spaces, as against production.")]
 _Instance = Annotated[
     str | None,
     typer.Option("--instance", metavar="NAME", help="One test name space, as in Standard.", show_default=False),
 ]
+
+
+def namespace_of_option(given: str) -> str:
+    """Return the layout's `namespace` for what --namespace says; "" is production."""
+    return f"{given.strip('/')}/" if given else ""
 
 
 def list_tests(*, store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:

@@ -11,27 +11,23 @@ from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW,
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
 from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryRecord, Place
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
+from keyplan.apps.cloudchamber.steps import Steps, is_too_large, no_report
 from keyplan.errors import CommitConflictError, ConflictError, EngineLimitError
 from keyplan.layout import Layout
 
 __all__ = [
     "ImportOutcome",
     "InventoryShape",
-    "Steps",
     "planned_import",
     "reconcile",
     "stored_inventory",
     "write_changes",
 ]
 
-COMMIT_LIMITS: Final = ("commit_operations_max", "commit_bytes_max")
-STEP_CHANGES_FIRST: Final = 1_024
-"""Why: halved until the engine takes it: three refusals, which cost nothing, come to etcd's 128 operations."""
 ROUNDS_MAX: Final = 8
 """Why: a round starts again only when another writer came between; eight in a row is somebody who imports something else."""
 
 P = TypeVar("P", bound=InventoryPlace)
-W = TypeVar("W")
 
 
 class ImportOutcome(NamedTuple):
@@ -54,10 +50,6 @@ DOCUMENT_SHAPE: Final = InventoryShape(INVENTORY_TABLES, (), Place)
 GO_SHAPE: Final = InventoryShape(GO_INVENTORY_TABLES, (GO_VIEW,), GoPlace)
 
 
-def _no_report(_done: int, _total: int) -> None:
-    """Report to nobody."""
-
-
 @overload
 def planned_import(chamber: CloudChamber, desired: Mapping[Place, InventoryRecord]) -> ImportPlan: ...
 
@@ -77,7 +69,7 @@ def reconcile(
     chamber: CloudChamber,
     desired: Mapping[Place, InventoryRecord],
     *,
-    report: Callable[[int, int], None] = _no_report,
+    report: Callable[[int, int], None] = no_report,
 ) -> ImportOutcome: ...
 
 
@@ -86,12 +78,12 @@ def reconcile(
     chamber: CloudChamberGo,
     desired: Mapping[GoPlace, GoRecord],
     *,
-    report: Callable[[int, int], None] = _no_report,
+    report: Callable[[int, int], None] = no_report,
 ) -> ImportOutcome: ...
 
 
 def reconcile(
-    chamber: Layout, desired: Mapping[Any, Any], *, report: Callable[[int, int], None] = _no_report
+    chamber: Layout, desired: Mapping[Any, Any], *, report: Callable[[int, int], None] = no_report
 ) -> ImportOutcome:
     """Make the store's inventory the desired one. Users, workloads and everything outside the layout's root are not touched.
 
@@ -107,7 +99,7 @@ def reconcile(
     try:
         outcome = _in_one_commit(chamber, desired)
     except EngineLimitError as error:
-        if error.facts.get("limit") not in COMMIT_LIMITS:
+        if not is_too_large(error):
             raise
         return _in_steps(chamber, desired, report)
     total = len(outcome.plan.changes)
@@ -158,40 +150,6 @@ def _in_steps(chamber: Layout, desired: Mapping[Any, Any], report: Callable[[int
             lost = conflict
         commits += steps.commits
     raise lost
-
-
-class Steps(Generic[W]):
-    """Carries writes out in order, as many at a time as the engine takes; what belongs to one unit is one commit."""
-
-    def __init__(
-        self,
-        units: list[tuple[W, ...]],
-        write: Callable[[tuple[W, ...]], object],
-        report: Callable[[int, int], None],
-    ) -> None:
-        self._units = units
-        self._total = sum(map(len, units))
-        self._write = write
-        self._report = report
-        self.commits = 0
-
-    def carry_out(self) -> None:
-        """Write everything. Raises what a commit raises; what was committed before stays."""
-        begun, done, size = 0, 0, STEP_CHANGES_FIRST
-        while begun < len(self._units):
-            units = self._units[begun : begun + size]
-            step = tuple(change for unit in units for change in unit)
-            try:
-                self._write(step)
-            except EngineLimitError as error:
-                if len(units) == 1 or error.facts.get("limit") not in COMMIT_LIMITS:
-                    raise
-                size = len(units) // 2
-                continue
-            self.commits += 1
-            begun += len(units)
-            done += len(step)
-            self._report(done, self._total)
 
 
 def _write_step(chamber: Layout, step: tuple[ImportChange, ...]) -> None:

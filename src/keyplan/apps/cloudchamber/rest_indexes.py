@@ -5,7 +5,6 @@ Who has a right: `GET /api/users?right=`, in rest_users.py.
 
 from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -22,6 +21,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
 )
 from keyplan.apps.cloudchamber.rest_inventory import blade_number, spellings
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, instance_uri
 
 __all__ = ["index_operations"]
 
@@ -47,7 +47,7 @@ def index_operations(desk: Desk) -> Sequence[Operation]:
         ),
         Operation(
             "GET",
-            "/api/racks/{rack}/blades/{blade}/instances",
+            f"{RACKS}/{{rack}}/blades/{{blade}}/instances",
             found.instances,
             "List the instances that are wanted on a blade.",
             PlacedInstanceList,
@@ -69,10 +69,7 @@ class _Found:
         if condition is not None and condition not in tuple(Condition):
             raise invalid(f"there is no condition {quoted(condition)}")
         keys = await self._run(self._blades, arch, condition)
-        entries = [
-            BladeEntry(rack=key.rack, blade=key.blade, uri=f"/api/racks/{quote(key.rack, safe='')}/blades/{key.blade}")
-            for key in sorted(keys)
-        ]
+        entries = [BladeEntry(rack=key.rack, blade=key.blade, uri=blade_uri(key)) for key in sorted(keys)]
         return message_answer(BladeList(blades=entries))
 
     async def instances(self, asked: Asked) -> Response:
@@ -83,7 +80,7 @@ class _Found:
             PlacedInstance(
                 workload=key.workload,
                 name=key.instance,
-                uri=f"/api/workloads/{quote(key.workload, safe='')}/instances/{quote(key.instance, safe='')}",
+                uri=instance_uri(key),
             )
             for key in keys
         ]

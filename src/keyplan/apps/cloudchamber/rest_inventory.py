@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -13,6 +12,7 @@ from keyplan.apps.cloudchamber.records import Blade, Capacity
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import Empty, RackEntry, RackView, ZoneSummary, message_answer, text_answer
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
+from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, rack_uri
 
 __all__ = ["blade_number", "inventory_operations", "spellings"]
 
@@ -24,11 +24,9 @@ _DIGITS_MAX: Final = 18
 def inventory_operations(desk: Desk) -> Sequence[Operation]:
     """Return the operations on the inventory."""
     racks = _Racks(desk)
-    one = "/api/racks/{rack}"
+    one = f"{RACKS}/{{rack}}"
     return [
-        Operation(
-            "GET", "/api/racks", racks.summary, "List the racks.", ZoneSummary, failures="403 500", has_slash=True
-        ),
+        Operation("GET", RACKS, racks.summary, "List the racks.", ZoneSummary, failures="403 500", has_slash=True),
         Operation("GET", one, racks.read, "Read a rack.", RackView, failures="403 404", has_slash=True),
         Operation("GET", f"{one}/blades", racks.list_blades, "List the blades of a rack.", has_slash=True),
         Operation(
@@ -70,7 +68,7 @@ class _Racks:
         rack, numbers = await self._run(self._blade_numbers, asked.literal("rack"))
         lines = [
             f"Blades in {quoted(rack)} (List)",
-            *(f"/api/racks/{quote(rack, safe='')}/blades/{number}" for number in numbers),
+            *(blade_uri(BladeKey(rack, number)) for number in numbers),
         ]
         return text_answer("".join(f"{line}\n" for line in lines))
 
@@ -126,7 +124,7 @@ def _summary(racks: dict[str, RackContents]) -> ZoneSummary:
         *(len(pdu.ports) for rack in contents for pdu in rack.pdus.values()),
     ]
     return ZoneSummary(
-        racks={name: RackEntry(uri=f"/api/racks/{quote(name, safe='')}/") for name in racks},
+        racks={name: RackEntry(uri=rack_uri(name)) for name in racks},
         max_blade_count=_most(len(rack.blades) for rack in contents),
         max_capacity=Capacity(
             cores=_most(one.cores for one in capacities),

@@ -6,7 +6,6 @@ found when the one as written is not there.
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -38,6 +37,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     text_answer,
 )
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_uris import WORKLOADS, instance_uri, workload_uri
 from keyplan.apps.cloudchamber.workloads import (
     create_instance,
     delete_instance,
@@ -52,7 +52,7 @@ __all__ = ["workload_operations"]
 
 _READ: Final = "403 404"
 _WRITE: Final = "400 403 404 409 413"
-_ONE: Final = "/api/workloads/{name}"
+_ONE: Final = f"{WORKLOADS}/{{name}}"
 _INSTANCES: Final = f"{_ONE}/instances"
 _INSTANCE: Final = f"{_INSTANCES}/{{instance}}"
 
@@ -65,7 +65,7 @@ def workload_operations(desk: Desk) -> Sequence[Operation]:
 def _on_workloads(on_workloads: "_Workloads") -> Sequence[Operation]:
     restrict = Query("restrict", "refuse while there are instances, rather than delete them too")
     return [
-        Operation("GET", "/api/workloads", on_workloads.list, "List the workloads.", WorkloadList, has_slash=True),
+        Operation("GET", WORKLOADS, on_workloads.list, "List the workloads.", WorkloadList, has_slash=True),
         Operation("POST", _ONE, on_workloads.create, "Create a workload.", body=Workload, failures=_WRITE),
         Operation("GET", _ONE, on_workloads.read, "Read a workload.", Workload, failures=_READ),
         Operation(
@@ -193,7 +193,7 @@ class _Workloads(_Base):
     async def list(self, asked: Asked) -> Response:
         asked.require_session()
         names = await self._run(lambda: list(self._layout.workloads.keys()))
-        entries = [NamedEntry(name=name, uri=f"/api/workloads/{quote(name, safe='')}") for name in names]
+        entries = [NamedEntry(name=name, uri=workload_uri(name)) for name in names]
         return message_answer(WorkloadList(workloads=entries))
 
     async def create(self, asked: Asked) -> Response:
@@ -282,9 +282,8 @@ class _Instances(_Base):
             names = list_instances(self._layout, workload, derive=derive)
             if not names:
                 self._layout.workloads.require(workload)
-            where = f"/api/workloads/{quote(workload, safe='')}/instances"
             return InstanceList(
-                instances=[NamedEntry(name=name, uri=f"{where}/{quote(name, safe='')}") for name in names]
+                instances=[NamedEntry(name=name, uri=instance_uri(InstanceKey(workload, name))) for name in names]
             )
 
         return message_answer(await self._run(self._worded, "workload", asked.name(), act))
