@@ -22,6 +22,7 @@ from keyplan.apps.runm.cli_options import (
     EndpointsOption,
     EnforceDefinitionsOption,
     IsolateOption,
+    KeepDeletedOption,
     KeyPathOption,
     ListenOption,
     LogLevelOption,
@@ -83,6 +84,7 @@ def serve(
     allow_anyone: AllowAnyoneOption = False,
     enforce_definitions: EnforceDefinitionsOption = False,
     isolate: IsolateOption = False,
+    keep_deleted: KeepDeletedOption = 0,
     object_type: ObjectTypeOption = None,
     provider_type: ProviderTypeOption = None,
     register: RegisterOption = True,
@@ -119,6 +121,7 @@ def serve(
         has_enforced_definitions=enforce_definitions,
         is_isolated=isolate,
         is_registered=register,
+        deleted_kept_seconds=keep_deleted,
         object_types=tuple(_object_type(text) for text in object_type or ()),
         provider_types=tuple(ProviderType(*_code_and_text(text)) for text in provider_type or ()),
     )

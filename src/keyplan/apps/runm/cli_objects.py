@@ -22,7 +22,7 @@ from keyplan.apps.runm.cli_frame import (
 from keyplan.apps.runm.documents import object_document, read_document
 from keyplan.apps.runm.expressions import object_expression
 from keyplan.apps.runm.identity import parsed_uuid
-from keyplan.apps.runm.rendering import object_lines, object_row
+from keyplan.apps.runm.rendering import deleted_row, object_lines, object_row
 from keyplan.cli import print_json, print_text
 from keyplan.errors import InvalidInputError
 
@@ -133,6 +133,22 @@ def object_delete(
     if not count:
         raise EndedError(5, "no matching records could be found.")
     own.output.done(f"deleted {count} object{'' if count == 1 else 's'}", {"deleted": count})
+
+
+@objects.command("deleted")
+def object_deleted(context: typer.Context, limit: LimitOption = 0, marker: MarkerOption = "") -> None:
+    """List deleted objects that can be restored, where the service keeps them: when they were deleted, and by whom."""
+    own = own_context(context)
+    found = own.client.metadata("object_deleted_find", options=options_of(limit, marker, None))
+    own.output.many(found, ("Deleted", "User", "Object Type", "UUID", "Name", "Project"), deleted_row, 3)
+
+
+@objects.command("restore")
+def object_restore(context: typer.Context, uuid: Annotated[str, typer.Argument(metavar="UUID")]) -> None:
+    """Make a deleted object again, as it was. Prints its UUID."""
+    own = own_context(context)
+    made = own.client.metadata("object_restore", uuid=uuid).object
+    own.output.made(made, object_lines(made), made.uuid)
 
 
 @objects.command("watch")

@@ -19,6 +19,7 @@ __all__ = [
     "EndpointsOption",
     "EnforceDefinitionsOption",
     "IsolateOption",
+    "KeepDeletedOption",
     "KeyPathOption",
     "ListenOption",
     "LogLevelOption",
@@ -92,6 +93,9 @@ EnforceDefinitionsOption = Annotated[
 IsolateOption = Annotated[
     bool,
     typer.Option("--isolate", help="Keep sessions to their own partition and project, in searches and creates too."),
+]
+KeepDeletedOption = Annotated[
+    int, typer.Option("--keep-deleted", metavar="SECONDS", min=0, help="How long what is deleted can be restored.")
 ]
 ObjectTypeOption = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from keyplan.apps.runm.foresight import Foresight, Scope
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
+from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidKeyError
 from keyplan.layout import BoundLayout
 from keyplan.store import PinnedState, Place, Store, Transaction
@@ -26,12 +27,14 @@ class Rulings:
 
     has_enforced_definitions: whether `object_create` and updates check properties by definitions that somebody has set.
     is_isolated: whether a session can search and write in its own partition and project alone.
+    deleted_kept_seconds: how long what is deleted can be restored; 0: not at all.
     bootstrap_token: the token that makes the first partition; empty: no token is asked for, and none is stored.
     """
 
     has_enforced_definitions: bool = False
     is_isolated: bool = False
     bootstrap_token: str = ""
+    deleted_kept_seconds: int = 0
 
 
 class Stored(NamedTuple):
@@ -74,6 +77,7 @@ class Deployment:
     store: Store
     prefix: str = ""
     rulings: Rulings = field(default_factory=Rulings)
+    clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         self.runm = Runm(self.store, prefix=self.prefix)

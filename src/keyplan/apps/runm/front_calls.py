@@ -16,6 +16,7 @@ from keyplan.apps.runm.answers import (
 )
 from keyplan.apps.runm.definition_document import compiled_definition
 from keyplan.apps.runm.definitions import definition_at, resolved, set_definition
+from keyplan.apps.runm.deletion import delete
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.documents import ProviderDocument, partition_document, provider_document, read_document
 from keyplan.apps.runm.foresight import Scope
@@ -23,7 +24,7 @@ from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.json_schema import checked_schema, violations
 from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.object_calls import require_own_place
-from keyplan.apps.runm.objects import create, created, delete
+from keyplan.apps.runm.objects import create, created
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.partition_calls import PARTITION_FIELDS, add_partition, find_partitions
 from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_messages

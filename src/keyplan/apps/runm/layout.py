@@ -22,6 +22,7 @@ from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike
 
 __all__ = [
     "DEFAULT_REGISTRY_PREFIX",
+    "Deleted",
     "Endpoint",
     "ObjectName",
     "ObjectProperty",
@@ -279,11 +280,21 @@ class IndexesKept(Struct, frozen=True):
     is_kept: bool
 
 
+class Deleted(Struct, frozen=True):
+    """An object that was deleted, as it was: when, in seconds since 1970, by which user, and what stood beside a provider."""
+
+    object: Object
+    deleted_at: int
+    user: str
+    provider: ProviderRecord | None = None
+
+
 class RunmBeside(Layout, root="{prefix}runm/beside/"):
     """What the service keeps beside the document's keys, which have no place for it; nothing of it stands under their root.
 
-    A provider's type and parent, which the original keeps in runm-resource's database; and the note that somebody has looked
-    whether the property and tag indexes can be trusted, which a store written by the original does not have.
+    A provider's type and parent, which the original keeps in runm-resource's database; what was deleted and can be restored;
+    and the note that somebody has looked whether the property and tag indexes can be trusted, which a store written by the
+    original does not have.
     """
 
     waivers = (Waiver("L6", "RunmBeside", _NESTED),)
@@ -296,6 +307,13 @@ class RunmBeside(Layout, root="{prefix}runm/beside/"):
         value=ProviderRecord,
         form=WireForm(ProviderRecord),
         note="S28: an Object carries no sub-type; written and removed in the commit of its Object",
+    )
+    deleted = Table(
+        "deleted/by-uuid/{uuid}",
+        key=UUID,
+        value=Deleted,
+        lease=True,
+        note="not in the document: what was deleted, for as long as it can be restored; written in the commit of the delete",
     )
     indexes_kept = Table(
         "indexes-kept",

@@ -1,18 +1,20 @@
 """The calls on objects: the way in from the wire, with the original's checks in its order."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
 from msgspec import structs
 
 from keyplan.apps.runm.answers import object_message, object_record, property_records
+from keyplan.apps.runm.deletion import delete, deleted_objects, restore
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
 from keyplan.apps.runm.messages import message_class
-from keyplan.apps.runm.objects import create, created, delete, get, update
+from keyplan.apps.runm.objects import create, created, get, update
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
@@ -24,10 +26,12 @@ from keyplan.store import Place
 __all__ = [
     "object_create",
     "object_delete_by_uuids",
+    "object_deleted_find",
     "object_find",
     "object_get_by_name",
     "object_get_by_uuid",
     "object_modify",
+    "object_restore",
     "object_update",
 ]
 
@@ -111,6 +115,30 @@ def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
         raise missing("at least one UUID is required.")
     uuids = [uuid for uuid in map(parsed_uuid, request.uuids) if uuid is not None]
     return message_class("DeleteResponse")(num_deleted=delete(deployment, caller, uuids))
+
+
+def object_deleted_find(deployment: Deployment, request: Any) -> Iterator[Any]:
+    """Stream the deleted objects of the session's partition and project that can be restored, by UUID. An extension."""
+    with deployment.reading_for(request) as state:
+        caller = caller_of(request, state)
+        options = options_of(request.options, ("uuid",), identity="uuid")
+        if not options.is_by_identity:
+            raise invalid("deleted objects are listed by uuid, ascending.")
+        found = list(islice(deleted_objects(deployment, caller, state, options.after), options.limit or None))
+    make = message_class("DeletedObject")
+    return (
+        make(object=object_message(Stored(one.object, 0, 0)), deleted_at=one.deleted_at, user=one.user) for one in found
+    )
+
+
+def object_restore(deployment: Deployment, request: Any) -> Any:
+    """Make a deleted object again, as it was. An extension."""
+    with deployment.reading_for(request) as state:
+        caller = caller_of(request, state)
+    if not request.uuid:
+        raise missing("UUID is required.")
+    stored = restore(deployment, caller, checked_uuid(request.uuid))
+    return message_class("ObjectRestoreResponse")(object=object_message(stored))
 
 
 def object_update(deployment: Deployment, request: Any) -> Any:

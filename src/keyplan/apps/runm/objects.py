@@ -1,7 +1,6 @@
-"""Objects one by one: made, changed and deleted with their index entries, each in one guarded commit."""
+"""Objects one by one: made, read and changed with their index entries, each in one guarded commit."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from msgspec import structs
@@ -19,15 +18,9 @@ from keyplan.apps.runm.start import is_untouched_default
 from keyplan.engine import Capability, Commit, Mutation, Put
 from keyplan.errors import AlreadyExistsError, CorruptionError, UniqueViolationError
 from keyplan.layout import BoundLayout
-from keyplan.store import Backoff, Place, Transaction
+from keyplan.store import Backoff, Place
 
-__all__ = ["RulesByScope", "create", "created", "delete", "get", "stored_objects", "update"]
-
-_DELETED_AT_ONCE_MAX = 256
-"""Objects of one commit of a delete, where the engine does not allow fewer."""
-
-_SPARED_OPERATIONS = 32
-"""Left unused in a commit that deletes several objects. Why: one may have grown between the look and the commit."""
+__all__ = ["RulesByScope", "create", "created", "get", "stored_objects", "update"]
 
 _NAME_INDEXES = ("objects_by_name", "objects_by_project_and_name")
 
@@ -145,20 +138,6 @@ def update(
         raise already_exists("object already exists.") from error
 
 
-def delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID]) -> int:
-    """Delete those of the objects that the caller may see, with all their entries; return how many there were.
-
-    Objects are deleted several to a commit, as many as surely fit; each commit holds only if its objects are as they were read.
-    """
-    pending = list(dict.fromkeys(uuids))
-    starts = range(0, len(pending), _DELETED_AT_ONCE_MAX)
-    return sum(
-        deployment.store.run(partial(_delete, deployment, caller, batch))
-        for start in starts
-        for batch in _batches(deployment, pending[start : start + _DELETED_AT_ONCE_MAX])
-    )
-
-
 # ---- pieces ------------------------------------------------------------------------------------------------------------
 
 
@@ -209,44 +188,6 @@ def _with_name_entry(bound: BoundLayout, commit: Commit, record: Object) -> Comm
     entries = (entry for name in _NAME_INDEXES for entry in bound.indexes[name].entries(record.uuid, record))
     touched: list[Mutation] = [Put(raw_key, value) for raw_key, value in entries if raw_key not in written]
     return Commit(commit.guards, (*commit.mutations, *touched))
-
-
-def _batches(deployment: Deployment, uuids: Sequence[UUID]) -> Iterator[list[UUID]]:
-    """The objects in batches that surely fit into one commit each; an object that does not stands alone."""
-    limit = deployment.store.engine.profile.commit_operations_max
-    with deployment.reading() as state:
-        found = stored_objects(state, uuids)
-    if limit is None:
-        yield list(uuids)
-        return
-    batch: list[UUID] = []
-    operations = _SPARED_OPERATIONS
-    for uuid, stored in zip(uuids, found, strict=True):
-        own = 3 + (len(stored.record.properties) + len(stored.record.tags) if isinstance(stored, Stored) else 0)
-        if batch and operations + own > limit:
-            yield batch
-            batch, operations = [], _SPARED_OPERATIONS
-        batch.append(uuid)
-        operations += own
-    if batch:
-        yield batch
-
-
-def _delete(deployment: Deployment, caller: Caller, uuids: Sequence[UUID], transaction: Transaction) -> int:
-    state = deployment.over(transaction)
-    found = zip(uuids, state.runm.objects.get_many(uuids), strict=True)
-    own = [(uuid, one) for uuid, one in found if one is not None and caller.may_see(one, deployment)]
-    # Why: a delete looks at the entry of the name, and would do so for one object after the other.
-    state.read_ahead(
-        place
-        for _, one in own
-        for place in state.foresight.of_name(one.partition, one.object_type, one.project, one.name)
-    )
-    for uuid, record in own:
-        state.runm.objects.delete(uuid)
-        if record.object_type == PROVIDER:
-            state.beside.providers.delete(uuid)
-    return len(own)
 
 
 def _generation_after(deployment: Deployment, before: Stored) -> int:

@@ -18,7 +18,7 @@ from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.server import Listening, is_local_address, serving, told_by_signals
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.server import Token, read_tokens, tokens_of_environment
 from keyplan.store import Store
@@ -40,6 +40,7 @@ class ServeChoices:
     has_enforced_definitions: bool = False
     is_isolated: bool = False
     is_registered: bool = True
+    deleted_kept_seconds: int = 0
     object_types: tuple[ObjectType, ...] = ()
     provider_types: tuple[ProviderType, ...] = ()
 
@@ -63,7 +64,10 @@ def run_server(
             has_enforced_definitions=choices.has_enforced_definitions,
             is_isolated=choices.is_isolated,
             bootstrap_token=settings.bootstrap_token,
+            deleted_kept_seconds=choices.deleted_kept_seconds,
         )
+        if rulings.deleted_kept_seconds and not store.engine.profile.claims(Capability.LEASES):
+            raise InvalidInputError(source="--keep-deleted", problem="the store's engine has no leases to keep them on")
         deployment = Deployment(store, settings.prefix, rulings)
         ensure = partial(
             ensure_started, deployment, object_types=choices.object_types, provider_types=choices.provider_types

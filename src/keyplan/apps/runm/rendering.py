@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 __all__ = [
     "definition_lines",
+    "deleted_row",
     "object_lines",
     "object_row",
     "partition_lines",
@@ -57,6 +59,13 @@ def provider_lines(provider: Any) -> Iterator[str]:
 def object_row(found: Any) -> list[str]:
     """An object in a list."""
     return [found.partition, found.object_type, found.uuid, found.name, found.project]
+
+
+def deleted_row(deleted: Any) -> list[str]:
+    """A deleted object in a list; times are UTC."""
+    found = deleted.object
+    when = datetime.fromtimestamp(deleted.deleted_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return [when, deleted.user, found.object_type, found.uuid, found.name, found.project]
 
 
 def object_lines(found: Any) -> Iterator[str]:

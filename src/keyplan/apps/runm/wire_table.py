@@ -106,6 +106,10 @@ _SOURCES: Final[Mapping[str, str]] = {
     " 5 remove_property_keys repeated string, 6 add_tags repeated string, 7 remove_tags repeated string,"
     " 100 generation uint32",
     "ObjectUpdateResponse": "1 object Object",
+    "ObjectRestoreRequest": f"{_SESSION}, 2 uuid string",
+    "ObjectRestoreResponse": "1 object Object",
+    "ObjectDeletedFindRequest": f"{_SESSION}, 2 options SearchOptions",
+    "DeletedObject": "1 object Object, 2 deleted_at uint64, 3 user string",
     "ObjectWatchRequest": f"{_SESSION}, 2 object_type_code string, 3 partition_uuid string, 4 after string,"
     " 5 include_existing bool",
     "ObjectEvent": "1 kind ObjectEventKind, 2 object Object, 3 previous Object, 4 token string",
@@ -184,6 +188,8 @@ _METADATA: Final = """
 _METADATA_EXTENSIONS: Final = """
     object_update ObjectUpdateRequest ObjectUpdateResponse
     object_modify ObjectModifyRequest ObjectUpdateResponse
+    object_restore ObjectRestoreRequest ObjectRestoreResponse
+    object_deleted_find ObjectDeletedFindRequest stream DeletedObject
     object_watch ObjectWatchRequest stream ObjectEvent
     definition_get DefinitionGetRequest DefinitionGetResponse
     definition_set DefinitionSetRequest ObjectDefinitionSetResponse
