@@ -16,6 +16,8 @@ from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
     ForwardOption,
+    HostnameOption,
+    LeaseOption,
     LogLevelOption,
     ParameterOption,
     PatroniOption,
@@ -61,9 +63,7 @@ def cell(
         int, typer.Option("--capacity", metavar="N", min=0, help="How many nodes it takes; 0: any.")
     ] = 0,
     address: AddressOption = "127.0.0.1",
-    hostname: Annotated[
-        str, typer.Option("--hostname", metavar="NAME", help="The name that its nodes are registered under.")
-    ] = "",
+    hostname: HostnameOption = "",
     ports: Annotated[
         str, typer.Option("--ports", metavar="FIRST-LAST", help="The ports of its nodes, two for each.")
     ] = "20000-24999",
@@ -72,9 +72,7 @@ def cell(
     parameter: ParameterOption = None,
     patroni: PatroniOption = None,
     restore: RestoreOption = "",
-    lease: Annotated[
-        float, typer.Option("--lease", metavar="SECONDS", min=2, help="How long it counts as alive when it has died.")
-    ] = CELL_LEASE_SECONDS,
+    lease: LeaseOption = CELL_LEASE_SECONDS,
     stop_nodes: Annotated[
         bool,
         typer.Option(

@@ -8,6 +8,8 @@ import typer
 __all__ = [
     "AddressOption",
     "ForwardOption",
+    "HostnameOption",
+    "LeaseOption",
     "LogLevelOption",
     "ParameterOption",
     "PatroniOption",
@@ -22,6 +24,12 @@ from keyplan.errors import InvalidInputError
 AddressOption = Annotated[
     str,
     typer.Option("--address", metavar="HOST", help="The address that clients and other nodes reach this machine at."),
+]
+HostnameOption = Annotated[
+    str, typer.Option("--hostname", metavar="NAME", help="The name that its nodes are registered under.")
+]
+LeaseOption = Annotated[
+    float, typer.Option("--lease", metavar="SECONDS", min=2, help="How long it counts as alive when it has died.")
 ]
 UserOption = Annotated[
     str, typer.Option("--user", metavar="NAME", help="Who runs PostgreSQL, when this is started by root.")
