@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.columns import EVENT_COLUMNS, Columns, checked_column, key_matrix, places, raw_keys
+from keyplan.apps.hepnos.columns import (
+    EVENT_COLUMNS,
+    Columns,
+    checked_column,
+    key_matrix,
+    key_numbers,
+    places,
+    raw_keys,
+)
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
 from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
 from keyplan.engine import KeyRange
@@ -33,6 +41,9 @@ __all__ = [
 
 OPERATION_KEYS: Final = 10_000
 """Keys of one commit. Why: the flush of a commit costs as much as writing some hundred keys; beyond this nothing is won."""
+
+_READ_KEYS: Final = 4_096
+"""Why: over a network many keys are one call, and the products of so many fit in memory."""
 
 _OPERATION_BYTES: Final = 4 << 20
 """Why: products of a commit are held in memory, and so are LMDB's changed pages."""
@@ -94,33 +105,49 @@ def create_events(
 
 
 def _distinct(columns: Columns) -> Columns:
-    """Return the rows sorted, each once. Why a look first: a file's rows are in order as a rule, and sorting costs the most."""
-    if len(columns[0]) < 2 or _is_ascending(columns):
-        return columns
+    """Return the rows sorted, each once."""
+    ordered, _ = _sorted(columns)
+    is_first = _is_first(ordered)
+    return ordered if is_first.all() else [column[is_first] for column in ordered]
+
+
+def _sorted(columns: Columns) -> tuple[Columns, npt.NDArray[np.intp] | None]:
+    """Return the rows sorted, and the order in which they were taken: None where they were in order.
+
+    Why a look first: a file's rows are in order as a rule, and sorting costs the most. Why lexsort: it is stable.
+    """
+    if _is_ascending(columns):
+        return columns, None
     order = np.lexsort(columns[::-1])
-    ordered = [column[order] for column in columns]
-    is_first = np.zeros(len(order), bool)
-    is_first[0] = True
-    for column in ordered:
-        is_first[1:] |= column[1:] != column[:-1]
-    return [column[is_first] for column in ordered]
+    return [column[order] for column in columns], order
 
 
 def _is_ascending(columns: Columns) -> bool:
-    """True when each row is greater than the one before it."""
-    is_tied = np.ones(len(columns[0]) - 1, bool)
+    """True when no row is less than the one before it."""
+    is_tied = np.ones(max(len(columns[0]) - 1, 0), bool)
     for column in columns:
         before, after = column[:-1], column[1:]
         if np.any(is_tied & (after < before)):
             return False
         is_tied &= after == before
-    return not bool(is_tied.any())
+    return True
+
+
+def _is_first(columns: Columns) -> npt.NDArray[np.bool_]:
+    """Tell of each sorted row whether it is another one than the row before it."""
+    is_first = np.ones(len(columns[0]), bool)
+    if len(is_first) > 1:
+        is_first[1:] = False
+        for column in columns:
+            is_first[1:] |= column[1:] != column[:-1]
+    return is_first
 
 
 def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], operation_keys: int) -> int:
     """Write sorted keys, in each database what belongs there, in commits of so many keys."""
     made = 0
-    for database, rows in _shares(store, kind, matrix):
+    for database, chosen in _shares(store, kind, matrix):
+        rows = matrix[chosen]
         for begin in range(0, len(rows), operation_keys):
             keys = raw_keys(rows[begin : begin + operation_keys])
             made += store.databases.put(kind, database, keys, None, mode="new")
@@ -129,21 +156,20 @@ def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], oper
 
 def _shares(
     store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64]
-) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
-    """Yield the rows of each database, in their order."""
+) -> Iterator[tuple[int, slice | npt.NDArray[np.intp]]]:
+    """Yield each database with what chooses its rows, in their order."""
     databases = len(store.databases.rings[kind].databases)
     if databases == 1 or not len(matrix):
-        yield 0, matrix
+        yield 0, slice(None)
         return
     homes = _homes(matrix[:, :-1] if kind is not Kind.PRODUCT else matrix[:, :4], databases)
     for database in np.unique(homes):
-        yield int(database), matrix[homes == database]
+        yield int(database), np.flatnonzero(homes == database)
 
 
 def _homes(placed: npt.NDArray[np.uint64], databases: int) -> npt.NDArray[np.intp]:
     """Return the database of each row; rows that are placed alike stand together, and are placed once."""
-    is_first = np.ones(len(placed), bool)
-    is_first[1:] = (placed[1:] != placed[:-1]).any(axis=1)
+    is_first = _is_first(list(placed.T))
     homes = places(placed[is_first], databases)
     found: npt.NDArray[np.intp] = homes[np.cumsum(is_first) - 1]
     return found
@@ -179,11 +205,9 @@ def store_table(
         raise InvalidInputError(source="type", problem=f"rows are stored as a vector of numbers, not as {kind.name}")
     if create:
         create_items(dataset, *columns, operation_keys=operation_keys)
-    # Why lexsort: it is stable, so that the rows of an event stay in the order given.
-    order = None if _is_ascending_or_equal(columns) else np.lexsort(columns[::-1])
-    ordered = [column if order is None else column[order] for column in columns]
+    ordered, order = _sorted(columns)  # stable: the rows of an event stay in the order given
     packed = (rows if order is None else rows[order]).astype(kind.dtype, copy=False)
-    starts = _group_starts(ordered)
+    starts = np.flatnonzero(_is_first(ordered))
     first = [column[starts] for column in ordered]
     stops = np.append(starts[1:], len(packed))
     body = np.ascontiguousarray(packed).tobytes()
@@ -219,21 +243,17 @@ def store_products(
     suffix = product_suffix(label, product_type(type).name)
     store = dataset.datastore
     store.check_key(Kind.PRODUCT, bytes(ITEM_BYTES) + suffix)
-    if len(values) > 1 and not _is_ascending(checked):
-        order = np.lexsort(checked[::-1])
-        checked = [column[order] for column in checked]
+    ordered, order = _sorted(checked)
+    if not _is_first(ordered).all():
+        raise InvalidInputError(source="columns", problem="an event stands twice")
+    if order is not None:
         values = [values[at] for at in order.tolist()]
-        if not _is_ascending(checked):
-            raise InvalidInputError(source="columns", problem="an event stands twice")
-    matrix = key_matrix(dataset.uuid, checked)
-    databases = len(store.databases.rings[Kind.PRODUCT].databases)
-    homes = _homes(matrix[:, :4], databases) if databases > 1 and len(matrix) else np.zeros(len(matrix), np.intp)
-    for database in np.unique(homes):
-        chosen = np.flatnonzero(homes == database)
+    matrix = key_matrix(dataset.uuid, ordered)
+    for database, chosen in _shares(store, Kind.PRODUCT, matrix):
         keys = [item + suffix for item in raw_keys(matrix[chosen])]
-        own = values if len(chosen) == len(values) else [values[at] for at in chosen.tolist()]
+        own = values if isinstance(chosen, slice) else [values[at] for at in chosen.tolist()]
         for begin, end in _operations(own, operation_keys):
-            store.databases.put(Kind.PRODUCT, int(database), keys[begin:end], own[begin:end], mode=mode)
+            store.databases.put(Kind.PRODUCT, database, keys[begin:end], own[begin:end], mode=mode)
     return len(values)
 
 
@@ -285,11 +305,7 @@ def load_table(dataset: "DataSet", label: str, type: Any, *, events: Any = None)
     for item, value in pairs:
         items.append(item)
         values.append(value)
-    words = np.frombuffer(b"".join(items), ">u8").reshape(-1, 5)
-    found = np.empty(len(words), EVENT_COLUMNS)
-    for at, name in enumerate(EVENT_COLUMNS.names or ()):
-        found[name] = words[:, 2 + at]
-    return Table(found, *_joined(kind, values))
+    return Table(key_numbers(b"".join(items), EVENT_COLUMNS), *_joined(kind, values))
 
 
 def _joined(kind: VectorType, values: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
@@ -307,12 +323,14 @@ def _of_events(dataset: "DataSet", label: str, kind: ProductType, events: Any) -
     suffix = product_suffix(label, kind.name)
     databases = dataset.datastore.databases
     columns = [checked_column(name, events[name]) for name in EVENT_COLUMNS.names or ()]
-    for database, rows in _shares(dataset.datastore, Kind.PRODUCT, key_matrix(dataset.uuid, _distinct(columns))):
+    matrix = key_matrix(dataset.uuid, _distinct(columns))
+    for database, chosen in _shares(dataset.datastore, Kind.PRODUCT, matrix):
+        items = raw_keys(matrix[chosen])
         with databases.snapshot(Kind.PRODUCT, database) as snapshot:
-            for item in raw_keys(rows):
-                value = snapshot.value(item + suffix)
-                if value is not None:
-                    yield item, value
+            for begin in range(0, len(items), _READ_KEYS):
+                part = items[begin : begin + _READ_KEYS]
+                values = snapshot.values([item + suffix for item in part])
+                yield from ((item, value) for item, value in zip(part, values, strict=True) if value is not None)
 
 
 def _rows(table: Any) -> npt.NDArray[Any]:
@@ -329,21 +347,3 @@ def _rows(table: Any) -> npt.NDArray[Any]:
     if rows.ndim != 1:
         raise InvalidInputError(source="table", problem=f"a table has one dimension, not {rows.ndim}")
     return rows
-
-
-def _is_ascending_or_equal(columns: Columns) -> bool:
-    is_tied = np.ones(max(len(columns[0]) - 1, 0), bool)
-    for column in columns:
-        if np.any(is_tied & (column[1:] < column[:-1])):
-            return False
-        is_tied &= column[1:] == column[:-1]
-    return True
-
-
-def _group_starts(columns: Columns) -> npt.NDArray[np.intp]:
-    is_first = np.ones(len(columns[0]), bool)
-    if len(is_first) > 1:
-        is_first[1:] = False
-        for column in columns:
-            is_first[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(is_first)

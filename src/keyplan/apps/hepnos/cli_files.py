@@ -9,7 +9,6 @@ import typer
 from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.loading import Loaded, Progress
-from keyplan.apps.hepnos.store import DataStore
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
 
 __all__ = ["export", "load_h5", "load_parquet", "load_root"]
@@ -65,7 +64,7 @@ def load_root(
         return [found]
 
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
-        _load(data, into, files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 
 def load_h5(
@@ -97,7 +96,7 @@ def load_h5(
         )  # fmt: skip
 
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
-        _load(data, into, files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 
 def load_parquet(
@@ -125,7 +124,7 @@ def load_parquet(
         return [found]
 
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
-        _load(data, into, files, load_one, as_json=as_json)
+        _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 
 def _column(text: str | None) -> str | int | None:
@@ -133,14 +132,12 @@ def _column(text: str | None) -> str | int | None:
 
 
 def _load(
-    data: DataStore,
-    into: str,
+    dataset: DataSet,
     files: Iterable[Path],
     load_one: Callable[[DataSet, Path, Progress], list[Loaded]],
     *,
     as_json: bool,
 ) -> None:
-    dataset = data.root.ensure(into)
     for file in files:
         with progress_bar(file.name) as report:
             found = load_one(dataset, file, report)
