@@ -312,3 +312,43 @@ def test_a_property_that_may_not_be_written_stays(guarded: Served) -> None:
     assert [(one.key, one.value) for one in shown.properties] == [("open", "p")]
     seen = guarded.client.object_get_by_uuid({**SW, "roles": ["admin"]}, uuid="1" * 32)
     assert {(one.key, one.value) for one in seen.properties} == {("open", "p"), ("secret", "s3")}
+
+
+# ---- history -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_definition_was_before_stays_readable(west: Served) -> None:
+    """S27: versions are numbered in each scope, the latest first, and another scope's are not among them."""
+    client, scope = west.client, {"object_type_code": "runm.image", "partition_uuid": WEST}
+
+    def history(of: dict[str, str] = scope) -> list[tuple[int, str, str]]:
+        found = client.definition_history(SW, scope=of)
+        assert all(one.replaced_at > 1_700_000_000 for one in found)
+        return [(one.number, one.object_definition.schema, one.user) for one in found]
+
+    assert history() == []
+    for title in "abb":
+        client.definition_set(SW, scope=scope, object_definition={"schema": f'{{"title": "{title}"}}'})
+    assert history() == [(1, '{"title": "a"}', "admin")]
+    client.definition_delete({**SW, "user": "other"}, scope=scope)
+    assert history() == [(2, '{"title": "b"}', "other"), (1, '{"title": "a"}', "admin")]
+    client.definition_set(SW, scope=scope, object_definition={"schema": "{}"})
+    assert len(history()) == 2
+    for other in ({"object_type_code": "runm.image"}, {**scope, "partition_uuid": EAST}):
+        assert history(other) == []
+    with refused("FAILED_PRECONDITION"):
+        history({"object_type_code": "runm.none"})
+
+
+def test_the_provider_default_is_in_its_history_once_it_was_replaced(west: Served) -> None:
+    west.client.provider_definition_set(SW, object_definition={"schema": "{}"})
+    (first,) = west.client.definition_history(SW, scope={"object_type_code": "runm.provider"})
+    assert "A provider of resources" in first.object_definition.schema
+
+
+def test_a_hundred_versions_are_kept(west: Served) -> None:
+    scope = {"object_type_code": "runm.image"}
+    for number in range(103):
+        west.client.definition_set(SW, scope=scope, object_definition={"schema": f'{{"title": "{number}"}}'})
+    found = west.client.definition_history(SW, scope=scope)
+    assert [one.number for one in found] == list(range(102, 2, -1))

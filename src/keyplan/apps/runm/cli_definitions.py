@@ -15,9 +15,12 @@ from keyplan.apps.runm.cli_frame import (
     plain_of,
     text_of,
 )
-from keyplan.apps.runm.rendering import definition_lines
+from keyplan.apps.runm.rendering import definition_lines, version_row
 
 __all__ = ["definitions", "provider_definitions"]
+
+PartitionUuidOption = Annotated[str, typer.Option("--partition-uuid", help="For a partition; for all without it.")]
+SubTypeOption = Annotated[str, typer.Option("--sub-type", help="For a sub-type.")]
 
 provider_definitions = command_group()
 definitions = command_group()
@@ -66,13 +69,13 @@ def provider_definition_set(
 def definition_get(
     context: typer.Context,
     object_type: Annotated[str, typer.Argument(metavar="TYPE", help="The objects' type.")],
-    partition_uuid: Annotated[str, typer.Option("--partition-uuid", help="For a partition; for all without it.")] = "",
-    sub_type: Annotated[str, typer.Option("--sub-type", help="For a sub-type.")] = "",
+    partition_uuid: PartitionUuidOption = "",
+    sub_type: SubTypeOption = "",
     resolve: Annotated[bool, typer.Option("--resolve", help="The one that holds, wherever it was set.")] = False,
 ) -> None:
     """Show a definition of objects of any type."""
     own = own_context(context)
-    scope = {"partition_uuid": partition_uuid, "object_type_code": object_type, "sub_type_code": sub_type}
+    scope = _scope(object_type, partition_uuid, sub_type)
     found = own.client.metadata("definition_get", scope=scope, resolve=resolve)
     definition = found.object_definition
     own.output.one(found, definition_lines(definition), definition.uuid)
@@ -83,12 +86,12 @@ def definition_set(
     context: typer.Context,
     object_type: Annotated[str, typer.Argument(metavar="TYPE", help="The objects' type.")],
     schema: Annotated[Path, typer.Option("--schema", help="A file with the JSON Schema, draft 07.")],
-    partition_uuid: Annotated[str, typer.Option("--partition-uuid", help="For a partition; for all without it.")] = "",
-    sub_type: Annotated[str, typer.Option("--sub-type", help="For a sub-type.")] = "",
+    partition_uuid: PartitionUuidOption = "",
+    sub_type: SubTypeOption = "",
 ) -> None:
     """Set the schema of objects of any type; permissions that were set before stay."""
     own = own_context(context)
-    scope = {"partition_uuid": partition_uuid, "object_type_code": object_type, "sub_type_code": sub_type}
+    scope = _scope(object_type, partition_uuid, sub_type)
     try:
         definition = own.client.metadata("definition_get", scope=scope).object_definition
     except grpc.RpcError as error:
@@ -102,16 +105,41 @@ def definition_set(
     own.output.done("\n".join(definition_lines(stored)), plain_of(stored))
 
 
+@definitions.command("history")
+def definition_history(
+    context: typer.Context,
+    object_type: Annotated[str, typer.Argument(metavar="TYPE", help="The objects' type.")],
+    partition_uuid: PartitionUuidOption = "",
+    sub_type: SubTypeOption = "",
+    number: Annotated[int, typer.Option("--number", min=0, help="Show this version whole.")] = 0,
+) -> None:
+    """List the definitions that held before, the latest first, with when each was replaced and by whom."""
+    own = own_context(context)
+    found = own.client.metadata("definition_history", scope=_scope(object_type, partition_uuid, sub_type))
+    if not number:
+        head = ("Version", "Replaced", "User", "UUID")
+        own.output.many(found, head, version_row, 0)
+        return
+    version = next((one for one in found if one.number == number), None)
+    if version is None:
+        raise EndedError(5, "object could not be found.")
+    own.output.one(version, definition_lines(version.object_definition), str(number))
+
+
 @definitions.command("delete")
 def definition_delete(
     context: typer.Context,
     object_type: Annotated[str, typer.Argument(metavar="TYPE", help="The objects' type.")],
-    partition_uuid: Annotated[str, typer.Option("--partition-uuid", help="For a partition; for all without it.")] = "",
-    sub_type: Annotated[str, typer.Option("--sub-type", help="For a sub-type.")] = "",
+    partition_uuid: PartitionUuidOption = "",
+    sub_type: SubTypeOption = "",
 ) -> None:
     """Remove a definition, so that the next less explicit one holds."""
     own = own_context(context)
-    scope = {"partition_uuid": partition_uuid, "object_type_code": object_type, "sub_type_code": sub_type}
+    scope = _scope(object_type, partition_uuid, sub_type)
     if not own.client.metadata("definition_delete", scope=scope).num_deleted:
         raise EndedError(5, "object could not be found.")
     own.output.done("deleted", {"deleted": 1})
+
+
+def _scope(object_type: str, partition_uuid: str, sub_type: str) -> dict[str, str]:
+    return {"partition_uuid": partition_uuid, "object_type_code": object_type, "sub_type_code": sub_type}

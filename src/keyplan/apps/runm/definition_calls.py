@@ -1,5 +1,6 @@
 """The calls on object definitions: the original's for providers, and the same for any type as extensions."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,11 +15,13 @@ from keyplan.apps.runm.records import ObjectDefinition
 from keyplan.apps.runm.refusal import missing, not_found
 from keyplan.apps.runm.session import caller_of
 from keyplan.apps.runm.type_calls import provider_type_of
+from keyplan.apps.runm.versions import versions_of
 from keyplan.errors import InvalidKeyError
 
 __all__ = [
     "definition_delete",
     "definition_get",
+    "definition_history",
     "definition_set",
     "provider_definition_get_by_partition",
     "provider_definition_get_by_partition_and_type",
@@ -97,7 +100,24 @@ def definition_delete(deployment: Deployment, request: Any) -> Any:
     with deployment.reading_for(request) as state:
         caller_of(request, state)
         scope = _scope_of(deployment, state, request.scope)
-    return message_class("DeleteResponse")(num_deleted=int(remove(deployment, scope)))
+    return message_class("DeleteResponse")(num_deleted=int(remove(deployment, scope, request.session.user)))
+
+
+def definition_history(deployment: Deployment, request: Any) -> Iterator[Any]:
+    """Stream what held for exactly a scope before, the latest first."""
+    with deployment.reading_for(request) as state:
+        caller_of(request, state)
+        found = list(versions_of(state, _scope_of(deployment, state, request.scope)))
+    make = message_class("DefinitionVersion")
+    return (
+        make(
+            number=number,
+            object_definition=definition_message(one.definition),
+            replaced_at=one.replaced_at,
+            user=one.user,
+        )
+        for number, one in found
+    )
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
@@ -107,7 +127,7 @@ def _set(deployment: Deployment, scope: Scope, request: Any) -> Any:
     if not request.HasField("object_definition"):
         raise missing("object definition is required.")
     given = request.object_definition
-    stored = set_definition(deployment, scope, given.uuid, definition_record(given))
+    stored = set_definition(deployment, scope, given.uuid, definition_record(given), request.session.user)
     return message_class("ObjectDefinitionSetResponse")(object_definition=definition_message(stored))
 
 

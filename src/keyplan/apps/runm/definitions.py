@@ -13,6 +13,7 @@ from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionT
 from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
 from keyplan.apps.runm.refusal import already_exists, invalid, missing
+from keyplan.apps.runm.versions import keep_version
 
 __all__ = [
     "Scope",
@@ -57,8 +58,10 @@ def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | Non
     return None
 
 
-def set_definition(deployment: Deployment, scope: Scope, uuid_text: str, given: ObjectDefinition) -> ObjectDefinition:
-    """Make a definition the one of its scope, in one commit, and return it as stored.
+def set_definition(
+    deployment: Deployment, scope: Scope, uuid_text: str, given: ObjectDefinition, user: str = ""
+) -> ObjectDefinition:
+    """Make a definition the one of its scope, in one commit that keeps the one it replaces, and return it as stored.
 
     Without a UUID it keeps that of the definition it replaces; with a new one, that one's record goes. Raises RefusedError:
     ALREADY_EXISTS for a UUID of another scope's definition, INVALID_ARGUMENT for a schema or permission that is none,
@@ -76,9 +79,12 @@ def set_definition(deployment: Deployment, scope: Scope, uuid_text: str, given: 
         uuid = wanted or current or uuid4()
         if uuid != current and runm.definitions.exists(uuid):
             raise already_exists("the definition's UUID is in use.")
+        record = structs.replace(given, uuid=uuid)
+        replaced = None if current is None else runm.definitions.get(current)
+        if replaced is not None and replaced != record:
+            keep_version(deployment, state, scope, replaced, user)
         if current is not None and uuid != current:
             runm.definitions.delete(current)
-        record = structs.replace(given, uuid=uuid)
         point(runm, scope, uuid)
         runm.definitions.put(uuid, record)
         return record
@@ -87,14 +93,17 @@ def set_definition(deployment: Deployment, scope: Scope, uuid_text: str, given: 
     return deployment.store.run(lambda transaction: work(deployment.over(transaction)))
 
 
-def remove(deployment: Deployment, scope: Scope) -> bool:
-    """Remove the definition of exactly this scope, with its pointer, in one commit; return whether there was one."""
+def remove(deployment: Deployment, scope: Scope, user: str = "") -> bool:
+    """Remove the definition of exactly this scope, in one commit that keeps it as a version; return whether there was one."""
     _require_unshared(deployment, scope)
 
     def work(state: State) -> bool:
         current = pointer_at(state.runm, scope)
         if current is None:
             return False
+        replaced = state.runm.definitions.get(current)
+        if replaced is not None:
+            keep_version(deployment, state, scope, replaced, user)
         _unpoint(state.runm, scope)
         state.runm.definitions.delete(current)
         return True

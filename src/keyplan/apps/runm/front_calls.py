@@ -136,7 +136,7 @@ def provider_definition_set(deployment: Deployment, request: Any) -> Any:
         caller = caller_of(request, state)
         scope = _scope_of(state, request)
     definition = compiled_definition(read_document(_payload(request)), caller.project)
-    stored = set_definition(deployment, scope, "", definition)
+    stored = set_definition(deployment, scope, "", definition, request.session.user)
     return message_class("ObjectDefinitionSetResponse")(object_definition=definition_message(stored))
 
 

@@ -22,6 +22,7 @@ from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike
 
 __all__ = [
     "DEFAULT_REGISTRY_PREFIX",
+    "DefinitionVersion",
     "Deleted",
     "Endpoint",
     "ObjectName",
@@ -31,6 +32,7 @@ __all__ = [
     "PartitionObjectName",
     "PartitionSubType",
     "PartitionType",
+    "Replaced",
     "Runm",
     "RunmBeside",
     "RunmRegistry",
@@ -289,12 +291,29 @@ class Deleted(Struct, frozen=True):
     provider: ProviderRecord | None = None
 
 
+class DefinitionVersion(NamedTuple):
+    """An earlier version of what held for a scope: all partitions are the zero UUID, all sub-types the word `default`."""
+
+    partition: UUID
+    object_type: TypeCode
+    sub_type: Annotated[str, Text()]
+    number: Annotated[int, Decimal(least=1, width=10)]
+
+
+class Replaced(Struct, frozen=True):
+    """A definition that was replaced or removed: when, in seconds since 1970, and by which user."""
+
+    definition: ObjectDefinition
+    replaced_at: int
+    user: str
+
+
 class RunmBeside(Layout, root="{prefix}runm/beside/"):
     """What the service keeps beside the document's keys, which have no place for it; nothing of it stands under their root.
 
     A provider's type and parent, which the original keeps in runm-resource's database; what was deleted and can be restored;
-    and the note that somebody has looked whether the property and tag indexes can be trusted, which a store written by the
-    original does not have.
+    the definitions that held before; and the note that somebody has looked whether the property and tag indexes can be trusted,
+    which a store written by the original does not have.
     """
 
     waivers = (Waiver("L6", "RunmBeside", _NESTED),)
@@ -314,6 +333,12 @@ class RunmBeside(Layout, root="{prefix}runm/beside/"):
         value=Deleted,
         lease=True,
         note="not in the document: what was deleted, for as long as it can be restored; written in the commit of the delete",
+    )
+    definition_versions = Table(
+        "definition-versions/{partition}/{object_type}/{sub_type}/{number}",
+        key=DefinitionVersion,
+        value=Replaced,
+        note="S27: the definitions that held before, numbered in each scope; written in the commit that replaces them",
     )
     indexes_kept = Table(
         "indexes-kept",

@@ -15,6 +15,7 @@ __all__ = [
     "provider_lines",
     "provider_row",
     "type_lines",
+    "version_row",
 ]
 
 _PERMISSIONS = {0: "NONE (Deny)", 1: "READ", 2: "WRITE", 3: "READ/WRITE"}
@@ -64,8 +65,7 @@ def object_row(found: Any) -> list[str]:
 def deleted_row(deleted: Any) -> list[str]:
     """A deleted object in a list; times are UTC."""
     found = deleted.object
-    when = datetime.fromtimestamp(deleted.deleted_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return [when, deleted.user, found.object_type, found.uuid, found.name, found.project]
+    return [_when(deleted.deleted_at), deleted.user, found.object_type, found.uuid, found.name, found.project]
 
 
 def object_lines(found: Any) -> Iterator[str]:
@@ -95,6 +95,15 @@ def permission_text(entry: Any) -> str:
     """Who may do what: `PROJECT(x) READ/WRITE`."""
     who = [f"{word}({name})" for word, name in (("PROJECT", entry.project), ("ROLE", entry.role)) if name]
     return f"{' '.join(who) or 'GLOBAL'} {_PERMISSIONS.get(entry.permission, entry.permission)}"
+
+
+def version_row(version: Any) -> list[str]:
+    """An earlier version of a definition in a list; times are UTC."""
+    return [str(version.number), _when(version.replaced_at), version.user, version.object_definition.uuid]
+
+
+def _when(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _decoration_lines(found: Any) -> Iterator[str]:

@@ -117,6 +117,8 @@ _SOURCES: Final[Mapping[str, str]] = {
     "DefinitionGetRequest": f"{_SESSION}, 2 scope DefinitionScope, 3 resolve bool",
     "DefinitionGetResponse": "1 object_definition ObjectDefinition, 2 scope DefinitionScope",
     "DefinitionSetRequest": f"{_SESSION}, 2 scope DefinitionScope, 50 object_definition ObjectDefinition",
+    "DefinitionHistoryRequest": f"{_SESSION}, 2 scope DefinitionScope",
+    "DefinitionVersion": "1 number uint32, 2 object_definition ObjectDefinition, 3 replaced_at uint64, 4 user string",
     "DefinitionDeleteRequest": f"{_SESSION}, 2 scope DefinitionScope",
     "StringValue": "1 value string",
     "BootstrapRequest": "1 bootstrap_token string, 2 partition_name string, 3 partition_uuid StringValue",
@@ -194,6 +196,7 @@ _METADATA_EXTENSIONS: Final = """
     definition_get DefinitionGetRequest DefinitionGetResponse
     definition_set DefinitionSetRequest ObjectDefinitionSetResponse
     definition_delete DefinitionDeleteRequest DeleteResponse
+    definition_history DefinitionHistoryRequest stream DefinitionVersion
     bootstrap BootstrapRequest BootstrapResponse
 """
 
