@@ -16,6 +16,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # Why: two busy cores make a deadline for each example a matter of luck; the timeout of pytest bounds the whole test.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", parent=settings.get_profile("default"), max_examples=5_000)
+# Why: the fast half is run again and again; the whole suite and the long form look further.
+settings.register_profile("fast", parent=settings.get_profile("default"), max_examples=32)
 settings.load_profile(os.environ.get("KEYPLAN_HYPOTHESIS", "default"))
 
 

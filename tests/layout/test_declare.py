@@ -167,11 +167,17 @@ def test_a_layout_bound_again_under_the_same_root_is_not_compiled_again() -> Non
 
 
 def test_no_more_than_a_bounded_number_of_roots_is_kept() -> None:
-    first = Site.bound(area="first/")
+    class Small(Layout, root="/{area}/"):
+        things = Table("{thing}", key=str, value=str)
+
+    first = Small.bound(area="first")
+    for number in range(COMPILED_ROOTS_MAX - 1):
+        Small.bound(area=str(number))
+    assert Small.bound(area="first") is first
     for number in range(COMPILED_ROOTS_MAX):
-        Site.bound(area=f"{number}/")
-    assert Site.bound(area="first/") is not first
-    assert Site.bound(area="first/").root == first.root
+        Small.bound(area=str(number))
+    assert Small.bound(area="first") is not first
+    assert Small.bound(area="first").root == first.root == b"/first/"
 
 
 def test_a_root_parameter_that_cannot_be_hashed_is_refused_by_its_codec() -> None:

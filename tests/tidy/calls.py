@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from tests.tidy.sizes import functions
+from tests.tidy.sizes import Function
 from tests.tidy.sources import Finding, Source
 
 CLOCK_OWNERS: Final = ("src/keyplan/engine/clock.py", "src/keyplan/testing")
@@ -131,7 +131,9 @@ def code_in_data(source: Source) -> Iterator[Finding]:
 
 def mutable_defaults(source: Source) -> Iterator[Finding]:
     """A default is made once and shared by every call."""
-    for name, function in functions(source.tree):
+    for function in source.nodes:
+        if not isinstance(function, Function):
+            continue
         defaults = [*function.args.defaults, *(default for default in function.args.kw_defaults if default)]
         for default in defaults:
             is_made = (
@@ -140,7 +142,7 @@ def mutable_defaults(source: Source) -> Iterator[Finding]:
                 and default.func.id in {"list", "dict", "set"}
             )
             if is_made or isinstance(default, ast.List | ast.Dict | ast.Set):
-                yield Finding(source.path, default.lineno, f"{name} has a mutable default", "() or None")
+                yield Finding(source.path, default.lineno, f"{function.name} has a mutable default", "() or None")
 
 
 def broad_excepts(source: Source) -> Iterator[Finding]:

@@ -17,9 +17,9 @@ ABBREVIATIONS: Final = {
 MODULES: Final = ("utils", "util", "helpers", "helper", "common", "core", "misc", "base", "manager")
 
 
-def _bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def _bound_names(source: Source) -> Iterator[tuple[str, int]]:
     """Names that the file itself gives: of functions, classes, arguments, variables and fields."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name, node.lineno
@@ -37,7 +37,7 @@ def _bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def abbreviations(source: Source) -> Iterator[Finding]:
     """Words that a newcomer must guess."""
-    for name, line in _bound_names(source.tree):
+    for name, line in _bound_names(source):
         for word in name.lower().strip("_").split("_"):
             if word in ABBREVIATIONS:
                 yield Finding(source.path, line, f"the abbreviation {word} in {name}", ABBREVIATIONS[word])

@@ -1,8 +1,10 @@
 """What the checks read, and what they say: a source file with its syntax tree, and a finding."""
 
 import ast
+import gc
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -52,6 +54,29 @@ class Source(NamedTuple):
     def within(self, *folders: str) -> bool:
         """Tell whether the file is one of `folders` or stands below one."""
         return any(self.path == folder or self.path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+@contextmanager
+def trees_kept() -> Iterator[None]:
+    """Parse whatever is Python, once, for all the checks of a block.
+
+    Why apart from the collector: a thousand trees are a million objects, none of them garbage, and it would go through them
+    again and again, which takes twice as long as the parsing; and no test after the block is to pay for them.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        for source in python_files(*_FOLDERS):
+            _ = source.nodes
+        gc.freeze()
+    finally:
+        gc.enable()
+    try:
+        yield
+    finally:
+        _walked.cache_clear()
+        _parsed.cache_clear()
+        gc.unfreeze()
 
 
 @cache

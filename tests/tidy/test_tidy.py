@@ -13,7 +13,7 @@ import pytest
 
 from keyplan import errors
 from tests.tidy import calls, documents, imports, leftovers, names, public, sizes
-from tests.tidy.sources import ROOT, Finding, Source, python_files, text_files
+from tests.tidy.sources import ROOT, Finding, Source, python_files, text_files, trees_kept
 
 Check = Callable[[Source], Iterator[Finding]]
 
@@ -49,6 +49,12 @@ def nothing(findings: Iterable[Finding]) -> None:
 
 def text(path: str) -> Source:
     return Source(path, (ROOT / path).read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees() -> Iterator[None]:
+    with trees_kept():
+        yield
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

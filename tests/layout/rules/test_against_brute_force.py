@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from keyplan.layout import Template
@@ -66,7 +66,6 @@ def lint_witness(rule: str, *templates: Template) -> tuple[bytes | None, bytes |
     return (found[0].witness, found[0].second) if found else (None, None)
 
 
-@settings(max_examples=120, deadline=None)
 @given(drawn_parts, drawn_parts)
 def test_the_shortest_common_key_is_the_first_that_trying_all_strings_finds(first: Parts, second: Parts) -> None:
     one, other = expression(first), expression(second)
@@ -75,7 +74,6 @@ def test_the_shortest_common_key_is_the_first_that_trying_all_strings_finds(firs
     assert within_reach(witness) == expected
 
 
-@settings(max_examples=120, deadline=None)
 @given(drawn_parts)
 def test_the_shortest_ambiguous_key_is_the_first_with_two_divisions(parts: Parts) -> None:
     # Why: two neighbouring literals are one part of a template, but dividing them has one way as well.
@@ -85,7 +83,6 @@ def test_the_shortest_ambiguous_key_is_the_first_with_two_divisions(parts: Parts
     assert within_reach(witness) == expected
 
 
-@settings(max_examples=120, deadline=None)
 @given(drawn_parts, drawn_parts)
 def test_the_shortest_key_in_a_directory_is_the_first_below_a_key(parent: Parts, child: Parts) -> None:
     above, below = expression(parent), expression(child)
@@ -104,7 +101,6 @@ def test_the_shortest_key_in_a_directory_is_the_first_below_a_key(parent: Parts,
     assert found == expected
 
 
-@settings(max_examples=120, deadline=None)
 @given(drawn_parts, drawn_parts)
 def test_the_shortest_key_that_a_prefix_returns_is_the_first_that_begins_with_it(prefix: Parts, other: Parts) -> None:
     spec = layout(table("wanted", text("wanted")), table("other", template_of(other)))
