@@ -78,6 +78,7 @@ def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
 
 
 def test_cleaning_and_an_instance_of_its_own_exclude_each_other(tmp_path: Path) -> None:
+    """AC-19: before any store is opened."""
     with pytest.raises(InvalidInputError) as refused:
         read_configuration(written(tmp_path, SHIPPED), {"KEYPLAN_STORE_USE_UNIQUE_INSTANCE": "1"})
     assert "both UseUniqueInstance and PreCleanStore are enabled" in str(refused.value)

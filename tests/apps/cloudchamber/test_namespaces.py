@@ -1,6 +1,7 @@
 """Test name spaces: which is meant, what is cleaned and purged, and that production is left alone."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,7 @@ def fill(store: Store, *keys: bytes) -> None:
 
 
 def test_the_shared_instance_is_named_standard_and_production_does_not_see_it(store: Store) -> None:
+    """AC-15."""
     assert namespace_of(SETTINGS) == "Test/Standard/"
     CloudChamber(store, namespace=namespace_of(SETTINGS)).users.insert("alice", User(name="alice"))
     assert raw_keys(store) == [b"/CloudChamber/V0.1/Test/Standard/users/alice"]
@@ -63,6 +65,18 @@ def test_an_instance_of_its_own_is_a_timestamp_that_sorts_and_is_taken_once() ->
     assert instance_timestamp(FakeClock()) == "2023-11-14T22:13:20.000000000Z"
     assert len(timestamp_of_this_process()) == 30
     assert namespace_of(UNIQUE) == namespace_of(UNIQUE) == f"Test/{timestamp_of_this_process()}/"
+
+
+def test_a_run_of_its_own_is_kept_beside_the_others(store: Store) -> None:
+    """AC-16, AC-17: all handles of one process write below one timestamp, and cleaning takes the shared instance alone."""
+    for name in ("alice", "bob"):
+        CloudChamber(store, namespace=namespace_of(UNIQUE)).users.insert(name, User(name=name))
+    CloudChamber(store, namespace=namespace_of(SETTINGS)).users.insert("carol", User(name="carol"))
+    assert pre_clean(store.engine, replace(SETTINGS, pre_clean_store=True)) == 1
+    own = re.compile(rb"/CloudChamber/V0\.1/Test/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z/users/(alice|bob)")
+    found = [own.fullmatch(key) for key in raw_keys(store)]
+    assert [match and match[1] for match in found] == [b"alice", b"bob"]
+    assert list(CloudChamber(store).users.list()) == []
 
 
 def test_another_process_takes_another_timestamp() -> None:
@@ -131,6 +145,7 @@ def test_instances_are_found_with_their_sizes_and_ages(store: Store) -> None:
 
 @pytest.mark.leaves("unknown-key")
 def test_a_purge_takes_all_tests_and_leaves_production(store: Store) -> None:
+    """AC-21."""
     fill(store, b"users/a", b"Test/a/users/x", b"Test/b/users/x", b"Test0", b"Tes")
     changes = store.engine.watch(KeyRange.of_prefix(P + b"Test/"), after=store.revision)
     assert purge_tests(store.engine) == 2

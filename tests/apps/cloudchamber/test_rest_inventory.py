@@ -13,6 +13,7 @@ from keyplan.apps.cloudchamber import (
     reconcile,
     validated,
 )
+from keyplan.engine import Commit, Delete, Put
 from tests.apps.cloudchamber.test_rest_users import create, said
 from tests.apps.cloudchamber.web import Web
 
@@ -106,6 +107,25 @@ def test_a_store_without_indexes_says_how_to_have_them(web: Web) -> None:
         for path in ("blades?arch=X64", "racks/rack1/blades/2/instances", "users?right=canStepTime"):
             assert said(admin.get(f"/api/{path}")) == (409, told)
         assert admin.get("/api/blades").status_code == 200
+
+
+def test_what_another_program_damaged_is_an_error_of_the_server_that_does_not_quote_it(stocked: Web) -> None:
+    """BOM, bytes that are no UTF-8, another type: the log names the key, and the other records are read as before."""
+    keys = [f"/CloudChamber/V0.1/rack/odd/blades/{number}".encode() for number in range(3)]
+    values = (b'\xef\xbb\xbf{"capacity":{}}', b'{"capacity":"secret\xff"}', b'{"capacity":{"cores":"secret"}}')
+    with stocked.store() as store:
+        store.engine.commit(Commit((), tuple(Put(key, value) for key, value in zip(keys, values, strict=True))))
+    with stocked.as_user() as admin:
+        for number, key in enumerate(keys):
+            assert said(admin.get(f"/api/racks/odd/blades/{number}")) == (
+                500,
+                "CloudChamber: stored bytes are damaged\n",
+            )
+            assert key.hex() in stocked.server.log
+        assert admin.get("/api/racks/rack1/blades/1").json() == BLADE_1
+    assert "secret" not in stocked.server.log
+    with stocked.store() as store:
+        store.engine.commit(Commit((), tuple(Delete(key) for key in keys)))
 
 
 # ---- workloads -------------------------------------------------------------------------------------------------------
