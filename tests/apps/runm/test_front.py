@@ -124,6 +124,29 @@ def test_the_beginning_of_a_property_is_looked_at_by_the_client(
     assert [one.name for one in west.api.provider_list(SW)] == ["b"]
 
 
+def test_the_beginnings_of_several_filters_are_kept_apart_and_a_limit_counts_what_fits(
+    west: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = west.address.rpartition(":")[2]
+    for name, value in {"HOST": "127.0.0.1", "PORT": port, "USER": "u", "PROJECT": PROJECT, "PARTITION": WEST}.items():
+        monkeypatch.setenv(f"RUNM_{name}", value)
+    for number, (name, cpu, site) in enumerate(
+        (("a", "Intel", "east"), ("b", "AMD Epyc", "west"), ("c", "AMD Ryzen", "west"), ("d", "Intel", "west"))
+    ):
+        properties = [{"key": "cpu", "value": cpu}, {"key": "site", "value": site}]
+        image = {"partition": WEST, "object_type": "runm.image", "project": PROJECT, "name": name}
+        west.client.object_create(SW, object={**image, "uuid": f"{number:032x}", "properties": properties})
+
+    def names(*words: str) -> list[str]:
+        assert cli_client.main(["object", "list", *words]) == 0
+        return [line.split("\t")[3] for line in capsys.readouterr().out.splitlines()]
+
+    assert names("--filter", "cpu=AMD*") == ["b", "c"]
+    assert names("--filter", "cpu=AMD*", "--limit", "1") == ["b"]
+    assert names("--filter", "cpu=AMD*", "--limit", "1", "--marker", f"{1:032x}") == ["c"]
+    assert names("--filter", "site=east", "--filter", "cpu=AMD*", "--sort", "name:desc") == ["c", "b", "a"]
+
+
 def test_the_program_says_what_to_do_and_deletes_by_name(
     west: Served, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -9,6 +10,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 
 from keyplan.apps.runm.client import Connection, RunmClient
+from keyplan.apps.runm.expressions import Expression
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.cli import print_grid, print_json, print_text
 from keyplan.errors import InvalidInputError
@@ -24,6 +26,7 @@ __all__ = [
     "SortOption",
     "command_group",
     "document_of",
+    "listed",
     "object_named",
     "options_of",
     "own_context",
@@ -137,6 +140,26 @@ def object_named(own: Context, search: str, object_type: str) -> Any:
     if object_type and parsed_uuid(search) is None:
         return own.client.metadata("object_get_by_name", object_type_code=object_type, name=search)
     return own.client.metadata("object_get_by_uuid", uuid=search)
+
+
+def listed(
+    call: Callable[..., Iterable[Any]],
+    expressions: Sequence[Expression],
+    limit: int,
+    marker: str,
+    sort: list[str] | None,
+) -> Iterable[Any]:
+    """What a list call gives that fits any of the expressions; the limit counts what fits.
+
+    The service matches values whole. Where a filter asks for the beginning of one, each is asked for by itself first: what fits
+    one filter must not come in by another's fields.
+    """
+    filters = [one.fields for one in expressions]
+    if not any(one.property_prefixes for one in expressions):
+        return call(any=filters, options=options_of(limit, marker, sort))
+    fitting = {found.uuid for one in expressions for found in call(any=[one.fields]) if one.fits(found)}
+    every = call(any=filters, options=options_of(0, marker, sort))
+    return islice((one for one in every if one.uuid in fitting), limit or None)
 
 
 def options_of(limit: int, marker: str, sort: list[str] | None) -> dict[str, Any]:

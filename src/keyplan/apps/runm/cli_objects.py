@@ -1,6 +1,7 @@
 """The commands `runm object`."""
 
 import sys
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from keyplan.apps.runm.cli_frame import (
     SortOption,
     command_group,
     document_of,
+    listed,
     object_named,
     options_of,
     own_context,
@@ -42,11 +44,8 @@ def object_list(
     """List objects. A filter is words that must all hold: partition=, type=, project=, uuid=, name=, tag=, or a property."""
     own = own_context(context)
     expressions = [object_expression(one) for one in filters or ()]
-    found = own.client.metadata(
-        "object_find", any=[one.fields for one in expressions], options=options_of(limit, marker, sort)
-    )
-    fitting = (one for one in found if not expressions or any(expression.fits(one) for expression in expressions))
-    own.output.many(fitting, ("Partition", "Object Type", "UUID", "Name", "Project"), object_row, 2)
+    found = listed(partial(own.client.metadata, "object_find"), expressions, limit, marker, sort)
+    own.output.many(found, ("Partition", "Object Type", "UUID", "Name", "Project"), object_row, 2)
 
 
 @objects.command("get")

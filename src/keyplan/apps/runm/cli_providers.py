@@ -1,5 +1,6 @@
 """The commands `runm provider`."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from keyplan.apps.runm.cli_frame import (
     SortOption,
     command_group,
     document_of,
-    options_of,
+    listed,
     own_context,
 )
 from keyplan.apps.runm.expressions import provider_expression
@@ -35,11 +36,8 @@ def provider_list(
     """List providers. A filter is words that must all hold: partition=, type=, uuid=, name=, or a property's key."""
     own = own_context(context)
     expressions = [provider_expression(one) for one in filters or ()]
-    found = own.client.api(
-        "provider_list", any=[one.fields for one in expressions], options=options_of(limit, marker, sort)
-    )
-    fitting = (one for one in found if not expressions or any(expression.fits(one) for expression in expressions))
-    own.output.many(fitting, ("Partition", "Provider Type", "UUID", "Name"), provider_row, 2)
+    found = listed(partial(own.client.api, "provider_list"), expressions, limit, marker, sort)
+    own.output.many(found, ("Partition", "Provider Type", "UUID", "Name"), provider_row, 2)
 
 
 @providers.command("get")

@@ -6,31 +6,21 @@ from typing import Any, Final, NamedTuple
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["ObjectExpression", "ProviderExpression", "object_expression", "provider_expression", "search_of"]
+__all__ = ["Expression", "object_expression", "provider_expression", "search_of"]
 
 _SOURCE: Final = "--filter"
 
 
-class ProviderExpression(NamedTuple):
-    """A ProviderFilter, and the beginnings of property values that the client itself must look at."""
-
-    fields: dict[str, Any]
-    property_prefixes: tuple[tuple[str, str], ...]
-
-    def fits(self, provider: Any) -> bool:
-        """Whether a provider's properties begin as they should."""
-        return _fit(provider, self.property_prefixes)
-
-
-class ObjectExpression(NamedTuple):
-    """An ObjectFilter, and the beginnings of property values that the client itself must look at."""
+class Expression(NamedTuple):
+    """The fields of a filter as the service knows it, and the beginnings of property values that the client must look at."""
 
     fields: dict[str, Any]
     property_prefixes: tuple[tuple[str, str], ...]
 
     def fits(self, found: Any) -> bool:
-        """Whether an object's properties begin as they should."""
-        return _fit(found, self.property_prefixes)
+        """Whether the properties of what the service found begin as they should."""
+        values = {one.key: one.value for one in found.properties}
+        return all(key in values and values[key].startswith(prefix) for key, prefix in self.property_prefixes)
 
 
 def search_of(text: str) -> dict[str, Any]:
@@ -38,7 +28,7 @@ def search_of(text: str) -> dict[str, Any]:
     return {"search": text.removesuffix("*"), "use_prefix": text.endswith("*")}
 
 
-def provider_expression(text: str) -> ProviderExpression:
+def provider_expression(text: str) -> Expression:
     """Read a filter of providers: `partition`, `type`, `uuid`, `name`; any other word is a property's key.
 
     Raises InvalidInputError, so that a filter that is not understood never becomes one that fits everything.
@@ -56,10 +46,10 @@ def provider_expression(text: str) -> ProviderExpression:
     property_filter, prefixes = _property_filter(properties)
     if property_filter:
         fields["property_filter"] = property_filter
-    return ProviderExpression(fields, prefixes)
+    return Expression(fields, prefixes)
 
 
-def object_expression(text: str) -> ObjectExpression:
+def object_expression(text: str) -> Expression:
     """Read a filter of objects: `partition` (UUIDs with commas), `type`, `project`, `uuid`, `name`, `tag`; else a property.
 
     `tag=-x` forbids a tag. Raises InvalidInputError.
@@ -82,7 +72,7 @@ def object_expression(text: str) -> ObjectExpression:
     property_filter, prefixes = _property_filter([pair for pair in properties if pair[0] != "tag"])
     if property_filter:
         fields["property_filter"] = property_filter
-    return ObjectExpression(fields, prefixes)
+    return Expression(fields, prefixes)
 
 
 def _read(text: str, built_in: set[str], repeated: str = "") -> tuple[dict[str, str], list[tuple[str, str]]]:
@@ -116,8 +106,3 @@ def _property_filter(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, Any], 
 
 def _named(field: str, text: str) -> dict[str, Any]:
     return {field: text.removesuffix("*"), "use_prefix": text.endswith("*")}
-
-
-def _fit(found: Any, prefixes: Sequence[tuple[str, str]]) -> bool:
-    values = {one.key: one.value for one in found.properties}
-    return all(values.get(key, "").startswith(prefix) and key in values for key, prefix in prefixes)
