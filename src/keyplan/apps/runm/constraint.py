@@ -171,7 +171,7 @@ def digits_of(uuid_filter: Any) -> str:
     if uuid is not None:
         return uuid.hex
     digits = str(text).replace("-", "").lower()
-    if not uuid_filter.use_prefix or len(digits) > 32 or not set(digits) <= set("0123456789abcdef"):
+    if not uuid_filter.use_prefix or not 0 < len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
         raise invalid("the uuid filter is no UUID.")
     return digits
 
