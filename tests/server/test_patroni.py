@@ -1,15 +1,20 @@
-"""Real Patroni nodes on `keyplan serve` over LMDB, in both of Patroni's modes and mixed: bootstrap, switchover, failover."""
+"""Real Patroni nodes on `keyplan serve` over LMDB, in both of Patroni's modes and mixed, from bootstrap to removal."""
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import keyplan
 from keyplan.apps.patroni import Broker, MemberKey
+from keyplan.engine import KeyRange
+from keyplan.store import Store
+from tests.servers.etcd import free_port
 from tests.servers.keyplan_server import KeyplanServer
 from tests.servers.patroni import Mode, PatroniCluster, PatroniNode, until, why_no_patroni
 
@@ -23,16 +28,26 @@ MODES: dict[str, tuple[Mode, Mode]] = {"f2": ("etcd", "etcd"), "f3": ("etcd3", "
 TTL_SECONDS = 20
 
 
-@pytest.fixture
-def store_url(tmp_path: Path) -> str:
-    return f"lmdb:{tmp_path / 'store'}"
+class Site(NamedTuple):
+    """Clusters, their store, and where its gateways answer."""
+
+    clusters: list[PatroniCluster]
+    store_url: str
+    address: str
+
+    def served(self) -> KeyplanServer:
+        """Return the server, for a `with` block."""
+        return KeyplanServer(self.store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--listen", self.address)
 
 
 @pytest.fixture
-def clusters(store_url: str) -> Iterator[list[PatroniCluster]]:
-    with KeyplanServer(store_url, "--app", "etcd-v2", "--app", "etcd-v3") as server, ExitStack() as stack:
-        address = server.url.removeprefix("http://")
-        yield [stack.enter_context(PatroniCluster(scope, store=address, modes=modes)) for scope, modes in MODES.items()]
+def site(tmp_path: Path) -> Iterator[Site]:
+    address = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        clusters = [PatroniCluster(scope, store=address, modes=modes) for scope, modes in MODES.items()]
+        for cluster in clusters:
+            stack.callback(cluster.remove)
+        yield Site(clusters, f"lmdb:{tmp_path / 'store'}", address)
 
 
 def told(line: str) -> None:
@@ -40,27 +55,57 @@ def told(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def test_real_clusters_elect_switch_over_and_fail_over(clusters: list[PatroniCluster], store_url: str) -> None:
-    for cluster in clusters:
-        taken = until(cluster.is_complete, 90, cluster.logs)
-        told(f"{cluster.scope}: complete after {taken:.1f} s more")
-    with keyplan.open(store_url) as store:
+def test_real_clusters_elect_switch_over_fail_over_outlive_their_store_and_are_removed(site: Site) -> None:
+    clusters = site.clusters
+    with site.served(), keyplan.open(site.store_url) as store:
         broker = Broker(store)
-        leaders = {cluster.scope: _leader(cluster) for cluster in clusters}
-        for scope, leader in leaders.items():
-            assert broker.leaders.get(scope) == leader.name
-            member = broker.members.get(MemberKey(scope, leader.name))
-            assert member is not None
-            assert member.address == f"127.0.0.1:{leader.port}"
-            leader.query("create table kept (number int); insert into kept values (1)")
+        for cluster in clusters:
+            cluster.start()
+        for cluster in clusters:
+            taken = until(cluster.is_complete, 90, cluster.logs)
+            told(f"{cluster.scope}: complete after {taken:.1f} s more")
+            _check_records(cluster, store)
+            _leader(cluster).query("create table kept (number int); insert into kept values (1)")
         for cluster in clusters:
             _switch_over(cluster, broker)
         _kill_leaders(clusters, broker)
-    for cluster in clusters:
-        leader = _leader(cluster)
-        assert leader.query("select count(*) from kept") == "1"
-        listed = json.loads(leader.patronictl("list", "-f", "json"))
-        assert {row["Member"]: row["Role"] for row in listed}[leader.name] == "Leader"
+        for cluster in clusters:
+            until(cluster.is_complete, 60, cluster.logs)
+        # The leader of a failsafe cluster asks its members instead of the store.
+        _leader(clusters[-1]).patronictl("edit-config", "mixed", "--set", "failsafe_mode=true", "--force")
+        until(lambda: set(broker.failsafes.get("mixed") or ()) == {"n1", "n2"}, 30, clusters[-1].logs)
+        known_since = time.time()
+        until(lambda: all(node.store_seen_at() > known_since + 1 for node in clusters[-1].nodes), 30, clusters[-1].logs)
+    _outlive_the_store(clusters)
+    with site.served(), keyplan.open(site.store_url) as store:
+        for cluster in clusters:
+            taken = until(cluster.is_complete, 60, cluster.logs)
+            told(f"{cluster.scope}: complete again {taken:.1f} s after its store came back")
+            assert _leader(cluster).query("insert into kept values (2); select count(*) from kept") == "2"
+            _remove(cluster, store)
+
+
+def _check_records(cluster: PatroniCluster, store: Store) -> None:
+    """The keys of a cluster after its bootstrap are those that etcd has then (5.3)."""
+    leader, scope, broker = _leader(cluster), cluster.scope, Broker(store)
+    assert _keys(store, scope) == ["config", "initialize", "leader", "members/n1", "members/n2", "status"]
+    assert broker.leaders.get(scope) == leader.name
+    member = broker.members.get(MemberKey(scope, leader.name))
+    assert member is not None
+    assert member.address == f"127.0.0.1:{leader.port}"
+    identifier = leader.query("select system_identifier from pg_control_system()")
+    assert broker.initializations.get(scope) == identifier
+    listed = json.loads(leader.patronictl("list", "-f", "json"))
+    assert {row["Member"]: row["Role"] for row in listed} == {
+        node.name: "Leader" if node is leader else "Replica" for node in cluster.nodes
+    }
+
+
+def _keys(store: Store, scope: str) -> list[str]:
+    prefix = f"/service/{scope}/".encode()
+    with store.engine.snapshot() as snapshot:
+        found = snapshot.scan(KeyRange.of_prefix(prefix), keys_only=True)
+        return [entry.key.removeprefix(prefix).decode() for entry in found]
 
 
 def _leader(cluster: PatroniCluster) -> PatroniNode:
@@ -71,12 +116,15 @@ def _leader(cluster: PatroniCluster) -> PatroniNode:
 
 def _switch_over(cluster: PatroniCluster, broker: Broker) -> None:
     leader = _leader(cluster)
+    assert not broker.histories.exists(cluster.scope)
     (candidate,) = cluster.replicas()
     leader.patronictl("switchover", "--leader", leader.name, "--candidate", candidate.name, "--force", cluster.scope)
     until(candidate.is_primary, 30, cluster.logs)
     assert broker.leaders.get(cluster.scope) == candidate.name
     taken = until(cluster.is_complete, 60, cluster.logs)
     told(f"{cluster.scope}: switched over, complete again after {taken:.1f} s")
+    until(lambda: broker.histories.exists(cluster.scope), 30, cluster.logs)
+    assert [(entry[0], entry[-1]) for entry in broker.histories.require(cluster.scope)] == [(1, candidate.name)]
 
 
 def _kill_leaders(clusters: list[PatroniCluster], broker: Broker) -> None:
@@ -89,3 +137,36 @@ def _kill_leaders(clusters: list[PatroniCluster], broker: Broker) -> None:
         taken = until(other.is_primary, TTL_SECONDS + 15, cluster.logs)
         told(f"{cluster.scope}: failed over after {taken:.1f} s")
         assert broker.leaders.get(cluster.scope) == other.name
+    for leader in killed.values():
+        leader.start()
+
+
+def _outlive_the_store(clusters: list[PatroniCluster]) -> None:
+    """Without their store leaders give up writing, but for the one of a failsafe cluster."""
+    *ordinary, failsafe = clusters
+    stays = _leader(failsafe)
+    for cluster in ordinary:
+        leaders = [node for node in cluster.nodes if node.is_primary()]
+        taken = until(lambda nodes=leaders: not any(node.is_primary() for node in nodes), 40, cluster.logs)  # type: ignore[misc]
+        told(f"{cluster.scope}: read-only {taken:.1f} s after its store went")
+        until(lambda nodes=leaders: all(_is_standby(node) for node in nodes), 30, cluster.logs)  # type: ignore[misc]
+    assert stays.is_primary(), failsafe.logs()
+    assert stays.query("select pg_is_in_recovery()") == "f"
+
+
+def _is_standby(node: PatroniNode) -> bool:
+    """Whether it takes connections and no writes."""
+    try:
+        return node.query("select pg_is_in_recovery()") == "t"
+    except AssertionError:
+        return False  # Why: PostgreSQL is between its two lives.
+
+
+def _remove(cluster: PatroniCluster, store: Store) -> None:
+    """`patronictl remove` of a cluster whose nodes are gone leaves none of its keys."""
+    leader = _leader(cluster)
+    for node in cluster.nodes:
+        node.kill()
+    answers = [cluster.scope, "Yes I am aware", leader.name]
+    leader.patronictl("remove", cluster.scope, typed="\n".join(answers) + "\n")
+    assert _keys(store, cluster.scope) == []
