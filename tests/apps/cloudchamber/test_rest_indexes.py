@@ -13,7 +13,12 @@ from keyplan.apps.cloudchamber import (
     Capacity,
     CloudChamberIndexed,
     Condition,
+    Instance,
+    InstanceKey,
+    InstanceTarget,
+    Workload,
     begin_indexes,
+    create_instance,
 )
 from keyplan.maintenance import check
 from tests.apps.cloudchamber.conftest import own_url
@@ -102,6 +107,23 @@ def test_instances_are_found_by_the_blade_that_they_are_wanted_on(indexed: Web) 
         for path in (on_two, "/api/racks/rack9/blades/1/instances", "/api/racks/rack1/blades/10000001/instances"):
             assert said(admin.get(path)) == (200, "{}")
         assert admin.get("/api/racks/rack1/blades/one/instances").status_code == 400
+
+
+def test_a_workload_that_no_commit_holds_is_deleted_in_steps_when_asked(indexed: Web) -> None:
+    """R16: with indexes each record counts, and etcd takes 128 operations at once."""
+    with indexed.store() as store:
+        takes_all = store.engine.profile.commit_operations_max is None
+        CloudChamberIndexed(store).workloads.insert("many", Workload())
+        for number in range(50):
+            key, target = InstanceKey("many", f"i{number}"), InstanceTarget(rackid="rack1", bladeid=number)
+            create_instance(CloudChamberIndexed(store), key, Instance(), target)
+    with indexed.as_user() as admin:
+        at_once = admin.delete("/api/workloads/many")
+        assert at_once.status_code == (200 if takes_all else 413)
+        if not takes_all:
+            assert len(admin.get("/api/workloads/many/instances").json()["instances"]) == 50
+            assert said(admin.delete("/api/workloads/many?steps")) == (200, 'Workload "many" deleted.')
+        assert admin.get("/api/workloads/many/instances").status_code == 404
 
 
 def test_users_are_found_by_right(indexed: Web) -> None:

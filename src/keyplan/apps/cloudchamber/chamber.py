@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum, auto
 from typing import Any, Final, NamedTuple, TypeVar
 
-from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey
+from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
@@ -140,7 +140,7 @@ class Chamber:
         expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
         with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
         """
-        owned = _Owned("racks", name, self._parts_of("tor", name, "tor"), ("tor", "pdu", "tors", "pdus", "blades"))
+        owned = self._owned("racks", name, ("tor", "pdu", "tors", "pdus", "blades"))
         return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- watches ---------------------------------------------------------------------------------------------------------
@@ -162,16 +162,13 @@ class Chamber:
         in_steps: bool = False,
     ) -> int:
         """Delete a workload with its instances, as `delete_rack` does a rack."""
-        first = self._bound.tables["instances"].keys.encode((name, "x"))
-        parts = KeyRange.of_prefix(first.removesuffix(b"instances/x"))
-        owned = _Owned("workloads", name, parts, ("instances", "instance_target", "instance_actual"))
+        owned = self._owned("workloads", name, ("instances", "instance_target", "instance_actual"))
         return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- deletes ---------------------------------------------------------------------------------------------------------
 
-    def _parts_of(self, table: str, key: str, last: str) -> KeyRange:
-        """The range of the parts beside one of them, whose key ends in `last`."""
-        return KeyRange.of_prefix(self._bound.tables[table].keys.encode(key).removesuffix(last.encode()))
+    def _owned(self, table: str, key: str, listed: tuple[str, ...]) -> "_Owned":
+        return _Owned(table, key, KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)), listed)
 
     def _delete(
         self,

@@ -23,7 +23,7 @@ from keyplan.apps.cloudchamber.records import (
     Zone,
 )
 from keyplan.codec import Decimal, Enclosed, Text, Word
-from keyplan.layout import Layout, Parameter, Table, Waiver
+from keyplan.layout import BoundLayout, Layout, Parameter, Table, Waiver
 
 __all__ = [
     "BladeKey",
@@ -36,6 +36,7 @@ __all__ = [
     "GoRegionKey",
     "GoZoneKey",
     "InstanceKey",
+    "prefix_of_parts",
 ]
 
 BLADE_NUMBER_MAX: Final = 10_000_000
@@ -174,6 +175,16 @@ class CloudChamber(Layout, root="/CloudChamber/V0.1/{namespace}"):
             for table in ("instances", "instance_actual", "instance_target")
         ),
     )
+
+
+def prefix_of_parts(bound: BoundLayout, table: str, key: str) -> bytes:
+    """Return the prefix of everything below `rack/{rack}/` or `workload/{workload}/`, keys of no template among it (R17).
+
+    `table` is that of the whole: racks or workloads.
+    """
+    if table == "racks":
+        return bound.tables["tor"].keys.encode(key).removesuffix(b"tor")
+    return bound.tables["instances"].keys.encode((key, "x")).removesuffix(b"instances/x")
 
 
 # ---- the Go program --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from keyplan.apps.cloudchamber.indexed import layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_pre_clean
 from keyplan.apps.cloudchamber.rest_indexes import index_operations
+from keyplan.apps.cloudchamber.rest_instances import instance_operations
 from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
 from keyplan.apps.cloudchamber.rest_routes import Desk, described, route_list
 from keyplan.apps.cloudchamber.rest_sessions import session_operations
@@ -51,6 +52,7 @@ def build(context: ServiceContext) -> Service:
         *inventory_operations(desk),
         *index_operations(desk),
         *workload_operations(desk),
+        *instance_operations(desk),
         *session_operations(desk),
     ]
 
