@@ -1,6 +1,7 @@
 """Public ports: each is handed out once, none is lost, and an instance keeps its own."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from keyplan.apps.patroni import Broker
 from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range
 from keyplan.apps.patroni.refusals import NoPortsLeftError
-from keyplan.engine import Commit, Delete, Put
-from keyplan.errors import InvalidInputError
+from keyplan.engine import Commit, Delete, MemoryEngine, Put
+from keyplan.errors import EngineError, InvalidInputError
 from keyplan.store import Store, open_store
+from keyplan.testing.faults import FailingEngine
 
 
 @pytest.fixture
@@ -87,6 +89,23 @@ def test_ports_outside_the_range_do_not_count(store: Store) -> None:
 
 
 @pytest.mark.slow
+def test_an_allocator_that_dies_at_any_step_shares_no_port_and_leaks_none() -> None:
+    """Case 7: one allocator fails at each of its steps in turn; the next one goes on with what it left."""
+    with FailingEngine(MemoryEngine()) as probe:
+        PortAllocator(Store(probe)).allocate("a")
+        steps = len(probe.steps)
+    assert steps > 4
+    for number in range(1, steps + 1):
+        with MemoryEngine() as engine:
+            dying = Store(FailingEngine(engine, at_step=number, closes_inner=False))
+            with suppress(EngineError):
+                PortAllocator(dying).allocate("a")
+            surviving = PortAllocator(Store(engine))
+            ports = [surviving.allocate(name) for name in ("b", "a", "c")]
+            assert sorted(ports) == [33000, 33001, 33002], f"died at step {number}"
+            assert [surviving.allocate(name) for name in ("b", "a", "c")] == ports
+
+
 def test_fifty_allocators_at_once_share_no_port_and_leave_no_gap(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
     with open_store(url) as store:
