@@ -95,6 +95,19 @@ def test_a_member_that_patroni_wrote_itself_is_found_by_its_address(store: Store
     assert broker.registrations.exists(key)
 
 
+def test_a_node_and_the_way_to_its_instance_come_and_go_in_one_revision(store: Store, broker: Broker) -> None:
+    key = NodeKey("f1", "c65d2e1a-eb6b-401e-ac9b-195f8f942d26")
+    raw_keys = [f"/serviceinstances/f1/nodes/{key.node}/backend".encode(), f"/_broker/nodes/{key.node}".encode()]
+    broker.nodes.put(key, "10.244.21.8")
+    with store.engine.snapshot() as snapshot:
+        assert [entry and entry.mod_revision for entry in snapshot.get_many(raw_keys)] == [snapshot.revision] * 2
+    before = store.revision
+    broker.nodes.delete(key)
+    with store.engine.snapshot() as snapshot:
+        assert snapshot.get_many(raw_keys) == [None, None]
+        assert snapshot.revision == before + 1
+
+
 def test_stale_and_unresolved_registrations_are_found_and_removed(store: Store, broker: Broker, lease: Lease) -> None:
     moved = RegistrationKey("postgresql-patroni", "gone", f"cf-{NODE}", 5432)
     broker.registrations.put(moved, "10.0.0.9:1", lease=lease)
