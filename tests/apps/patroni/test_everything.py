@@ -57,6 +57,11 @@ def cell_of(everything: UpProcess, node: str) -> str:
         return next(key.cell for key in list(Broker(store).orders.keys()) if key.node == node)
 
 
+def cells_of(everything: UpProcess, instance: str) -> list[str]:
+    with keyplan.open(everything.ready["store"]) as store:
+        return sorted(cell for _, cell in Broker(store).nodes.list(instance))
+
+
 def processes_of(everything: UpProcess, node: str) -> list[Running]:
     """Patroni and the postmaster of a node, by what its folder says."""
     folder = everything.data / "cells" / cell_of(everything, node) / "nodes" / node
@@ -147,12 +152,16 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     agent.send(signal.SIGCONT)
     until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
 
-    # "scale 2 to 3 to 2"
-    for count in (3, 2):
-        changed = {"service_id": service["id"], "parameters": {"node-count": count}}
+    # "scale 2 to 3 to 2"; the leader's cell is left: another node leads before its node is removed
+    leader = leader_of(everything, "f1")
+    others = sorted({"cell1", "cell2", "cell3"} - {cell_of(everything, leader)})
+    for parameters in ({"node-count": 3}, {"node-count": 2, "cells": others}):
+        changed = {"service_id": service["id"], "parameters": parameters}
         assert everything.call("PATCH", f"{instance}?accepts_incomplete=true", changed)[0] == 202
         assert everything.until_done("f1") == "succeeded"
-        assert members_of(everything, "f1") == count
+        assert members_of(everything, "f1") == parameters["node-count"]
+    assert leader_of(everything, "f1") != leader
+    assert cells_of(everything, "f1") == others
     assert psql(uri, "select count(*) from story") == "3"
     assert everything.bash(examined) == "Nothing is wrong.\n"
 
