@@ -346,6 +346,7 @@ def test_the_provider_default_is_in_its_history_once_it_was_replaced(west: Serve
     assert "A provider of resources" in first.object_definition.schema
 
 
+@pytest.mark.slow
 def test_a_hundred_versions_are_kept(west: Served) -> None:
     scope = {"object_type_code": "runm.image"}
     for number in range(103):

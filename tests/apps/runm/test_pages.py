@@ -88,6 +88,7 @@ BROAD: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_page_of_a_broad_list_costs_the_same_however_long_the_list_is(counted: Counted) -> None:
     costs: dict[int, dict[str, int]] = {}
     for size in (100, 400):

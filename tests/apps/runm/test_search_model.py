@@ -143,7 +143,7 @@ def fits(one: dict[str, Any], given: dict[str, Any], own: str) -> bool:
     limit=st.sampled_from((1, 3, 17, 300)),
     is_descending=st.booleans(),
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_search_gives_what_a_look_at_every_object_gives(
     stocked: Served, given_filters: list[dict[str, Any]], project: str, limit: int, *, is_descending: bool
 ) -> None:
