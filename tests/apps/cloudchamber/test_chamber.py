@@ -180,6 +180,7 @@ def test_a_closed_store_refuses_everything_and_closing_it_again_is_harmless(
             act()
 
 
+@pytest.mark.slow
 def test_nothing_that_listens_is_an_error_and_no_hang(own_servers: Callable[[EtcdServer], EtcdServer]) -> None:
     """AC-33: with the settings' request timeout, for conditional writes and reads of several records, which hang in Go."""
     server = own_servers(EtcdServer())

@@ -109,6 +109,7 @@ def test_instances_are_found_by_the_blade_that_they_are_wanted_on(indexed: Web) 
         assert admin.get("/api/racks/rack1/blades/one/instances").status_code == 400
 
 
+@pytest.mark.slow
 def test_a_workload_that_no_commit_holds_is_deleted_in_steps_when_asked(indexed: Web) -> None:
     """R16: with indexes each record counts, and etcd takes 128 operations at once."""
     with indexed.store() as store:

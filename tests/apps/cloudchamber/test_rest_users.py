@@ -297,6 +297,7 @@ def test_a_manager_sees_the_sessions_and_ends_them(web: Web) -> None:
             )
 
 
+@pytest.mark.slow
 def test_no_more_sessions_than_the_settings_allow(tmp_path: Path) -> None:
     settings = "webServer:\n  systemAccount: Root\n  activeSessionLimit: 1\n"
     with served("memory:", tmp_path, settings=settings) as web, web.as_user("root", "SystemPassword") as root:
@@ -308,6 +309,7 @@ def test_no_more_sessions_than_the_settings_allow(tmp_path: Path) -> None:
             assert said(full) == (400, "CloudChamber: the number of active sessions is at its limit\n")
 
 
+@pytest.mark.slow
 def test_the_start_migrates_an_old_account_and_cleans_the_test_name_space(tmp_path: Path) -> None:
     """5.2: a record from before there were rights; PreCleanStore as the document has it."""
     url = f"lmdb:{tmp_path / 'kv'}"
