@@ -81,6 +81,17 @@ def writes(uri: str, number: int) -> bool:
     return psql(uri, f"insert into story values ({number}) on conflict do nothing; select 1") == "1"
 
 
+def asked_to_switch_over(everything: UpProcess) -> tuple[str, str]:
+    """Ask a cluster of two to change its leader, as patronictl does; return who led, and who is to."""
+    first = leader_of(everything, "f1")
+    with keyplan.open(everything.ready["store"]) as store:
+        broker = Broker(store)
+        second = next(key.member for key in broker.members.keys("f1") if key.member != first)
+        until(lambda: follows(broker, second), 30, everything.logs)
+        broker.failovers.put("f1", Failover(leader=first, member=second))
+    return first, second
+
+
 def assert_nothing_left(everything: UpProcess) -> None:
     """No process, no data, no key, no open port of the instance."""
     assert [line for line in everything.left() if "/nodes/" in line] == []
@@ -129,13 +140,11 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     assert psql(uri, "create table story (n int primary key); select 1") == "1"
     assert writes(uri, 1)
 
+    # No password is on a command line, and the store's URL may hold one.
+    assert [line for line in everything.left() if everything.ready["store"] in line] == []
+
     # "switchover"
-    first = leader_of(everything, "f1")
-    with keyplan.open(everything.ready["store"]) as store:
-        broker = Broker(store)
-        second = next(key.member for key in broker.members.keys("f1") if key.member != first)
-        until(lambda: follows(broker, second), 30, everything.logs)
-        broker.failovers.put("f1", Failover(leader=first, member=second))
+    first, second = asked_to_switch_over(everything)
     until(lambda: leader_of(everything, "f1") == second, 30, everything.logs)
     until(lambda: writes(uri, 2), 30, everything.logs)
     until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)

@@ -133,11 +133,13 @@ class Everything:
     # ---- the parts ------------------------------------------------------------------------------------------------------
 
     def _part(self, name: str, command: Sequence[str], folder: Path) -> _Part:
-        return _Part(name, command, folder, dict(os.environ), self._clock)
+        # Why not as an option: everybody on the machine can read a command line, and a store's URL may hold a password.
+        environment = {**os.environ, "KEYPLAN_STORE": self._settings.store}
+        return _Part(name, command, folder, environment, self._clock)
 
     def _server_command(self) -> list[str]:
         return [
-            *("serve", "--store", self._settings.store, "--listen", self._settings.listen),
+            *("serve", "--listen", self._settings.listen),
             *("--app", "patroni-broker", "--app", "etcd-v2", "--app", "etcd-v3", "--local-role", "none"),
             *("--tokens", str(self._folder / "tokens")),
             *self._settings.server_options,
@@ -147,7 +149,7 @@ class Everything:
         name = f"cell{number}"
         first = self._settings.first_port + (number - 1) * _PORTS_OF_A_CELL
         return [
-            *("patroni", "cell", name, "--store", self._settings.store, "--gateway", self._settings.listen),
+            *("patroni", "cell", name, "--gateway", self._settings.listen),
             *("--gateway-password-file", str(self._folder / "cells.token")),
             *("--data", str(self._folder / "cells" / name), "--zone", f"z{number}"),
             *("--ports", f"{first}-{first + _PORTS_OF_A_CELL - 1}", "--stop-nodes"),
@@ -156,7 +158,7 @@ class Everything:
 
     def _router_command(self) -> list[str]:
         return [
-            *("patroni", "router", "--store", self._settings.store, "--data", str(self._folder / "router")),
+            *("patroni", "router", "--data", str(self._folder / "router")),
             "--stop-haproxy",
             *self._settings.router_options,
         ]
