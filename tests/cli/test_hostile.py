@@ -78,3 +78,23 @@ def test_a_speed_that_is_none_is_refused_by_its_name(run: Keyplan, store: tuple[
     run("keyspace", "init", *store)
     answer = run("keyspace", "sweep", "--keys-per-second", speed, *store)
     assert (answer.code, "keys_per_second" in answer.err) == (5, True)
+
+
+@pytest.mark.parametrize("token", ["gehe\u00efm", "a\nb", "\udcff"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("KEYPLAN_TOKEN", token)
+    answer = run("keyspace", "list", "--server", "http://127.0.0.1:1")
+    assert (answer.code, "printable ASCII" in answer.err, token in answer.err) == (5, True, False)
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+def test_a_closed_stream_is_no_error(
+    site: Keyplan, monkeypatch: pytest.MonkeyPatch, store: tuple[str, str], stream: str
+) -> None:
+    assert site("keyspace", "create", "a", "-a", "x", *store).code == 0
+    monkeypatch.setattr(f"sys.{stream}", None)
+    assert site("list", "notes").code == 0
+    assert site("get", "boxes", "a", "1", "--json").code == 0
+    assert site("keyspace", "delete", "a", *store).code == 5  # there is nobody to ask

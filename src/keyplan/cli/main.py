@@ -3,10 +3,12 @@
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, version
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -119,24 +121,33 @@ root: Final = get_command(_application)
 
 def main(arguments: Sequence[str]) -> int:
     """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
-    _print_whatever_comes()
-    try:
-        code = _exit_code(list(arguments))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Why: the reader of a pipe, as in `keyplan dump | head`, had enough; nothing is wrong.
-        _discard_output()
-        return 0
-    except OSError as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return OUTPUT_FAILED
-    return code
+    with _whole_streams():
+        try:
+            code = _exit_code(list(arguments))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Why: the reader of a pipe, as in `keyplan dump | head`, had enough; nothing is wrong.
+            _discard_output()
+            return 0
+        except OSError as error:
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
+            return OUTPUT_FAILED
+        return code
 
 
-def _print_whatever_comes() -> None:
-    # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+@contextmanager
+def _whole_streams() -> Iterator[None]:
+    """Give the process the streams that its caller closed (`>&-`) for a block, and let the output hold any text."""
+    with ExitStack() as stack:
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:
+                nowhere = stack.enter_context(Path(os.devnull).open(mode, encoding="utf-8"))
+                setattr(sys, name, nowhere)
+                stack.callback(setattr, sys, name, None)
+        # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        yield
 
 
 def _exit_code(arguments: list[str]) -> int:

@@ -47,6 +47,9 @@ class Conversation:
         self._url = url
         headers = {"Accept": "application/json", "User-Agent": "keyplan"}
         if token:
+            if not (token.isascii() and token.isprintable()):
+                # Why: the token is not shown, and a header cannot carry it.
+                raise InvalidInputError(source="token", problem="a token is printable ASCII")
             headers["Authorization"] = f"Bearer {token}"
         is_unix = url.startswith("unix:")
         if not (is_unix or url.startswith(("http://", "https://"))):
