@@ -7,7 +7,7 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, DeleteRange, Engine, KeyRange, Put, open_engine
 from keyplan.errors import EngineLimitError
-from keyplan.keyspace import KeySpaces, State, diagnose
+from keyplan.keyspace import KeySpaces, State
 from keyplan.maintenance import (
     back_up_key_spaces,
     copy_store,
@@ -65,7 +65,7 @@ def test_a_key_space_moves_to_etcd_with_its_registry_entry(lmdb: Engine, etcd: E
     restore_key_spaces(etcd, path)
     assert KeySpaces(etcd).get("orders").state is State.ENABLED
     assert content_of(etcd, KeyRange.of_prefix(b"\x01")) == {b"\x01" + key: value for key, value in CONTENT.items()}
-    assert diagnose(KeySpaces(etcd)).faults == []
+    assert KeySpaces(etcd).diagnose().faults == []
 
 
 def test_a_value_that_etcd_cannot_hold_is_told_before_anything_is_written(lmdb: Engine, etcd: Engine) -> None:

@@ -16,7 +16,7 @@ from keyplan.errors import (
     KeySpaceRestoringError,
     RestoreConflictError,
 )
-from keyplan.keyspace import KeySpaces, State, Sweeper, diagnose, open_key_space
+from keyplan.keyspace import KeySpaces, State, Sweeper, open_key_space
 from keyplan.layout import Index, Layout, Table, Unique
 from keyplan.maintenance import (
     BackupSection,
@@ -93,7 +93,7 @@ def target(tmp_path: Path) -> Iterator[Engine]:
 
 
 def assert_sound(engine: Engine) -> None:
-    assert diagnose(KeySpaces(engine)).faults == []
+    assert KeySpaces(engine).diagnose().faults == []
 
 
 def data_of(engine: Engine, prefix: bytes) -> dict[bytes, bytes]:
@@ -337,7 +337,7 @@ def stopped_at_every_step(
             try:
                 restore_key_spaces(failing, path, policy=policy, layout=Shop.bound())
             except (EngineUnavailableError, CommitOutcomeUnknownError):
-                assert diagnose(KeySpaces(engine)).faults == [], step
+                assert KeySpaces(engine).diagnose().faults == [], step
                 states = {space.name: space.state for space in KeySpaces(engine).all()}
                 if states.get("orders") is State.RESTORING:
                     with pytest.raises(KeySpaceRestoringError):
@@ -352,7 +352,7 @@ def test_a_restore_stopped_at_any_step_is_sound_and_finished_by_the_next(source:
     for step, engine in stopped_at_every_step(lambda _engine: None, single, RestorePolicy()):
         assert data_of(engine, b"\x01") == expected, step
         assert KeySpaces(engine).get("orders").state is State.ENABLED, step
-        assert diagnose(KeySpaces(engine)).faults == [], step
+        assert KeySpaces(engine).diagnose().faults == [], step
 
 
 def test_an_overwriting_restore_stopped_at_any_step_is_finished_by_the_next(source: Engine, single: Path) -> None:
