@@ -36,10 +36,10 @@ class Processed(NamedTuple):
 class ParallelProcessor:
     """Hands every event of a data set to exactly one worker. There is no order.
 
-    Who works: `workers` processes, which are started anew and import the function's module; or an `executor`'s workers; or
-    those of a Dask `client`, of which `workers` says how many there are; or the ranks of `comm`, an mpi4py communicator. With `comm` every rank opens the store, makes a
-    processor and calls the same method on the same data set, all of them together; `map` then yields what the rank's own
-    events gave, and `process` and `reduce` return the same on all ranks.
+    Who works: `workers` processes, which are started anew and import the function's module; or the workers of an `executor`
+    or of a Dask `client`, of which `workers` says how many there are; or the ranks of `comm`, an mpi4py communicator. With
+    `comm` every rank opens the store, makes a processor and calls the same method on the same data set, all of them together;
+    `map` then yields what the rank's own events gave, and `process` and `reduce` return the same on all ranks.
 
     A piece has at most `piece_events` events; `preload` names products, (label, type), that are read with a piece and given
     to the function as its second argument, a source for `load`. `vectorised`: the function is given an EventBatch instead.
