@@ -131,7 +131,7 @@ def test_stat_counts_keys_and_draws_them(run: Commands) -> None:
     assert all(row["disk_bytes"] > 0 for row in rows)
     drawn = (run.folder / "stat.svg").read_text()
     assert drawn.startswith("<?xml")
-    assert drawn.count("<!-- fullest: ") == 2
+    assert drawn.count("<!-- dashed: the mean; fullest ") == 2
     with pytest.raises(KeyplanError):
         run("stat", "--plot", str(run.folder / "stat.nothing"))
 
