@@ -339,6 +339,17 @@ def test_a_token_comes_from_a_file_and_a_server_comes_before_a_store(run: Keypla
     assert not (tmp_path / "shared.kv").exists()
 
 
+def test_a_store_that_is_typed_comes_before_the_server_of_the_environment(
+    run: Keyplan, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYPLAN_SERVER", "http://127.0.0.1:1")
+    done(run("keyspace", "create", "a", "-a", "x", "--store", url))
+    assert done(run("keyspace", "list", "--store", url)).lines == ["a\tENABLED\t01\tx\t"]
+    monkeypatch.setenv("KEYPLAN_STORE", url)
+    unreachable = run("keyspace", "list", "--json")
+    assert (unreachable.code, unreachable.error["code"]) == (7, "engine-unavailable")
+
+
 @pytest.mark.slow
 def test_a_server_with_a_certificate_of_a_private_authority(
     run: Keyplan, monkeypatch: pytest.MonkeyPatch, authority: Authority

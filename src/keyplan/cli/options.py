@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,6 +18,7 @@ from keyplan.layout import Layout, layout_class_of, layout_of_description
 from keyplan.store import Store
 
 __all__ = [
+    "STORE_VARIABLE",
     "ConfigOption",
     "JsonOption",
     "KeySpaceOption",
@@ -34,13 +35,16 @@ __all__ = [
 ]
 
 
+STORE_VARIABLE: Final = "KEYPLAN_STORE"
+
+
 def _layout_names(incomplete: str) -> list[str]:
     return sorted(name for name in installed_layouts() if name.startswith(incomplete))
 
 
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", "-s", envvar="KEYPLAN_STORE", metavar="URL", help="The store, as in lmdb:./site.kv."),
+    typer.Option("--store", "-s", envvar=STORE_VARIABLE, metavar="URL", help="The store, as in lmdb:./site.kv."),
 ]
 LayoutOption = Annotated[
     str | None,

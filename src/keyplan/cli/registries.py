@@ -12,7 +12,7 @@ import typer
 
 from keyplan.cli.failures import print_hint
 from keyplan.cli.files import read_text
-from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_option
+from keyplan.cli.options import STORE_VARIABLE, ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_record, print_text, printable
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import KeySpace, KeySpaces, RegistryOperations
@@ -26,13 +26,14 @@ __all__ = [
     "user_name",
 ]
 
+SERVER_VARIABLE: Final = "KEYPLAN_SERVER"
 TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
 AUTHORITY_VARIABLE: Final = "KEYPLAN_SERVER_CA"
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A key space.", show_default=False)]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", envvar="KEYPLAN_SERVER", metavar="URL", help="Ask the server there, not a store."),
+    typer.Option("--server", envvar=SERVER_VARIABLE, metavar="URL", help="Ask the server there, not a store."),
 ]
 TokenFileOption = Annotated[
     Path | None,
@@ -59,11 +60,13 @@ class RegistryOptions(NamedTuple):
 
     @contextmanager
     def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[RegistryOperations]:
-        """Open the registry that the options name: `--server` comes before a store. Close it at the end.
+        """Open the registry that the options name, and close it at the end.
 
+        A server comes before a store, but for a store that was typed where the server stands in the environment alone.
         Raises InvalidInputError, EngineOpenError.
         """
-        if self.server is None:
+        server = None if self._is_store_meant() else self.server
+        if server is None:
             if self.token_file is not None:
                 raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
             with store_of_option(self.store, self.config, create=create, readonly=readonly) as opened:
@@ -72,8 +75,12 @@ class RegistryOptions(NamedTuple):
         # Why: only this needs httpx, which takes as long to import as all the rest.
         from keyplan.client import HttpKeySpaces  # noqa: PLC0415
 
-        with HttpKeySpaces(self.server, token=_token(self.token_file), verify=_authority()) as behind_http:
+        with HttpKeySpaces(server, token=_token(self.token_file), verify=_authority()) as behind_http:
             yield behind_http
+
+    def _is_store_meant(self) -> bool:
+        is_store_typed = self.store is not None and self.store != os.environ.get(STORE_VARIABLE)
+        return is_store_typed and self.server == os.environ.get(SERVER_VARIABLE)
 
 
 def user_name() -> str:
