@@ -254,7 +254,8 @@ class Renewals(WrappedEngine):
 class _Renewed:
     def __init__(self, engine: Renewals, inner: EngineLease) -> None:
         self._engine, self._inner = engine, inner
-        self.id, self.ttl_seconds, self.revoke = inner.id, inner.ttl_seconds, inner.revoke
+        self.id, self.ttl_seconds = inner.id, inner.ttl_seconds
+        self.seconds_left, self.revoke = inner.seconds_left, inner.revoke
 
     def keep_alive(self) -> float:
         if self._engine.failing:
