@@ -76,6 +76,12 @@ def write_until(client: httpx.Client, index: int) -> None:
         pass
 
 
+def watchers_become(client: httpx.Client, number: int) -> None:
+    give_up_at = time.monotonic() + 10
+    while client.get("/v2/stats/store").json()["watchers"] != number:
+        assert time.monotonic() < give_up_at
+
+
 def waited(
     url: str,
     path: str,
@@ -85,13 +91,13 @@ def waited(
     seconds_max: float,
 ) -> Answer:
     """Begin to wait, do the commands once it waits, and return what the wait was answered."""
+    # Why: a wait before, whose client has hung up, may still be counted, and would be taken for this one.
+    watchers_become(client, 0)
     answers: list[Answer] = []
     thread = threading.Thread(target=lambda: answers.append(ask(url, path, (), seconds_max=seconds_max)))
     thread.start()
     if commands:
-        give_up_at = time.monotonic() + 10
-        while client.get("/v2/stats/store").json()["watchers"] == 0:
-            assert time.monotonic() < give_up_at
+        watchers_become(client, 1)
     for command_path, options in commands:
         ask(url, command_path, options)
     thread.join()
