@@ -122,6 +122,7 @@ def test_rows_of_an_event_are_one_product_wherever_they_stand(dataset: hepnos.Da
     assert (events.tolist(), offsets.tolist(), rows["x"].tolist()) == ([(2, 1, 7)], [0, 1], [4.0])
 
 
+@pytest.mark.leaves("no-container")
 def test_one_column_is_a_table_too(dataset: hepnos.DataSet) -> None:
     dataset.store_table("e", np.arange(4, dtype="f4"), run=[1] * 4, subrun=[1] * 4, event=[2, 2, 1, 1])
     event = dataset.runs.handle(1).subruns.handle(1).events.handle(2)
@@ -129,6 +130,7 @@ def test_one_column_is_a_table_too(dataset: hepnos.DataSet) -> None:
     assert len(dataset.load_table("none", hepnos.vector("f4")).events) == 0
 
 
+@pytest.mark.leaves("no-container")
 def test_tables_that_do_not_fit_are_refused(dataset: hepnos.DataSet) -> None:
     with pytest.raises(InvalidInputError):
         dataset.store_table("t", np.ones(3), run=[1], subrun=[1], event=[1])
@@ -141,6 +143,7 @@ def test_tables_that_do_not_fit_are_refused(dataset: hepnos.DataSet) -> None:
         hepnos.store_products(dataset, "t", bytes, [[1, 1], [1, 1], [1, 1]], [b"a", b"b"])
 
 
+@pytest.mark.leaves("no-container")
 def test_products_given_as_bytes_in_any_order(dataset: hepnos.DataSet) -> None:
     values = [b"%d" % number for number in range(50)]
     order = list(range(50))[::-1]
@@ -197,6 +200,7 @@ def test_a_batch_writes_all_at_its_end(dataset: hepnos.DataSet) -> None:
     assert batch.statistics.key_bytes == 10 * (24 + 32 + 40 + 40 + len("a#int64") + 40 + len("b#str"))
 
 
+@pytest.mark.leaves("no-parent")
 def test_a_batch_flushes_by_itself_when_a_database_s_share_is_full(dataset: hepnos.DataSet) -> None:
     with dataset.datastore.batch(max_operations=128) as batch:
         for number in range(1_000):

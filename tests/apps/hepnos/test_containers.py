@@ -110,6 +110,7 @@ def test_children_are_the_children_and_no_neighbours(store: hepnos.DataStore) ->
     assert [child.path for child in store["aaa"]] == ["aaa/bbb", "aaa/bbb-z", "aaa/bbbb"]
 
 
+@pytest.mark.leaves("no-parent")
 def test_256_levels_are_the_most(store: hepnos.DataStore) -> None:
     path = "/".join("a" * 256)
     deepest = store.make_dataset(path)
@@ -142,6 +143,7 @@ def test_a_slash_at_either_end_is_taken_off(store: hepnos.DataStore) -> None:
     assert (made.name, made.container, made.level) == ("nd", "nova", 1)
 
 
+@pytest.mark.leaves("no-container")
 def test_a_key_over_the_engine_s_limit_is_refused_before_anything_is_written(
     open_store: Callable[..., hepnos.DataStore],
 ) -> None:
@@ -213,6 +215,7 @@ def number_of(found: hepnos.Run | hepnos.SubRun | hepnos.Event | None) -> int | 
     return None if found is None else found.number
 
 
+@pytest.mark.leaves("no-parent")
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_bounds_of_numbers(dataset: hepnos.DataSet, depth: int) -> None:
     def views(base: int) -> hepnos.Numbers:  # type: ignore[type-arg]  # Why: of runs, subruns or events.
@@ -262,6 +265,7 @@ def test_reading_ahead_changes_nothing_in_the_order(dataset: hepnos.DataSet, cac
 # ---- event sets -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.leaves("no-parent")
 def test_an_event_set_by_database_is_disjoint_complete_and_sorted(dataset: hepnos.DataSet) -> None:
     expected = {(run, subrun, event) for run in range(4) for subrun in range(4) for event in range(5)}
     expected.add((0, 0, 0))
@@ -288,6 +292,7 @@ def test_an_event_set_without_events_yields_none(dataset: hepnos.DataSet) -> Non
             dataset.events(target)
 
 
+@pytest.mark.leaves("no-dataset")
 def test_events_of_a_data_set_whose_uuid_differs_in_its_last_byte_are_others(store: hepnos.DataStore) -> None:
     first = hepnos.DataSet(store, "a", UUID("00112233-4455-6677-8899-aabbccddeeff"))
     second = hepnos.DataSet(store, "b", UUID("00112233-4455-6677-8899-aabbccddee00"))

@@ -46,6 +46,7 @@ def event(dataset: hepnos.DataSet) -> hepnos.Event:
     return dataset.create_run(1).create_subrun(2).create_event(5)
 
 
+@pytest.mark.leaves("no-container")
 @pytest.mark.parametrize("where", CONTAINERS, ids=str)
 def test_two_types_live_under_one_label_and_a_third_is_missing(dataset: hepnos.DataSet, where: str) -> None:
     container = CONTAINERS[where](dataset)
@@ -58,6 +59,7 @@ def test_two_types_live_under_one_label_and_a_third_is_missing(dataset: hepnos.D
         container.load("x", "float64", missing="raise")
 
 
+@pytest.mark.leaves("no-dataset")
 @pytest.mark.parametrize(
     ("where", "item"),
     [
