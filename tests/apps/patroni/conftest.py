@@ -1,4 +1,4 @@
-"""A broker's server with cells of paper, on an LMDB store."""
+"""A broker's server with cells of paper, on an LMDB store that is checked when a module's tests are over."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from keyplan.apps.patroni import Broker
 from keyplan.store import Store, open_store
+from keyplan.testing.checked import check_after
 from tests.apps.patroni.osb_platform import ADMIN_TOKEN, Platform
 from tests.apps.patroni.paper_cell import PaperCells
 from tests.servers.keyplan_server import KeyplanServer
@@ -40,3 +41,5 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         PaperCells(store, "n1", "n2", "n3", "n4", "zz-refusing", zones=zones, refuses=("zz-refusing",)),
     ):
         yield Deployment(server, store, Broker(store), Platform(server.url))
+    with check_after(open_store(url), Broker):
+        pass

@@ -8,6 +8,7 @@ import pytest
 
 from keyplan.apps.patroni import Broker, Claim
 from keyplan.store import Store, open_store
+from keyplan.testing.checked import check_after
 from tests.apps.patroni.conftest import broker_server
 from tests.apps.patroni.osb_platform import PAIR, Platform
 from tests.apps.patroni.paper_cell import PaperCells
@@ -30,7 +31,7 @@ def check_finished(store: Store, platform: Platform, cells: PaperCells) -> None:
 
 def test_a_broker_killed_in_the_middle_of_a_provision_is_followed_by_another(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store:
+    with check_after(open_store(url), Broker) as store:
         broker = Broker(store)
         idle = PaperCells(store, "n1", "n2", silent=("n1", "n2"))
         with broker_server(url, "claim-seconds=1", "cell-seconds=60") as first, idle:
@@ -47,7 +48,7 @@ def test_a_broker_killed_in_the_middle_of_a_provision_is_followed_by_another(tmp
 
 def test_a_broker_that_stops_gives_its_claim_back(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store:
+    with check_after(open_store(url), Broker) as store:
         broker = Broker(store)
         with broker_server(url, "claim-seconds=60") as first, PaperCells(store, "n1", "n2", silent=("n1", "n2")):
             assert Platform(first.url).provision("f1").status_code == 202
@@ -59,7 +60,7 @@ def test_a_broker_that_stops_gives_its_claim_back(tmp_path: Path) -> None:
 def test_two_brokers_of_a_store_make_no_node_twice(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
     with (
-        open_store(url) as store,
+        check_after(open_store(url), Broker) as store,
         PaperCells(store, "n1", "n2") as cells,
         broker_server(url) as first,
         broker_server(url) as second,
@@ -71,7 +72,7 @@ def test_two_brokers_of_a_store_make_no_node_twice(tmp_path: Path) -> None:
 
 def test_a_provision_that_is_deleted_stops_and_leaves_nothing(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store:
+    with check_after(open_store(url), Broker) as store:
         broker = Broker(store)
         with broker_server(url, "cell-seconds=60") as server, PaperCells(store, "n1", "n2", silent=("n1", "n2")):
             platform = Platform(server.url)
@@ -89,7 +90,11 @@ def test_a_provision_that_is_deleted_stops_and_leaves_nothing(tmp_path: Path) ->
 
 def test_work_without_the_claim_writes_nothing(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store, PaperCells(store, "n1", "n2", silent=("n1", "n2")), store.lease(60) as lease:
+    with (
+        check_after(open_store(url), Broker) as store,
+        PaperCells(store, "n1", "n2", silent=("n1", "n2")),
+        store.lease(60) as lease,
+    ):
         broker = Broker(store)
         with broker_server(url, "cell-seconds=1") as server:
             platform = Platform(server.url)

@@ -1,5 +1,6 @@
 """Public ports: each is handed out once, none is lost, and an instance keeps its own."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,14 @@ from keyplan.apps.patroni.refusals import NoPortsLeftError
 from keyplan.engine import Commit, Delete, MemoryEngine, Put
 from keyplan.errors import EngineError, InvalidInputError
 from keyplan.store import Store, open_store
+from keyplan.testing.checked import check_after
 from keyplan.testing.faults import FailingEngine
 
 
 @pytest.fixture
-def store() -> Store:
-    return open_store("memory:")
+def store() -> Iterator[Store]:
+    with check_after(open_store("memory:"), Broker) as opened:
+        yield opened
 
 
 def test_an_instance_keeps_its_port_and_nextport_stays(store: Store) -> None:
@@ -108,7 +111,7 @@ def test_an_allocator_that_dies_at_any_step_shares_no_port_and_leaks_none() -> N
 
 def test_fifty_allocators_at_once_share_no_port_and_leave_no_gap(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path}/store.kv"
-    with open_store(url) as store:
+    with check_after(open_store(url), Broker) as store:
         allocators = [PortAllocator(store) for _ in range(4)]
         with ThreadPoolExecutor(50) as threads:
             ports = list(threads.map(lambda number: allocators[number % 4].allocate(f"i{number}"), range(50)))
