@@ -36,6 +36,7 @@ from keyplan.apps.hepnos.layout import (
 
 # Why: `keyplan lint` and the map of layouts must not import numpy, which takes longer than they do.
 if TYPE_CHECKING:
+    from keyplan.apps.hepnos import aio
     from keyplan.apps.hepnos.batch import AsyncEngine, BatchStatistics, WriteBatch
     from keyplan.apps.hepnos.bulk import (
         Created,
@@ -153,6 +154,7 @@ __all__ = [
     "Table",
     "TypeMismatchError",
     "WriteBatch",
+    "aio",
     "create_events",
     "create_items",
     "cxx_type",
@@ -219,6 +221,8 @@ if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for o
 
     def __getattr__(name: str) -> object:
         """Import a public name from its module, and keep it."""
+        if name == "aio":
+            return import_module(f"{__name__}.aio")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), "open_hepnos" if name == "open" else name)

@@ -1,0 +1,402 @@
+"""HEPnOS for asyncio: the same names, awaited; `async for` takes containers in pieces, and nothing holds up the loop.
+
+    async with hepnos.aio.open("lmdb:/data/nova") as store:
+        dataset = await store.root.ensure("nova/nd/2019")
+        subrun = await (await dataset.create_run(12096)).create_subrun(1)
+        async for event in subrun.events:
+            print(event.number, await event.load("energy", float))
+
+Each call is carried out by a thread of the store's, since LMDB reads and flushes in the thread that calls it. Methods are taken
+over from the synchronous classes one by one, with their signatures; what they promise stands there. What has no name here is
+called by `store.call(function, ...)`. A call whose task is cancelled may still be carried out. A loop that is left early keeps
+the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
+"""
+
+from asyncio import get_running_loop
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from itertools import islice
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+
+import numpy.typing as npt
+
+from keyplan.apps.hepnos import datasets, event_set, numbered, products
+from keyplan.apps.hepnos import store as stores
+from keyplan.apps.hepnos.batch import MAX_OPERATIONS, WriteBatch
+from keyplan.apps.hepnos.bulk import Created
+
+__all__ = [
+    "Container",
+    "DataSet",
+    "DataSets",
+    "DataStore",
+    "Event",
+    "EventSet",
+    "Numbers",
+    "Run",
+    "SubRun",
+    "View",
+    "open",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+I_co = TypeVar("I_co", covariant=True)
+V_co = TypeVar("V_co", covariant=True)
+N = TypeVar("N", bound=numbered.Numbered)
+
+_PIECE: Final = 1_024
+"""Containers that a thread takes at once. Why: handing one over costs more than reading it."""
+_THREADS: Final = 4
+
+Awaited = Coroutine[Any, Any, R]
+
+
+class View(Generic[I_co]):
+    """One object of the synchronous API, `sync`, and the threads that its calls are made in. Equal when those objects are."""
+
+    __slots__ = ("sync", "threads")
+
+    def __init__(self, sync: I_co, threads: Executor) -> None:
+        self.sync = sync
+        self.threads = threads
+
+    async def call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function in a thread of the store's, and return what it returns."""
+        return await get_running_loop().run_in_executor(self.threads, partial(function, *args, **kwargs))
+
+    async def each(self, items: Callable[[], Iterator[S]], *, at_once: int = _PIECE) -> AsyncGenerator[S, None]:
+        """Yield what an iterator has, which is begun and advanced in threads; it is closed when this one is."""
+        found = await self.call(items)
+        try:
+            while piece := await self.call(list, islice(found, at_once)):
+                for one in piece:
+                    yield one
+        finally:
+            if isinstance(found, Generator):
+                await self.call(found.close)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and other.sync == self.sync
+
+    def __hash__(self) -> int:
+        return hash(self.sync)
+
+    def __repr__(self) -> str:
+        return f"<awaited {self.sync!r}>"
+
+
+class awaited(Generic[I_co, P, R]):  # noqa: N801  # Why: used like a decorator.
+    """A method of the synchronous object, called in a thread."""
+
+    def __init__(self, method: Callable[Concatenate[I_co, P], R]) -> None:
+        self._method: Callable[..., R] = method
+
+    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[R]]:
+        return partial(view.call, self._method, view.sync)
+
+
+class leading(Generic[I_co, P, S, V_co]):  # noqa: N801  # Why: as above.
+    """A method that returns another object of the synchronous API, of which a view is given."""
+
+    def __init__(self, method: Callable[Concatenate[I_co, P], S], view: Callable[[S, Executor], V_co]) -> None:
+        self._method: Callable[..., S] = method
+        self._view = view
+
+    def __get__(self, view: View[I_co], owner: object) -> Callable[P, Awaited[V_co]]:
+        async def led(*args: P.args, **kwargs: P.kwargs) -> V_co:
+            return self._view(await view.call(self._method, view.sync, *args, **kwargs), view.threads)
+
+        return led
+
+
+def _maybe(view: Callable[[S, Executor], R]) -> Callable[[S | None, Executor], R | None]:
+    return lambda found, threads: None if found is None else view(found, threads)
+
+
+# ---- containers ----------------------------------------------------------------------------------------------------------
+
+C_co = TypeVar("C_co", bound=products.Container, covariant=True)
+M_co = TypeVar("M_co", bound=numbered.Numbered, covariant=True)
+
+
+class Container(View[C_co]):
+    """What products hang on."""
+
+    __slots__ = ()
+
+    store = awaited(products.Container.store)
+    load = awaited(products.Container.load)
+    delete_product = awaited(products.Container.delete_product)
+
+    @property
+    def path(self) -> str:
+        """How messages name it."""
+        return self.sync.path
+
+    def products(
+        self, label: str | None = None, *, is_prefix: bool = False
+    ) -> AsyncGenerator[products.ProductID, None]:
+        """Yield the ids of its products, as `hepnos.Container.products` does."""
+        return self.each(partial(self.sync.products, label, is_prefix=is_prefix))
+
+
+class Numbered(Container[M_co]):
+    """A run, subrun or event."""
+
+    __slots__ = ()
+
+    exists = awaited(numbered.Numbered.exists)
+    delete = awaited(numbered.Numbered.delete)
+
+    @property
+    def number(self) -> int:
+        """Its number within its parent."""
+        return self.sync.number
+
+    async def next(self) -> Self | None:
+        """Return the next of its siblings, or None."""
+        return self._sibling(await self.call(self.sync.next))
+
+    async def previous(self) -> Self | None:
+        """Return the one before it among its siblings, or None."""
+        return self._sibling(await self.call(self.sync.previous))
+
+    def _sibling(self, found: Any) -> Self | None:
+        return None if found is None else type(self)(found, self.threads)
+
+
+class Event(Numbered[numbered.Event]):
+    """An event."""
+
+    __slots__ = ()
+
+
+class Numbers(View[numbered.Numbers[N]], Generic[N, R]):
+    """The runs of a data set, the subruns of a run or the events of a subrun, in numeric order."""
+
+    __slots__ = ("_view",)
+
+    def __init__(self, sync: numbered.Numbers[N], threads: Executor, view: Callable[[N, Executor], R]) -> None:
+        super().__init__(sync, threads)
+        self._view = view
+
+    async def create(self, number: int, *, into: products.Writer | None = None) -> R:
+        """Create a child unless it exists, and return it."""
+        return self._view(await self.call(self.sync.create, number, into=into), self.threads)
+
+    async def get(self, number: int) -> R | None:
+        """Return the child of that number, or None."""
+        return self._one(await self.call(self.sync.get, number))
+
+    async def first(self) -> R | None:
+        """Return the first child, or None."""
+        return self._one(await self.call(self.sync.first))
+
+    async def last(self) -> R | None:
+        """Return the last child, or None."""
+        return self._one(await self.call(self.sync.last))
+
+    async def lower_bound(self, number: int) -> R | None:
+        """Return the first child whose number is not less, or None."""
+        return self._one(await self.call(self.sync.lower_bound, number))
+
+    async def upper_bound(self, number: int) -> R | None:
+        """Return the first child whose number is greater, or None."""
+        return self._one(await self.call(self.sync.upper_bound, number))
+
+    async def count(self) -> int:
+        """Return how many children there are."""
+        return await self.call(self.sync.count)
+
+    def __aiter__(self) -> AsyncIterator[R]:
+        return self.range()
+
+    async def range(
+        self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[R, None]:
+        """Yield the children with numbers in these bounds, of one state, in numeric order or reversed."""
+        found = partial(self.sync.range, at_least, below, reverse=reverse, limit=limit)
+        async with aclosing(self.each(found)) as children:
+            async for child in children:
+                yield self._view(child, self.threads)
+
+    def _one(self, found: N | None) -> R | None:
+        return None if found is None else self._view(found, self.threads)
+
+
+class SubRun(Numbered[numbered.SubRun]):
+    """A subrun."""
+
+    __slots__ = ()
+
+    create_event = leading(numbered.SubRun.create_event, Event)
+
+    async def create_events(self, numbers: Any, **options: Any) -> int:
+        """Create many events at once, and return how many are new; see `hepnos.create_events`."""
+        return await self.call(self.sync.create_events, numbers, **options)
+
+    @property
+    def events(self) -> Numbers[numbered.Event, Event]:
+        """Its events."""
+        return Numbers(self.sync.events, self.threads, Event)
+
+
+class Run(Numbered[numbered.Run]):
+    """A run."""
+
+    __slots__ = ()
+
+    create_subrun = leading(numbered.Run.create_subrun, SubRun)
+
+    @property
+    def subruns(self) -> Numbers[numbered.SubRun, SubRun]:
+        """Its subruns."""
+        return Numbers(self.sync.subruns, self.threads, SubRun)
+
+
+# ---- data sets -----------------------------------------------------------------------------------------------------------
+
+
+class EventSet(View[event_set.EventSet]):
+    """The events of a data set: of one event database, or of all."""
+
+    __slots__ = ()
+
+    count = awaited(event_set.EventSet.count)
+    to_numpy = awaited(event_set.EventSet.to_numpy)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async with aclosing(self.each(partial(iter, self.sync))) as events:
+            async for event in events:
+                yield Event(event, self.threads)
+
+    def batches(self, size: int = 65_536) -> AsyncGenerator[npt.NDArray[Any], None]:
+        """Yield the events as arrays of at most `size` rows, one at a time."""
+        return self.each(partial(self.sync.batches, size), at_once=1)
+
+
+def _dataset(found: datasets.DataSet, threads: Executor) -> "DataSet":
+    return DataSet(found, threads)
+
+
+class DataSet(Container[datasets.DataSet]):
+    """A data set."""
+
+    __slots__ = ()
+
+    create_dataset = leading(datasets.DataSet.create_dataset, _dataset)
+    ensure = leading(datasets.DataSet.ensure, _dataset)
+    get = leading(datasets.DataSet.get, _maybe(_dataset))
+    next = leading(datasets.DataSet.next, _maybe(_dataset))
+    previous = leading(datasets.DataSet.previous, _maybe(_dataset))
+    create_run = leading(datasets.DataSet.create_run, Run)
+    load_table = awaited(datasets.DataSet.load_table)
+    exists = awaited(datasets.DataSet.exists)
+    delete = awaited(datasets.DataSet.delete)
+
+    async def create_items(self, run: Any, subrun: Any = None, event: Any = None, **options: Any) -> Created:
+        """Create many runs, subruns or events at once; see `hepnos.create_items`."""
+        return await self.call(self.sync.create_items, run, subrun, event, **options)
+
+    async def store_table(self, label: str, table: Any, *, run: Any, subrun: Any, event: Any, **options: Any) -> int:
+        """Store a table as a vector product of each event; see `hepnos.store_table`."""
+        return await self.call(self.sync.store_table, label, table, run=run, subrun=subrun, event=event, **options)
+
+    @property
+    def name(self) -> str:
+        """The last part of its name."""
+        return self.sync.name
+
+    @property
+    def datasets(self) -> "DataSets":
+        """The data sets in it."""
+        return DataSets(self.sync.datasets, self.threads)
+
+    @property
+    def runs(self) -> Numbers[numbered.Run, Run]:
+        """Its runs."""
+        return Numbers(self.sync.runs, self.threads, Run)
+
+    def events(self, target: int | None = None) -> EventSet:
+        """Return all its events: of one event database, or of all."""
+        return EventSet(self.sync.events(target), self.threads)
+
+
+class DataSets(View[datasets.DataSets]):
+    """The data sets in one, by name."""
+
+    __slots__ = ()
+
+    get = leading(datasets.DataSets.get, _maybe(DataSet))
+    first = leading(datasets.DataSets.first, _maybe(DataSet))
+    last = leading(datasets.DataSets.last, _maybe(DataSet))
+    lower_bound = leading(datasets.DataSets.lower_bound, _maybe(DataSet))
+    upper_bound = leading(datasets.DataSets.upper_bound, _maybe(DataSet))
+    count = awaited(datasets.DataSets.count)
+
+    def __aiter__(self) -> AsyncIterator[DataSet]:
+        return self.range()
+
+    async def range(
+        self, at_least: str = "", *, starts_with: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[DataSet, None]:
+        """Yield the data sets from a name on, or those whose names begin with something, in byte order or reversed."""
+        found = partial(self.sync.range, at_least, starts_with=starts_with, reverse=reverse, limit=limit)
+        async with aclosing(self.each(found)) as children:
+            async for dataset in children:
+                yield DataSet(dataset, self.threads)
+
+
+# ---- the store -----------------------------------------------------------------------------------------------------------
+
+
+class DataStore(View[stores.DataStore]):
+    """An open store. For one event loop."""
+
+    __slots__ = ()
+
+    load_product = awaited(stores.DataStore.load_product)
+    resolve = awaited(stores.DataStore.resolve)
+
+    @property
+    def root(self) -> DataSet:
+        """The root, which all data sets are below."""
+        return DataSet(self.sync.root, self.threads)
+
+    @asynccontextmanager
+    async def batch(self, *, max_operations: int = MAX_OPERATIONS, atomic: bool = False) -> AsyncIterator[WriteBatch]:
+        """Give a batch that gathers writes, for an `async with` block: `await run.create_subrun(1, into=batch)`.
+
+        What it holds is written when the block ends, and dropped when the block fails; see `hepnos.WriteBatch`.
+        """
+        batch = self.sync.batch(max_operations=max_operations, atomic=atomic)
+        await self.call(batch.__enter__)
+        try:
+            yield batch
+        except BaseException as error:
+            await self.call(batch.__exit__, type(error), error, error.__traceback__)
+            raise
+        await self.call(batch.__exit__, None, None, None)
+
+
+@asynccontextmanager
+async def open(  # noqa: A001  # Why: `hepnos.aio.open(url)` reads as it should.
+    url: str,
+    *,
+    databases: Mapping[str, int] | None = None,
+    create: bool = True,
+    readonly: bool = False,
+    threads: int = _THREADS,
+) -> AsyncIterator[DataStore]:
+    """Open a HEPnOS store for an `async with` block, as `hepnos.open` does; at most `threads` calls are under way at once."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="keyplan-hepnos-aio") as pool:
+        opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly)
+        store = DataStore(await get_running_loop().run_in_executor(pool, opening), pool)
+        try:
+            yield store
+        finally:
+            await store.call(store.sync.close)
