@@ -64,6 +64,17 @@ def test_a_wait_for_a_change_that_times_out_loses_nothing(any_url: str) -> None:
     on(any_url, scenario)
 
 
+def test_a_watch_is_closed_in_the_very_moment_in_which_a_wait_begins(any_url: str) -> None:
+    async def scenario(store: keyplan.aio.Store) -> None:
+        changes = await Hall(store).racks.watch()
+        waiting = asyncio.create_task(anext(changes, None))
+        await asyncio.sleep(0)  # Why: it has begun now, and what it waits for has not.
+        await changes.close()
+        assert await waiting is None
+
+    on(any_url, scenario)
+
+
 def test_closing_a_watch_or_its_store_wakes_who_waits(any_url: str) -> None:
     async def scenario() -> None:
         store = await keyplan.aio.open(any_url)

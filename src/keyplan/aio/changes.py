@@ -3,7 +3,7 @@
 The promises stand in keyplan.layout's AsyncChanges.
 """
 
-from asyncio import Task, wait
+from asyncio import Task, sleep, wait
 from collections import deque
 from collections.abc import Callable, Generator, MutableSet
 from functools import partial
@@ -85,7 +85,11 @@ class AwaitedChanges(AsyncChanges[object, object]):
             return
         # Trap: what is under way may hold a lock of the stream, in this very thread; closing must come after it.
         pending.add_done_callback(self._close_stream)
-        pending.cancel()
+        try:
+            # Why: a task that is cancelled before it begins never tells the code that it drives, which would wait for ever.
+            await sleep(0)
+        finally:
+            pending.cancel()
         await wait({pending})
 
     def _close_stream(self, ended: Task[object] | None = None) -> None:
