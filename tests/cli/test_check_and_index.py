@@ -1,6 +1,7 @@
 """`keyplan check` with and without repairs, and `keyplan index`: what they print, and their exit codes."""
 
 import os
+import re
 from collections.abc import Callable
 
 import pytest
@@ -130,4 +131,7 @@ def test_a_leased_record_is_explained_with_its_lease(site: Keyplan) -> None:
         lease = store.engine.lease(600.0)
         Site(store).holders.put("ann", "a", lease=lease.id)
     stored = site("explain", "/site/holders/ann", "--json").document["stored"]
-    assert stored["lease"] == lease.id
+    assert (stored["lease"], stored["lease_ttl_seconds"]) == (lease.id, 600.0)
+    assert 500 < stored["lease_seconds_left"] <= 600
+    (line,) = [line for line in site("explain", "/site/holders/ann").lines if line.startswith("  stored")]
+    assert re.search(rf", lease {lease.id} of 600 s, \d+ left$", line)

@@ -14,7 +14,13 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Capability, Commit, Delete, Engine, Put, open_engine
 from keyplan.engine.lmdb import Durability, LmdbEngine, LmdbOptions
-from keyplan.errors import EngineOpenError, EngineUnavailableError, KeyplanError, UnsupportedByEngineError
+from keyplan.errors import (
+    EngineOpenError,
+    EngineUnavailableError,
+    KeyplanError,
+    LeaseNotFoundError,
+    UnsupportedByEngineError,
+)
 
 
 def put(engine: Engine, key: bytes, value: bytes = b"value") -> int:
@@ -161,6 +167,23 @@ def test_a_read_only_engine_reads_and_refuses_to_write(tmp_path: Path) -> None:
         for write in writes:
             with pytest.raises(UnsupportedByEngineError, match="open for reading only"):
                 write()
+
+
+def test_a_lease_can_be_looked_at_where_nothing_can_be_written(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/kv"
+    with open_engine(url) as engine:
+        lease = engine.lease(600).id
+    with open_engine(f"{url}?readonly=true") as reading:
+        seen = reading.lease(1, resume=lease)
+        assert (seen.id, seen.ttl_seconds) == (lease, 600.0)
+        assert 500 < seen.seconds_left() <= 600
+        for act in (seen.keep_alive, seen.revoke):
+            with pytest.raises(UnsupportedByEngineError, match="open for reading only"):
+                act()
+    with open_engine(url) as engine:
+        engine.lease(1, resume=lease).revoke()
+    with open_engine(f"{url}?readonly=true") as reading, pytest.raises(LeaseNotFoundError):
+        reading.lease(1, resume=lease)
 
 
 @pytest.fixture

@@ -111,6 +111,13 @@ def test_a_read_only_engine_reads_and_watches_and_writes_nothing() -> None:
         with pytest.raises(UnsupportedByEngineError, match="open for reading only"):
             write()
     assert keys(inner) == [b"a"]
+    lease = inner.lease(60)
+    seen = engine.lease(1, resume=lease.id)
+    assert (seen.id, seen.ttl_seconds) == (lease.id, 60)
+    assert 50 < seen.seconds_left() <= 60
+    for act in (seen.keep_alive, seen.revoke):
+        with pytest.raises(UnsupportedByEngineError, match="open for reading only"):
+            act()
 
 
 def test_a_delayed_engine_waits_before_each_call() -> None:

@@ -73,16 +73,43 @@ class WrappedSnapshot(Snapshot):
 
 
 class ReadOnlyEngine(WrappedEngine):
-    """Reads and watches pass; whatever would write raises UnsupportedByEngineError."""
+    """Reads and watches pass; whatever would write raises UnsupportedByEngineError. A lease can be looked at by its id."""
 
     def commit(self, commit: Commit) -> int:
         raise refuse_writing(self.profile)
 
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
-        raise refuse_writing(self.profile)
+        if resume == NO_LEASE:
+            raise refuse_writing(self.profile)
+        return _WatchedLease(self.inner.lease(ttl_seconds, resume=resume), self.profile)
 
     def compact(self, revision: int) -> None:
         raise refuse_writing(self.profile)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         raise refuse_writing(self.profile)
+
+
+class _WatchedLease:
+    """A lease that somebody else holds."""
+
+    def __init__(self, inner: Lease, profile: Profile) -> None:
+        self._inner = inner
+        self._profile = profile
+
+    @property
+    def id(self) -> int:
+        return self._inner.id
+
+    @property
+    def ttl_seconds(self) -> float:
+        return self._inner.ttl_seconds
+
+    def seconds_left(self) -> float:
+        return self._inner.seconds_left()
+
+    def keep_alive(self) -> float:
+        raise refuse_writing(self._profile)
+
+    def revoke(self) -> None:
+        raise refuse_writing(self._profile)

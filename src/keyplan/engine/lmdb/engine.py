@@ -78,14 +78,22 @@ class LmdbEngine(Engine):
         return LmdbWatch(self._environment, key_range, after=after, check_open=self.check_open)
 
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
-        self._check_writable()
+        self.check_open()
         admit_ttl(self._profile, ttl_seconds)
-        environment = self._environment
-        if resume == NO_LEASE:
-            lease = environment.write(lambda target: target.grant_lease(ttl_seconds))
-            return LmdbLease(environment, lease, ttl_seconds=ttl_seconds, check_open=self.check_open)
-        record = environment.write(lambda target: target.living_lease(resume))
-        return LmdbLease(environment, resume, ttl_seconds=record.ttl_seconds, check_open=self.check_open)
+        if resume != NO_LEASE:
+            # Why also where nothing can be written: what is left of a lease is worth knowing.
+            return self._held(resume, self._environment.living_lease(resume).ttl_seconds)
+        self._check_writable()
+        return self._held(self._environment.write(lambda target: target.grant_lease(ttl_seconds)), ttl_seconds)
+
+    def _held(self, lease: int, ttl_seconds: float) -> LmdbLease:
+        return LmdbLease(
+            self._environment,
+            lease,
+            ttl_seconds=ttl_seconds,
+            check_open=self.check_open,
+            check_writable=self._check_writable,
+        )
 
     def compact(self, revision: int) -> None:
         self._check_writable()

@@ -213,6 +213,11 @@ class Environment:
         """See to it that the leases are looked at within `seconds`."""
         self.look_at = min(self.look_at, self.options.clock.monotonic() + seconds)
 
+    def living_lease(self, lease: int) -> LeaseRecord:
+        """Return a lease whose time is not over. Raises LeaseNotFoundError."""
+        with self.reading() as transaction:
+            return LeaseRecord.living(lease, transaction, self.databases, self.options.clock)
+
     def look_at_leases(self) -> None:
         """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
         clock = self.options.clock

@@ -16,13 +16,14 @@ docs/design/engine-contract.md says why.
 from collections.abc import Iterator
 from hashlib import sha1
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import lmdb
 import msgspec
 
 from keyplan.engine.clock import Clock
 from keyplan.engine.interface import Entry, Event, EventKind
+from keyplan.errors import LeaseNotFoundError
 
 __all__ = [
     "EVENT",
@@ -94,9 +95,18 @@ class LeaseRecord(NamedTuple):
         return cls(ttl_seconds, clock.monotonic() + seconds, clock.wall() + seconds, clock.epoch())
 
     @classmethod
-    def unpack(cls, raw: bytes) -> "LeaseRecord":
+    def unpack(cls, raw: bytes) -> Self:
         ttl_seconds, deadline_monotonic, deadline_wall = _LEASE.unpack_from(raw)
         return cls(ttl_seconds, deadline_monotonic, deadline_wall, raw[_LEASE.size :])
+
+    @classmethod
+    def living(cls, lease: int, transaction: "lmdb.Transaction[bytes]", databases: "Databases", clock: Clock) -> Self:
+        """Read a lease whose time is not over. Raises LeaseNotFoundError."""
+        raw = transaction.get(LEASE_ID.pack(lease), db=databases.leases) if lease > 0 else None
+        record = None if raw is None else cls.unpack(raw)
+        if record is None or record.seconds_left(clock) <= 0:
+            raise LeaseNotFoundError(lease=lease)
+        return record
 
     def pack(self) -> bytes:
         return _LEASE.pack(self.ttl_seconds, self.deadline_monotonic, self.deadline_wall) + self.epoch

@@ -8,15 +8,25 @@ __all__ = ["LmdbLease"]
 
 
 class LmdbLease:
-    """A handle on a living or dead lease. `check_open` raises when its engine was closed."""
+    """A handle on a living or dead lease.
+
+    `check_open` raises when its engine was closed; `check_writable` also when that was opened for reading only.
+    """
 
     def __init__(
-        self, environment: Environment, lease: int, *, ttl_seconds: float, check_open: Callable[[], None]
+        self,
+        environment: Environment,
+        lease: int,
+        *,
+        ttl_seconds: float,
+        check_open: Callable[[], None],
+        check_writable: Callable[[], None],
     ) -> None:
         self._environment = environment
         self._id = lease
         self._ttl_seconds = ttl_seconds
         self._check_open = check_open
+        self._check_writable = check_writable
         environment.look_again_in(ttl_seconds)
 
     @property
@@ -31,15 +41,16 @@ class LmdbLease:
 
     def keep_alive(self) -> float:
         """Start the lease's time again. Checked inside the write transaction, so that it cannot race its end."""
-        self._check_open()
+        self._check_writable()
         return self._environment.write(lambda target: target.keep_alive(self._id))
 
     def seconds_left(self) -> float:
-        """Tell how long the lease still lives. Asked inside a write transaction, which sees it as a commit would."""
+        """Tell how long the lease still lives."""
         self._check_open()
-        return self._environment.write(lambda target: target.lease_seconds_left(self._id))
+        environment = self._environment
+        return environment.living_lease(self._id).seconds_left(environment.options.clock)
 
     def revoke(self) -> None:
         """End the lease and delete its entries, now."""
-        self._check_open()
+        self._check_writable()
         self._environment.write(lambda target: target.end_lease(self._id))

@@ -30,7 +30,7 @@ from keyplan.engine.lmdb.format import (
     State,
 )
 from keyplan.engine.lmdb.snapshot import HistorySnapshot, LmdbSnapshot, RawSnapshot
-from keyplan.errors import InvalidInputError, LeaseNotFoundError
+from keyplan.errors import InvalidInputError
 
 __all__ = ["WriteTransaction"]
 
@@ -272,21 +272,13 @@ class WriteTransaction:
 
     def living_lease(self, lease: int) -> LeaseRecord:
         """Return a lease whose time is not over. Raises LeaseNotFoundError."""
-        raw = self._transaction.get(LEASE_ID.pack(lease), db=self._databases.leases) if lease > 0 else None
-        record = None if raw is None else LeaseRecord.unpack(raw)
-        if record is None or record.seconds_left(self._clock) <= 0:
-            raise LeaseNotFoundError(lease=lease)
-        return record
+        return LeaseRecord.living(lease, self._transaction, self._databases, self._clock)
 
     def keep_alive(self, lease: int) -> float:
         """Start a lease's time again. Return the seconds that it now has."""
         ttl_seconds = self.living_lease(lease).ttl_seconds
         self.put_lease(lease, LeaseRecord.starting_now(ttl_seconds, self._clock, seconds=ttl_seconds))
         return ttl_seconds
-
-    def lease_seconds_left(self, lease: int) -> float:
-        """Return how long a living lease still has. Raises LeaseNotFoundError."""
-        return self.living_lease(lease).seconds_left(self._clock)
 
     def end_lease(self, lease: int) -> None:
         """Delete a lease's entries in one revision, and the lease. One that is gone is no error."""
