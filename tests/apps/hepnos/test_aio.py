@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
-from threading import Barrier, current_thread
+from threading import Barrier, Event, current_thread
 
 import numpy as np
 import pytest
@@ -127,6 +127,28 @@ def test_calls_run_beside_each_other_and_not_in_the_loop_s_thread(url: str) -> N
         assert await store.call(current_thread) is not current_thread()
 
     on(url, scenario)
+
+
+def test_closing_waits_for_a_cancelled_call_and_the_loop_goes_on(url: str) -> None:
+    begun, may_end, ended = Event(), Event(), list[int]()
+
+    def slow(dataset: hepnos.DataSet) -> None:
+        begun.set()
+        assert may_end.wait(30)
+        ended.append(dataset.create_run(1).number)
+
+    async def scenario() -> None:
+        async with hepnos.aio.open(url) as store:
+            dataset = await store.root.ensure("a")
+            call = asyncio.create_task(store.call(slow, dataset.sync))
+            assert await asyncio.to_thread(begun.wait, 30)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            asyncio.get_running_loop().call_later(0.05, may_end.set)
+        assert ended == [1]
+
+    asyncio.run(asyncio.wait_for(scenario(), 60), debug=True)
 
 
 def test_a_loop_that_is_left_gives_its_state_back(url: str) -> None:

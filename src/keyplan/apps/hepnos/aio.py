@@ -12,7 +12,7 @@ called by `store.call(function, ...)`. A call whose task is cancelled may still 
 the state that it reads until its generator is closed: `contextlib.aclosing` does that at once.
 """
 
-from asyncio import get_running_loop
+from asyncio import get_running_loop, to_thread
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
@@ -393,10 +393,12 @@ async def open(  # noqa: A001  # Why: `hepnos.aio.open(url)` reads as it should.
     threads: int = _THREADS,
 ) -> AsyncIterator[DataStore]:
     """Open a HEPnOS store for an `async with` block, as `hepnos.open` does; at most `threads` calls are under way at once."""
-    with ThreadPoolExecutor(threads, thread_name_prefix="keyplan-hepnos-aio") as pool:
-        opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly)
-        store = DataStore(await get_running_loop().run_in_executor(pool, opening), pool)
-        try:
-            yield store
-        finally:
-            await store.call(store.sync.close)
+    opening = partial(stores.open_hepnos, url, databases=databases, create=create, readonly=readonly)
+    store = await to_thread(opening)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="keyplan-hepnos-aio")
+    try:
+        yield DataStore(store, pool)
+    finally:
+        # Why first, and in a thread: a call whose task was cancelled may be under way, and the loop must not wait for it.
+        await to_thread(pool.shutdown)
+        await to_thread(store.close)
