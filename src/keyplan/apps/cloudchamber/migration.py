@@ -5,6 +5,7 @@ is a `Leftover`; nothing is dropped but list keys, which the way back makes agai
 back: what does not come back as it was is left over as well. migrate.py reads and writes stores.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
@@ -128,7 +129,7 @@ def _translated(
     return translation
 
 
-class _Translation:
+class _Translation(ABC):
     """One way of a migration, as far as both are alike."""
 
     why_unreturned = RENAMED
@@ -170,16 +171,16 @@ class _Translation:
                 self._leave(raw_key, value, why)
         self.finish()
 
+    @abstractmethod
     def place(self, table: str, key: Any, raw_key: bytes, value: bytes) -> str:
         """Put an entry where it belongs, or return why there is no place. Raises InvalidKeyError for a name."""
-        raise NotImplementedError
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027  # Why: one direction has nothing to add.
         """Add what the target has besides."""
 
+    @abstractmethod
     def unreturned_names(self, options: MigrationOptions) -> Iterator[RackName]:
         """Yield the racks whose names the way back would not find by itself."""
-        raise NotImplementedError
 
     def carried_racks(self) -> list[RackName]:
         """The racks of which anything has a place in the target."""

@@ -75,6 +75,7 @@ def _plain(value: Any) -> Any:
     """Return a numpy value as Python's own, for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    # Why this one: msgspec asks for it, and tells of the value's type.
     raise NotImplementedError
 
 
