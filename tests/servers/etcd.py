@@ -220,8 +220,10 @@ class EtcdServer:
         return self.start(wait=wait)
 
     def pause(self) -> None:
-        """Halt it with SIGSTOP: connections stay open, nothing is answered."""
+        """Halt it with SIGSTOP, and return when it has stopped: connections stay open, nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
+        # Why: the signal is sent, not obeyed, when this returns; a thread on another core may answer one more request.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self.is_paused = True
 
     def resume(self) -> None:

@@ -140,21 +140,20 @@ class _RebasedWatch:
             return [self._engine.event(event) for event in self._poll(timeout_seconds)]
 
     def _poll(self, timeout_seconds: float) -> Sequence[Event]:
-        """Poll; when there is nothing, wait for what is committed already and still on its way.
+        """Poll, and go on until everything is there that was committed before the call, as on an engine in this process.
 
         A watch that is behind the kept history says so, although etcd may have pushed the events before.
         """
         if self.revision < self._engine.compacted:
             compacted_revision = self._engine.compacted + self._engine.base
             raise HistoryCompactedError(revision=self._inner.revision, compacted_revision=compacted_revision)
-        events = self._inner.poll(timeout_seconds)
-        if not events:
-            with self._engine.inner.snapshot() as snapshot:
-                revision = snapshot.revision
-            for _ in range(_WAITS_MAX):
-                if events or self._inner.revision >= revision:
-                    break
-                events = self._inner.poll(_WAIT_SECONDS)
+        with self._engine.inner.snapshot() as snapshot:
+            committed = snapshot.revision
+        events = list(self._inner.poll(timeout_seconds))
+        for _ in range(_WAITS_MAX):
+            if self._inner.revision >= committed:
+                break
+            events += self._inner.poll(_WAIT_SECONDS)
         return events
 
     @property
