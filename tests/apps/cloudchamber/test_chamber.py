@@ -162,7 +162,7 @@ def test_a_rack_of_200_blades_needs_leave_to_be_written_in_steps_on_etcd(
 def test_a_closed_store_refuses_everything_and_closing_it_again_is_harmless(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """AC-32, as far as it can be here: opening and connecting are one."""
+    """AC-32, for a store that was open; a handle that never was is in test_connection.py."""
     store = keyplan.open(f"lmdb:{tmp_path / 'kv'}" if name == "lmdb" else request.getfixturevalue("etcd_server").url)
     chamber = Chamber(store)
     store.close()
@@ -202,7 +202,7 @@ def test_nothing_that_listens_is_an_error_and_no_hang(own_servers: Callable[[Etc
             with pytest.raises((EngineUnavailableError, CommitOutcomeUnknownError)):
                 act()
             # Why so wide: the machine may be busy; what is refused here is waiting without end.
-            assert time.monotonic() - begun < 15
+            assert time.monotonic() - begun < 40
     with pytest.raises(EngineOpenError):
         keyplan.open(settings.url)
 

@@ -15,7 +15,7 @@ from tests.apps.cloudchamber.conftest import raw_keys
 from tests.apps.cloudchamber.rack_writers import Note, played, run_writers, verified
 from tests.servers.etcd import EtcdServer, etcdctl_environment, etcdctl_options
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def line_with(stream: IO[str], text: str) -> list[str]:

@@ -29,7 +29,7 @@ from keyplan.store import Store
 P = "/CloudChamber/V0.1/"
 T = TypeVar("T")
 NINE = BladeKey("rack1", 9)
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 def polled(poll: Callable[[float], list[T]], count: int) -> list[T]:

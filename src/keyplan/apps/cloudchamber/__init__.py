@@ -20,6 +20,7 @@ from keyplan.apps.cloudchamber.conditions import (
     address_of,
     at_revision,
     delete_records,
+    list_records,
     read_records,
     write_records,
 )
@@ -29,6 +30,7 @@ from keyplan.apps.cloudchamber.configuration import (
     WebServerSettings,
     read_configuration,
 )
+from keyplan.apps.cloudchamber.connection import AlreadyConnectedError, Connection, NotConnectedError
 from keyplan.apps.cloudchamber.definition import (
     Definition,
     RackDefinition,
@@ -175,6 +177,7 @@ __all__ = [
     "Address",
     "Affinity",
     "AlreadyClosedError",
+    "AlreadyConnectedError",
     "Aside",
     "AsideEntry",
     "Blade",
@@ -189,6 +192,7 @@ __all__ = [
     "CloudChamberIndexed",
     "Condition",
     "Configuration",
+    "Connection",
     "Definition",
     "DeviceDetails",
     "DeviceKey",
@@ -222,6 +226,7 @@ __all__ = [
     "MigrationOutcome",
     "MultiplicityError",
     "NamespaceInstance",
+    "NotConnectedError",
     "NotRepresentableError",
     "OnParts",
     "Orphan",
@@ -280,6 +285,7 @@ __all__ = [
     "inventory_records",
     "layout_in_use",
     "list_instances",
+    "list_records",
     "migrate",
     "namespace_of",
     "parse_definition",

@@ -30,6 +30,15 @@ __all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out
 TRIES_MAX: Final = 16
 """Why: a delete that restricts is tried again only when somebody wrote the very record meanwhile."""
 
+_PARTS: Final = {
+    "racks": ("tor", "pdu", "tors", "pdus", "blades"),
+    "workloads": ("instances", "instance_target", "instance_actual"),
+}
+"""The tables that hold the parts of each whole."""
+
+_FIELDS_OF_A_PLACE: Final = {"users": 0, "racks": 0, "workloads": 0, "tors": 1, "pdus": 1, "blades": 1, "instances": 1}
+"""How many key fields have to be given until the range of a table holds that table alone."""
+
 W = TypeVar("W")
 
 
@@ -140,7 +149,7 @@ class Chamber:
         expected, NotFoundError unless `missing_ok`. A range is one operation, so that any number of blades fits; under a layout
         with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
         """
-        owned = self._owned("racks", name, ("tor", "pdu", "tors", "pdus", "blades"))
+        owned = self._owned("racks", name)
         return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- watches ---------------------------------------------------------------------------------------------------------
@@ -162,13 +171,51 @@ class Chamber:
         in_steps: bool = False,
     ) -> int:
         """Delete a workload with its instances, as `delete_rack` does a rack."""
-        owned = self._owned("workloads", name, ("instances", "instance_target", "instance_actual"))
+        owned = self._owned("workloads", name)
         return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- deletes ---------------------------------------------------------------------------------------------------------
 
-    def _owned(self, table: str, key: str, listed: tuple[str, ...]) -> "_Owned":
-        return _Owned(table, key, KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)), listed)
+    def delete_listed(self, table: str, *prefix: Any, in_steps: bool = False) -> int:
+        """Delete the records of a table whose first key fields equal `prefix`, in one commit; return how many there were.
+
+        Racks and workloads take all their parts along, which are not counted. None at all is fine, and changes nothing. What is
+        a place of its own (users, racks, workloads; blades, tors and pdus of a rack; instances of a workload) goes as a range,
+        any number at once, if there are no indexes; otherwise each record counts: EngineLimitError unless `in_steps`.
+        """
+        if self._bound.indexes or len(prefix) < _FIELDS_OF_A_PLACE.get(table, len(prefix) + 1):
+            return self._delete_each(table, prefix, in_steps=in_steps)
+        own = KeyRange(*self._bound.table(table).keys.range(prefix))
+        ranges = (own, *(KeyRange(*self._bound.table(part).keys.range(())) for part in _PARTS.get(table, ())[:1]))
+        with self.store.engine.snapshot() as snapshot:
+            counts = [snapshot.count(one) for one in ranges]
+        if any(counts):
+            self.store.engine.commit(Commit((), tuple(map(DeleteRange, ranges))))
+        return counts[0]
+
+    def _delete_each(self, table: str, prefix: tuple[Any, ...], *, in_steps: bool) -> int:
+        def found(state: CloudChamber) -> list[tuple[str, Any]]:
+            own = [(table, key) for key in state.view(table).keys(*prefix)]
+            return [*own, *((part, key) for part in _PARTS.get(table, ()) for key in state.view(part).keys())]  # noqa: SIM118  # Why: a table's.
+
+        def work(transaction: CloudChamber) -> int:
+            places = found(transaction)
+            for one, key in places:
+                transaction.view(one).delete(key)
+            return sum(one == table for one, _ in places)
+
+        try:
+            return self.layout.run(work)
+        except EngineLimitError as error:
+            if not in_steps or not is_too_large(error):
+                raise
+        with self.layout.snapshot() as state:
+            places = found(state)
+        carried_out_in_steps(self.layout, places, lambda tx, place: tx.view(place[0]).delete(place[1]))
+        return sum(one == table for one, _ in places)
+
+    def _owned(self, table: str, key: str) -> "_Owned":
+        return _Owned(table, key, KeyRange.of_prefix(prefix_of_parts(self._bound, table, key)), _PARTS[table])
 
     def _delete(
         self,

@@ -26,6 +26,7 @@ __all__ = [
     "address_of",
     "at_revision",
     "delete_records",
+    "list_records",
     "read_records",
     "write_records",
 ]
@@ -115,6 +116,13 @@ def read_records(chamber: CloudChamber, wanted: Mapping[Address, RevisionConditi
         for address, condition in wanted.items():
             _require(address, condition, found[address])
         return RevisionRead(state.revision, {address: one for address, one in found.items() if one is not None})
+
+
+def list_records(chamber: CloudChamber, table: str, *prefix: Any) -> RevisionRead:
+    """Read the records of a table whose first key fields equal `prefix`, by key, as of one revision; there may be none."""
+    with chamber.snapshot() as state:
+        found = {Address(table, one.key): one for one in state.view(table).entries(*prefix)}
+        return RevisionRead(state.revision, found)
 
 
 def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message, RevisionCondition]]) -> int:

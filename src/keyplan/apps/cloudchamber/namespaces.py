@@ -24,6 +24,7 @@ __all__ = [
     "check_production_key",
     "instance_timestamp",
     "instances_of_tests",
+    "namespace_named",
     "namespace_of",
     "pre_clean",
     "purge_production",
@@ -92,6 +93,19 @@ def namespace_of(settings: StoreSettings) -> str:
         problem = f"{STANDARD!r} is the instance that is shared: choose another name"
         raise InvalidInputError(source="KEYPLAN_STORE_TEST_INSTANCE", problem=problem)
     return _namespace(instance)
+
+
+def namespace_named(text: str) -> str:
+    """Return a name space as the layout spells it: "" for production, else "Test/NAME/", given with or without outer slashes.
+
+    Raises InvalidInputError for anything else.
+    """
+    name = text.strip("/")
+    if not name:
+        return ""
+    if not name.startswith(TESTS):
+        raise InvalidInputError(source="namespace", problem=f"{text!r} is neither empty, for production, nor Test/NAME")
+    return _namespace(name.removeprefix(TESTS))
 
 
 def _namespace(instance: str) -> str:
