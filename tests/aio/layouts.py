@@ -13,8 +13,8 @@ from keyplan.testing.checked import assert_healthy
 
 __all__ = ["Hall", "Rack", "held", "on", "run"]
 
-SECONDS_MAX = 30.0
-LAST_TURNS_SECONDS = 2.0
+SECONDS_MAX = 60.0
+LAST_TURNS_SECONDS = 30.0
 
 
 class Rack(msgspec.Struct, frozen=True):

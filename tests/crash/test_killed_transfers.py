@@ -55,7 +55,7 @@ def outside_claims(engine: Engine) -> dict[bytes, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", ["copy", "restore"])
 def test_a_killed_copy_or_restore_is_finished_by_the_next(
     kind: str, source: Engine, chance: random.Random, tmp_path: Path
@@ -76,7 +76,7 @@ def test_a_killed_copy_or_restore_is_finished_by_the_next(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_killed_restore_of_a_key_space_opens_nothing_and_is_finished_by_the_next(
     source: Engine, chance: random.Random, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ CYCLES = 10
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_killed_writers_lose_no_acknowledged_commit_and_leave_no_half_one(tmp_path: Path) -> None:
     seed = int(os.environ.get("KEYPLAN_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"KEYPLAN_SEED={seed}")  # shown by pytest when it fails

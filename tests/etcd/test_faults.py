@@ -10,7 +10,7 @@ from keyplan.testing.engine_suite import eventually
 from tests.etcd.workload import Workload
 from tests.servers.etcd import EtcdCluster, EtcdServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 Own = Callable[[EtcdServer], EtcdServer]
 

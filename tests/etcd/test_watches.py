@@ -29,7 +29,9 @@ def test_a_revision_that_comes_in_fragments_is_one_batch(etcd: Engine) -> None:
     # Why: values before and after are 2.8 MB, and a response of etcd is cut at 1.5 MiB.
     live = etcd.watch(ALL_KEYS, after=start)
     last = etcd.commit(Commit((), tuple(Put(key, b"3" * 14_000) for key in keys)))
-    batches = [events for _ in range(20) if (events := list(live.poll(0.1)))]
+    batches: list[list[Event]] = []
+    while live.revision < last:
+        batches += [events] if (events := list(live.poll(5))) else []
     live.close()
     for batch in (*batches, first_batch(etcd, ALL_KEYS, after=start)):
         assert [(event.key, event.revision, event.kind) for event in batch] == [

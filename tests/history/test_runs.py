@@ -10,7 +10,7 @@ import pytest
 from tests.history.faults import CLUSTER_FAULTS
 from tests.history.run import checked_round, rounds
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 SHORT_FAULTS = ("kill the leader", "compact", "halt the leader", "move the leader")
 

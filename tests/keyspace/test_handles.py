@@ -42,7 +42,7 @@ from keyplan.keyspace import KeySpaces, KeySpaceStore, Mode, Sweeper, open_key_s
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import Item, Shop, put_raw, raw_content, swept
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     with KeyplanServer(f"lmdb:{tmp_path}/store.kv", environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIGURATION), "run"]

@@ -25,9 +25,9 @@ from tests.servers.authority import Authority
 
 __all__ = ["EtcdCluster", "EtcdServer", "etcd_version", "free_port", "why_no_etcd"]
 
-_START_SECONDS_MAX: Final = 30.0
-_STOP_SECONDS_MAX: Final = 10.0
-_HEALTH_SECONDS_MAX: Final = 1.0
+_START_SECONDS_MAX: Final = 90.0
+_STOP_SECONDS_MAX: Final = 30.0
+_HEALTH_SECONDS_MAX: Final = 2.0
 _STARTS_MAX: Final = 5
 ROOT_USER: Final = "root"
 

@@ -14,7 +14,7 @@ from keyplan.server import Access, Application, ServiceBuilder, etcd_v2, etcd_v3
 
 __all__ = ["GatewayServer"]
 
-_START_SECONDS_MAX: Final = 10.0
+_START_SECONDS_MAX: Final = 90.0
 _BUILDERS: Final[Mapping[str, ServiceBuilder]] = {"etcd-v2": etcd_v2.build, "etcd-v3": etcd_v3.build}
 
 

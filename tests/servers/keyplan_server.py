@@ -12,8 +12,8 @@ from typing import Final, Self
 
 __all__ = ["KeyplanServer"]
 
-_START_SECONDS_MAX: Final = 30
-_STOP_SECONDS_MAX: Final = 20
+_START_SECONDS_MAX: Final = 90
+_STOP_SECONDS_MAX: Final = 60
 
 
 class KeyplanServer:

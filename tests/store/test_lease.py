@@ -28,7 +28,7 @@ from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
 LONG_SECONDS = 600.0
-SOON_SECONDS = 30.0
+SOON_SECONDS = 60.0
 """How long a test waits for what comes at once, or never."""
 
 

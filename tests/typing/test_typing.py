@@ -25,12 +25,12 @@ def test_there_are_cases() -> None:
     assert FILES
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_mypy_says_what_the_cases_expect(tmp_path: Path) -> None:
     compare("mypy", mypy_says(CASES, tmp_path / "cache"))
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_pyright_says_what_the_cases_expect() -> None:
     compare("pyright", pyright_says(CASES))
 

@@ -190,7 +190,7 @@ def test_a_request_can_be_recognized_by_its_identity(deployed: Deployment) -> No
     assert answer.headers["X-Broker-API-Request-Identity"] == "abc-1"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_fifty_provisions_at_once_have_fifty_ports_without_a_gap(deployed: Deployment) -> None:
     following = deployed.broker.next_port.peek()
     names = [f"many{number:02}" for number in range(50)]

@@ -14,7 +14,7 @@ CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     with broker_server("memory:") as server:
         log_in = base64.b64encode(f"platform:{ADMIN_TOKEN}".encode()).decode()

@@ -21,7 +21,7 @@ GROUP: Final = "3bf3e700f11b4a7cb99244c554b3a856"
 
 SW: Final = {"user": "admin", "project": PROJECT, "partition": WEST}
 
-_TIMEOUT_SECONDS: Final = 20
+_TIMEOUT_SECONDS: Final = 60
 
 
 class Client:

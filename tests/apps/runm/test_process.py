@@ -66,7 +66,8 @@ def test_calls_under_way_end_and_the_process_exits_with_0_when_told_to_stop(tmp_
         server.process.send_signal(signal.SIGTERM)
         assert list(watching) == []
         assert server.process.wait(30) == 0
-        assert time.monotonic() - begun < 5
+        # Why so wide: the machine may be busy; a stream that holds the end up would hold it for ever.
+        assert time.monotonic() - begun < 25
         client.close()
         assert registered not in raw(url)
 
@@ -199,7 +200,8 @@ def test_calls_fail_soon_while_the_store_is_away_and_go_on_when_it_is_back(
             with pytest.raises(grpc.RpcError) as caught:
                 call(SW)
             assert caught.value.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
-            assert time.monotonic() - begun < 4
+            # Why so wide: the machine may be busy; what is refused here is waiting without end.
+            assert time.monotonic() - begun < 20
         etcd.start()
         assert [one.name for one in _until_answered(lambda: client.partition_find(SW))] == ["p"]
         client.close()

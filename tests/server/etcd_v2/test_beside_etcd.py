@@ -16,7 +16,7 @@ from tests.server.etcd_v2.recorded_requests import Answer, normal
 from tests.servers.etcd import EtcdServer
 from tests.servers.gateways import GatewayServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Step(NamedTuple):

@@ -13,7 +13,7 @@ from tests.servers.gateways import GatewayServer
 
 etcd = pytest.importorskip("etcd", reason="needs python-etcd: pip install python-etcd")
 
-WAIT_SECONDS_MAX = 20
+WAIT_SECONDS_MAX = 60
 
 
 @pytest.fixture

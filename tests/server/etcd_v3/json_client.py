@@ -11,7 +11,7 @@ import httpx
 
 __all__ = ["JsonClient", "WatchLines", "b64"]
 
-_SECONDS_MAX: Final = 15.0
+_SECONDS_MAX: Final = 45.0
 
 
 def b64(text: str) -> str:

@@ -1,6 +1,8 @@
 """Promise: entries on a lease live as long as it does, and go together, in one revision."""
 
+import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -10,8 +12,9 @@ from keyplan.testing.engine_suite.promise import Promise, commit, eventually, ev
 
 __all__ = ["LeasePromises"]
 
-TTL_SECONDS = 2.0
-"""Why: engines with a least time to live (etcd: about a second) keep it; those with a fake clock do not wait."""
+TTL_SECONDS = 3.0
+"""Why: engines with a least time to live (etcd: about a second) keep it, and a busy machine may halt a test for two seconds;
+those with a fake clock do not wait."""
 
 
 class LeasePromises(Promise):
@@ -67,24 +70,22 @@ class LeasePromises(Promise):
 
     @needs(Capability.LEASES)
     def test_a_lease_that_is_kept_alive_does_not_end(self, engine: Engine, pass_time: Callable[[float], None]) -> None:
-        lease = engine.lease(TTL_SECONDS)
-        commit(engine, Put(b"a", b"", lease.id))
-        for _ in range(3):
-            pass_time(TTL_SECONDS * 0.6)
-            assert lease.keep_alive() >= TTL_SECONDS
-        assert [entry.key for entry in everything(engine)] == [b"a"]
+        is_there, longest_seconds = kept_alive(engine, pass_time)
+        # Why: a machine that halts the test for longer than the lease lives proves nothing.
+        while not is_there and longest_seconds >= TTL_SECONDS:
+            is_there, longest_seconds = kept_alive(engine, pass_time)
+        assert is_there
 
     @needs(Capability.LEASES)
     def test_a_lease_tells_the_seconds_that_it_has_left(
         self, engine: Engine, pass_time: Callable[[float], None]
     ) -> None:
-        lease = engine.lease(60.0)
-        assert 58 <= lease.seconds_left() <= 60
+        lease = engine.lease(600.0)
+        assert 500 <= lease.seconds_left() <= 600
         pass_time(TTL_SECONDS)
-        assert 55 <= lease.seconds_left() <= 60 - TTL_SECONDS
-        lease.keep_alive()
-        assert 58 <= lease.seconds_left() <= 60
-        assert engine.lease(1.0, resume=lease.id).seconds_left() <= 60
+        assert 500 <= lease.seconds_left() <= 600 - TTL_SECONDS
+        eventually(lambda: lease.keep_alive() and lease.seconds_left() > 600 - TTL_SECONDS)
+        assert engine.lease(1.0, resume=lease.id).seconds_left() <= 600
         lease.revoke()
         with pytest.raises(LeaseNotFoundError):
             lease.seconds_left()
@@ -184,6 +185,23 @@ class LeasePromises(Promise):
     def test_a_time_that_is_not_positive_is_refused(self, engine: Engine, ttl_seconds: float) -> None:
         with pytest.raises(InvalidInputError):
             engine.lease(ttl_seconds)
+
+
+def kept_alive(engine: Engine, pass_time: Callable[[float], None]) -> tuple[bool, float]:
+    """Keep a lease alive thrice; return whether its entry is there, and the longest real time without a sign of life."""
+    asked_at = [time.monotonic()]
+    lease = engine.lease(TTL_SECONDS)
+    try:
+        commit(engine, Put(b"a", b"", lease.id))
+        for _ in range(3):
+            pass_time(TTL_SECONDS * 0.5)
+            asked_at.append(time.monotonic())
+            assert lease.keep_alive() >= TTL_SECONDS
+        is_there = [entry.key for entry in everything(engine)] == [b"a"]
+    except LeaseNotFoundError:
+        is_there = False
+    asked_at.append(time.monotonic())
+    return is_there, max(later - earlier for earlier, later in pairwise(asked_at))
 
 
 def is_gone(engine: Engine, lease: int) -> bool:
