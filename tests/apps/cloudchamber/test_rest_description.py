@@ -31,7 +31,7 @@ def examined(web: Web, folder: Path, *options: str) -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=180,
+            timeout=360,
         )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -119,13 +119,36 @@ def test_what_another_program_damaged_is_an_error_of_the_server_that_does_not_qu
         for number, key in enumerate(keys):
             assert said(admin.get(f"/api/racks/odd/blades/{number}")) == (
                 500,
-                "CloudChamber: stored bytes are damaged\n",
+                f"CloudChamber: stored bytes are damaged: {key.decode()}\n",
             )
             assert key.hex() in stocked.server.log
         assert admin.get("/api/racks/rack1/blades/1").json() == BLADE_1
     assert "secret" not in stocked.server.log
     with stocked.store() as store:
         store.engine.commit(Commit((), tuple(Delete(key) for key in keys)))
+
+
+def test_a_damaged_rack_or_part_leaves_the_others_in_the_list(stocked: Web) -> None:
+    keys = [b"/CloudChamber/V0.1/racks/odd", b"/CloudChamber/V0.1/rack/rack1/blades/3"]
+    with stocked.store() as store:
+        blade = store.engine.value(keys[1])
+        assert blade is not None
+        store.engine.commit(Commit((), tuple(Put(key, b"{damaged") for key in keys)))
+    try:
+        with stocked.as_user() as admin:
+            summary = admin.get("/api/racks").json()
+            assert list(summary["racks"]) == ["odd", *(f"rack{number}" for number in range(1, 9))]
+            odd = {name for name, rack in summary["racks"].items() if rack.get("damaged")}
+            assert odd == {"odd", "rack1"}
+            assert (summary["maxBladeCount"], summary["maxCapacity"]["cores"]) == ("8", "32")
+            assert said(admin.get("/api/racks/rack1")) == (
+                500,
+                f"CloudChamber: stored bytes are damaged: {keys[1].decode()}\n",
+            )
+            assert admin.get("/api/racks/rack2").status_code == 200
+    finally:
+        with stocked.store() as store:
+            store.engine.commit(Commit((), (Delete(keys[0]), Put(keys[1], blade))))
 
 
 # ---- workloads -------------------------------------------------------------------------------------------------------

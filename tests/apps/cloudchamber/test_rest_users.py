@@ -10,6 +10,8 @@ import pytest
 
 import keyplan
 from keyplan.apps.cloudchamber import CloudChamber, Rights, User
+from keyplan.engine import Commit, Put
+from keyplan.maintenance import FindingKind, check
 from tests.apps.cloudchamber.web import Web, served
 
 EVERYTHING = (
@@ -279,6 +281,33 @@ def test_guesses_of_a_password_are_bounded(web: Web) -> None:
         assert statuses == [403] * 10 + [429]
         refused = client.put("/api/users/guessed?op=login", content="test")
         assert (refused.status_code, int(refused.headers["retry-after"]) in range(1, 62)) == (429, True)
+
+
+def test_a_damaged_user_is_named_in_the_list_of_the_others_and_can_be_deleted(web: Web) -> None:
+    """The record says neither who it is nor what it may: whoever had a session with it has none."""
+    key = b"/CloudChamber/V0.1/users/broken"
+    with web.as_user() as admin:
+        for name in ("Broken", "sound"):
+            create(admin, name)
+        with web.as_user("broken", "test") as broken, web.store() as store:
+            stored = store.engine.value(key)
+            store.engine.commit(Commit((), (Put(key, b'{"passwordHash":"unseen'),)))
+            assert said(broken.get("/api/racks/none/blades")) == (403, "CloudChamber: no session active\n")
+            entered = broken.put("/api/users/broken?op=login", content="test")
+            assert entered.status_code == 403
+            assert stored is not None
+            found = [(one.kind, one.raw_key) for one in check(store, CloudChamber.bound())]
+            assert found == [(FindingKind.DAMAGED_RECORD, key)]
+        listed = {one["name"]: one for one in admin.get("/api/users").json()["users"]}
+        assert listed["broken"] == {"name": "broken", "uri": "/api/users/broken", "damaged": True}
+        assert listed["sound"] == {"name": "sound", "uri": "/api/users/sound"}
+        assert list(listed) == sorted(listed, key=str.lower)
+        named = (500, f"CloudChamber: stored bytes are damaged: {key.decode()}\n")
+        assert said(admin.get("/api/users/broken")) == named
+        assert said(admin.put("/api/users/broken", json={}, headers={"If-Match": '"1"'})) == named
+        assert said(admin.delete("/api/users/broken")) == (200, 'User "broken" deleted.')
+        assert web.raw(key.decode()) is None
+        assert "unseen" not in web.server.log
 
 
 def test_a_manager_sees_the_sessions_and_ends_them(web: Web) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.layout import CloudChamber
+from keyplan.apps.cloudchamber.readable import Listed, listed, listed_of
 from keyplan.apps.cloudchamber.records import Rights, User
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
@@ -24,7 +25,9 @@ from keyplan.apps.cloudchamber.refusals import (
     permission_denied,
     quoted,
 )
+from keyplan.errors import CorruptionError
 from keyplan.layout import Versioned
+from keyplan.server import LOGGER
 
 __all__ = [
     "ALL_RIGHTS",
@@ -130,6 +133,7 @@ class Accounts:
 
     def __init__(self, chamber: CloudChamber) -> None:
         self._chamber = chamber
+        self._system_account = ""
 
     def bootstrap(self, name: str, password: str) -> bool:
         """Make sure of the system account: all rights, protected; return whether the password is the account's (5.2).
@@ -137,7 +141,7 @@ class Accounts:
         One that is there is left as it is, but for a record from before there were rights, which is migrated: as the account
         that everything is managed with, it gets them all if it had the old flag.
         """
-        key = name.lower()
+        key = self._system_account = name.lower()
         created = User(
             name=name, password_hash=hashed_password(password), enabled=True, never_delete=True, rights=ALL_RIGHTS
         )
@@ -155,26 +159,32 @@ class Accounts:
         return is_password(password.encode(), self._chamber.run(work))
 
     def find(self, key: str) -> StoredUser | None:
-        """Return a user with its revision, or None."""
-        return self._chamber.users.versioned(key)
+        """Return a user with its revision, or None; None, too, for one whose record is damaged: it may do nothing."""
+        try:
+            return self._chamber.users.versioned(key)
+        except CorruptionError as error:
+            LOGGER.error("the record of a user is damaged", extra={"facts": {"error": str(error)}})
+            return None
 
     def may_manage(self, caller: str, key: str | None = None) -> bool:
         """Tell whether the caller may manage accounts, or is the user concerned."""
-        user = self._chamber.users.get(caller)
+        found = self.find(caller)
+        user = None if found is None else found.record
         return user is not None and user.enabled and (caller == key or rights_of(user).can_manage_accounts)
 
-    def list(self, caller: str, *, right: str | None = None) -> list[tuple[str, User]]:
-        """Return all users by key, or those with a right, as the record spells it.
+    def list(self, caller: str, *, right: str | None = None) -> Listed:
+        """Return all users by key, or those with a right, as the record spells it; and those whose records are damaged.
 
         Raises RefusedError: 403, and 409 where a right is given and the store has no indexes.
         """
         if not self.may_manage(caller):
             raise permission_denied()
-        if right is None:
-            return list(self._chamber.users.list())
-        if not isinstance(self._chamber, CloudChamberIndexed):
-            raise no_indexes()
-        return list(self._chamber.users_by_right.list(right))
+        with self._chamber.snapshot() as state:
+            if right is None:
+                return listed(state, "users")
+            if not isinstance(state, CloudChamberIndexed):
+                raise no_indexes()
+            return listed_of(state.users, state.users_by_right.keys(right))
 
     def read(self, caller: str, name: str) -> StoredUser:
         """Return a user. Raises RefusedError (403, 404)."""
@@ -230,12 +240,16 @@ class Accounts:
         return self._change(caller, name, expected_revision, change)
 
     def delete(self, caller: str, name: str) -> None:
-        """Delete a user, at whatever revision. Raises RefusedError: 403 also for a protected one, 404."""
+        """Delete a user, at whatever revision, a damaged one too. Raises RefusedError: 403 also for a protected one, 404."""
 
         def work(transaction: CloudChamber) -> None:
             self._require_rights(transaction, caller, name)
-            there = self._present(transaction, name)
-            if there.record.never_delete:
+            try:
+                is_protected = self._present(transaction, name).record.never_delete
+            except CorruptionError:
+                # Why deleted all the same: whoever manages accounts has no other way to be rid of it.
+                is_protected = name == self._system_account
+            if is_protected:
                 raise RefusedError(403, f"user {quoted(name)} is protected and cannot be deleted")
             transaction.users.delete(name)
 

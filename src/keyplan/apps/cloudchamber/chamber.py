@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
 from keyplan.apps.cloudchamber.proto_json import Message
+from keyplan.apps.cloudchamber.readable import listed
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
 from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
@@ -18,6 +19,7 @@ from keyplan.errors import (
     AlreadyExistsError,
     CommitConflictError,
     ConflictError,
+    CorruptionError,
     EngineLimitError,
     NotFoundError,
     StaleRecordError,
@@ -129,6 +131,13 @@ class Chamber:
         """Return every rack with its parts, all as of one revision, in the order of their names."""
         with self.layout.snapshot() as state:
             return {name: contents_of(state, name, rack) for name, rack in state.racks.list()}
+
+    def readable_racks(self) -> dict[str, RackContents | None]:
+        """Return what `read_racks` does; a rack that has a damaged record, or is one, is None, and ends nothing."""
+        with self.layout.snapshot() as state:
+            racks, damaged = listed(state, "racks")
+            found = {name: _readable_contents(state, name, rack) for name, rack in racks}
+        return dict(sorted({**found, **dict.fromkeys(damaged)}.items()))
 
     def list_blades(self, rack: str) -> list[Versioned[BladeKey, Blade]]:
         """Return the blades of a rack in numeric order (R10), as of one revision."""
@@ -323,6 +332,13 @@ def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
         {**({} if pdu is None else {0: pdu}), **pdus},
         dict(blades),
     )
+
+
+def _readable_contents(state: CloudChamber, name: str, rack: Rack) -> RackContents | None:
+    try:
+        return contents_of(state, name, rack)
+    except CorruptionError:
+        return None
 
 
 def carried_out_in_steps(layout: CloudChamber, items: Iterable[W], write: Callable[[CloudChamber, W], object]) -> int:

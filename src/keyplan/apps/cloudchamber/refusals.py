@@ -6,7 +6,8 @@ A record's value never stands in them.
 import json
 from typing import Final
 
-from keyplan.errors import KeyplanError, RecordError
+from keyplan.errors import CorruptionError, KeyplanError, RecordError
+from keyplan.layout import shown_key
 from keyplan.server import AnswerError, answer_error_of
 
 __all__ = [
@@ -88,5 +89,8 @@ def refusal_of(error: KeyplanError | AnswerError) -> RefusedError:
         return RefusedError(error.status, error.message, headers=error.headers)
     answer = answer_error_of(error)
     problem = error.facts.get("problem") if isinstance(error, RecordError) else None
+    if isinstance(error, CorruptionError) and "raw_key" in error.facts:
+        # Why named: who asked may read the record, or delete it, and `keyplan check` names it likewise.
+        problem = shown_key(bytes.fromhex(str(error.facts["raw_key"])))
     text = answer.message if problem is None else f"{answer.message}: {problem}"
     return RefusedError(answer.status, text, headers=answer.headers)

@@ -68,11 +68,12 @@ class Empty(Message, frozen=True):
 
 
 class UserEntry(Message, frozen=True):
-    """A user in a list."""
+    """A user in a list. Of one whose record is `damaged` nothing is known but its key."""
 
     name: str = ""
     uri: str = ""
     protected: bool = False
+    damaged: bool = False
 
 
 class UserList(Message, frozen=True):
@@ -160,9 +161,10 @@ class PlacedInstanceList(Message, frozen=True):
 
 
 class RackEntry(Message, frozen=True):
-    """Where a rack is."""
+    """Where a rack is. One is `damaged` when its record, or that of a part, cannot be read."""
 
     uri: str = ""
+    damaged: bool = False
 
 
 class ZoneSummary(Message, frozen=True):

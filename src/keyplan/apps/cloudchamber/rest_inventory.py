@@ -42,7 +42,7 @@ class _Racks:
 
     async def summary(self, asked: Asked) -> Response:
         asked.require_session()
-        racks = await self._run(self._chamber.read_racks)
+        racks = await self._run(self._chamber.readable_racks)
         if not racks:
             raise RefusedError(500, "Inventory empty or not yet loaded")
         return message_answer(_summary(racks))
@@ -116,15 +116,15 @@ def blade_number(asked: Asked) -> int | None:
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
 
 
-def _summary(racks: dict[str, RackContents]) -> ZoneSummary:
-    contents = racks.values()
+def _summary(racks: dict[str, RackContents | None]) -> ZoneSummary:
+    contents = [rack for rack in racks.values() if rack is not None]
     capacities = [blade.capacity for rack in contents for blade in rack.blades.values() if blade.capacity is not None]
     ports = [
         *(len(tor.ports) for rack in contents for tor in rack.tors.values()),
         *(len(pdu.ports) for rack in contents for pdu in rack.pdus.values()),
     ]
     return ZoneSummary(
-        racks={name: RackEntry(uri=rack_uri(name)) for name in racks},
+        racks={name: RackEntry(uri=rack_uri(name), damaged=rack is None) for name, rack in racks.items()},
         max_blade_count=_most(len(rack.blades) for rack in contents),
         max_capacity=Capacity(
             cores=_most(one.cores for one in capacities),

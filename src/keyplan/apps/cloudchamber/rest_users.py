@@ -93,13 +93,15 @@ class _Users:
             raise invalid(f"there is no right {quoted(given)}")
         found = await self._run(self._accounts.list, caller, right=right)
         path = asked.request.url.path.lower().rstrip("/")
-        entries = [
-            UserEntry(
+        entries = {
+            key: UserEntry(
                 name=user.name or key, uri=f"{path}/{quote(user.name or key, safe='')}", protected=user.never_delete
             )
-            for key, user in found
-        ]
-        return message_answer(UserList(users=entries))
+            for key, user in found.records
+        }
+        for key in found.damaged:
+            entries[key] = UserEntry(name=key, uri=f"{path}/{quote(key, safe='')}", damaged=True)
+        return message_answer(UserList(users=[entries[key] for key in sorted(entries)]))
 
     async def create(self, asked: Asked) -> Response:
         name = _named(asked.literal())
