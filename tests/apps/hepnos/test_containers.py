@@ -4,8 +4,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
@@ -384,3 +386,74 @@ def test_processes_that_create_the_same_data_sets_agree_on_their_uuids(tmp_path:
     answers = [process.communicate()[0].split() for process in running]
     assert len(answers[0]) == 60
     assert answers[0] == answers[1]
+
+
+# ---- as numpy and the C++ program have it -----------------------------------------------------------------------------------
+
+
+def test_numpy_s_whole_numbers_are_numbers_and_its_truth_values_are_not(dataset: hepnos.DataSet) -> None:
+    seven: Any = np.int32(7)
+    great: Any = np.uint64(BIG)
+    run = dataset.create_run(seven)
+    assert run.create_subrun(great).numbers == (7, BIG)
+    assert dataset.runs[seven] == run == dataset.runs.get(seven)
+    assert [type(each) for each in run.numbers] == [int]
+    wrongs: list[Any] = [np.True_, np.float64(1.0), np.int64(-1)]
+    for wrong in wrongs:
+        with pytest.raises(hepnos.InvalidNumberError):
+            dataset.create_run(wrong)
+
+
+def test_a_list_with_small_numbers_and_great_ones_is_taken_exactly(dataset: hepnos.DataSet) -> None:
+    subrun = dataset.create_run(1).create_subrun(1)
+    assert subrun.create_events([3, BIG, 2**63 + 1]) == 3
+    assert [event.number for event in subrun] == [3, 2**63 + 1, BIG]
+    for wrong in ([1, 2**64 - 1, 2**63], [1, 2**64], [1.0, 2**63], [1, None]):
+        with pytest.raises(hepnos.InvalidNumberError):
+            subrun.create_events(wrong)
+
+
+def test_the_end_of_a_range_may_lie_behind_the_greatest_number(dataset: hepnos.DataSet) -> None:
+    dataset.create_items([0, 5, BIG])
+    assert [run.number for run in dataset.runs.range(1, 2**64 - 1)] == [5, BIG]
+    assert [run.number for run in dataset.runs.range(1, 2**64)] == [5, BIG]
+    ends: list[Any] = [2**64 + 1, -1, False, 1.0]
+    for wrong in ends:
+        with pytest.raises(hepnos.InvalidNumberError):
+            list(dataset.runs.range(0, wrong))
+    beginnings: list[Any] = [-1, False, 0.0, 2**64 - 1]
+    for wrong in beginnings:
+        with pytest.raises(hepnos.InvalidNumberError):
+            list(dataset.runs.range(wrong))
+
+
+def test_runs_and_subruns_are_asked_for_their_children_like_views(dataset: hepnos.DataSet) -> None:
+    subrun = dataset.create_run(1).create_subrun(2)
+    subrun.create_events([3, 4, 5, 9])
+    assert 2 in subrun.run
+    assert 3 not in subrun.run
+    assert 4 in subrun
+    assert 6 not in subrun
+    assert subrun.run.get(2) == subrun
+    assert subrun.get(6) is None
+    assert [event.number for event in subrun.range(4, 9)] == [4, 5]
+    assert [each.number for each in subrun.run.range(reverse=True)] == [2]
+    four = subrun[4]
+    assert subrun.events.next(four) == subrun[5] == four.next()
+    assert subrun.events.prev(four) == subrun[3] == four.prev()
+    assert subrun[3].prev() is None
+
+
+def test_minus_one_is_all_event_databases_as_in_cpp(dataset: hepnos.DataSet) -> None:
+    dataset.create_items([1] * 4, [1, 2, 3, 4], [1] * 4)
+    assert dataset.events(-1).count() == dataset.events().count() == 4
+
+
+@pytest.mark.parametrize("path", ["p//q", "p/q\0", "p/" + "/".join("q" * 256), "p/" + "q" * 600])
+def test_a_path_that_cannot_be_is_refused_before_its_beginning_is_made(
+    open_store: Callable[..., hepnos.DataStore], path: str
+) -> None:
+    store = open_store()
+    with pytest.raises((hepnos.InvalidNameError, EngineLimitError)):
+        store.root.ensure(path)
+    assert list(store.all_datasets()) == []

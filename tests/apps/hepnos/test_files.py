@@ -191,7 +191,7 @@ def test_numbers_that_are_none_are_refused_before_anything_is_written(dataset: h
     [
         ({"evt": [1, 2], "x": [1.0]}, "has 1 rows"),
         ({"evt": [1, 2], "x": [1.0, 2.0]}, "no column run"),
-        ({"evt": [1], "a.b": [1.0], "a b": [1.0], "run": [1], "subrun": [1]}, "two of one name"),
+        ({"evt": [1], "a.b": [1.0], "a b": [1.0], "run": [1], "subrun": [1]}, "would have one name"),
         ({"evt": [1], "a:b": [1.0], "run": [1], "subrun": [1]}, "cannot be part of a type"),
     ],
     ids=["lengths", "no-run", "clash", "name"],

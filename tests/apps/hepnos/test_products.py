@@ -309,3 +309,77 @@ def test_a_reference_to_nothing_fails_when_it_is_used(event: hepnos.Event) -> No
         short.load(event.datastore)
     with pytest.raises(InvalidInputError):
         hepnos.Ref.to(hepnos.ProductID())
+
+
+# ---- types whose name must say all -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ([("a", "<i4"), ("b", "<f4", (3,))], "struct{a:int32,b:float32[3]}"),
+        ([("a", "u1"), ("m", "<u2", (2, 3))], "struct{a:uint8,m:uint16[2][3]}"),
+        ([("v", [("x", "<i4"), ("y", "<f4")]), ("n", "<i2")], "struct{v:struct{x:int32,y:float32},n:int16}"),
+        ([("t", "S3"), ("u", "<U2"), ("s", [("z", "?", (1,))])], "struct{t:bytes24,u:str64,s:struct{z:bool[1]}}"),
+    ],
+    ids=["array", "matrix", "nested", "text"],
+)
+def test_a_struct_is_found_by_the_name_of_its_type_alone(event: hepnos.Event, dtype: Any, name: str) -> None:
+    values = np.zeros(2, dtype)
+    values.view(np.uint8)[::3] = 1 if values.dtype.hasobject else 65
+    if "u" in (values.dtype.names or ()):
+        values["u"] = "ab"
+    product = event.store("struct", values)
+    assert product.type == f"vector<{name}>"
+    found = event.datastore.load_product(product)
+    assert found.dtype == values.dtype
+    assert found.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("struct{a:int32", "struct{a}", "struct{:int32}}", "struct{a:bytes25}", "struct{a:int32[]}", "float32[3]"),
+        *("bytes24", "struct{a:" * 2_000 + "int8" + "}" * 2_000),
+    ],
+    ids=lambda name: name[:20],
+)
+def test_a_name_that_is_none_of_a_type_is_refused(name: str) -> None:
+    with pytest.raises(hepnos.TypeMismatchError):
+        hepnos.type_named(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([(1, "x")], [("a", "i4"), ("b", "O")]),
+        np.zeros(1, [("a:b", "i4")]),
+        np.zeros(1, [("a,b", "i4")]),
+        np.zeros(1, []),
+        np.zeros(1, {"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}),
+        np.ma.array([1, 2], mask=[False, True]),
+        "\ud800",
+        {"x": float("nan")},
+        [1.0, [float("inf")]],
+    ],
+    ids=["object", "colon", "comma", "empty", "order", "masked", "surrogate", "nan", "infinite"],
+)
+def test_a_value_that_would_come_back_as_another_is_refused(event: hepnos.Event, value: Any) -> None:
+    with pytest.raises(hepnos.TypeMismatchError):
+        event.store("odd", value)
+    assert list(event.products()) == []
+
+
+def test_a_null_is_no_reason_to_refuse_json(event: hepnos.Event) -> None:
+    event.store("j", {"x": None, "y": ["null", 1.5, {"z": ()}]})
+    assert event.load("j", dict) == {"x": None, "y": ["null", 1.5, {"z": []}]}
+
+
+def test_python_s_numbers_are_stored_exactly_or_refused(event: hepnos.Event) -> None:
+    event.store("n", [1, 2**64 - 1], type=hepnos.vector("u8"))
+    assert event.load("n", hepnos.vector("u8")).tolist() == [1, 2**64 - 1]
+    for value, dtype in (([1, 2**64], "u8"), ([-1, 2**63], "i8"), ([1e300], "f4"), ([70_000], "f2")):
+        with pytest.raises(hepnos.TypeMismatchError, match="out of range"):
+            event.store("n", value, type=hepnos.vector(dtype))
+    event.store("inf", [float("inf")], type=hepnos.vector("f4"))
+    assert event.load("inf", hepnos.vector("f4")).tolist() == [float("inf")]

@@ -10,6 +10,7 @@ from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.loading import Loaded, Progress
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
+from keyplan.errors import InvalidInputError
 
 __all__ = ["export", "load_h5", "load_parquet", "load_root"]
 
@@ -63,6 +64,7 @@ def load_root(
         )  # fmt: skip
         return [found]
 
+    _present(files)
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
@@ -95,6 +97,7 @@ def load_h5(
             progress=progress,
         )  # fmt: skip
 
+    _present(files)
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
@@ -123,8 +126,16 @@ def load_parquet(
         )  # fmt: skip
         return [found]
 
+    _present(files)
     with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
+
+
+def _present(files: Iterable[Path]) -> None:
+    """Refuse files that are not there, before a store or a data set is made for them."""
+    for file in files:
+        if not file.is_file():
+            raise InvalidInputError(source=str(file), problem="there is no such file")
 
 
 def _column(text: str | None) -> str | int | None:

@@ -33,7 +33,7 @@ _HALF_BITS: Final = np.uint64(32)
 
 def checked_column(name: str, numbers: Any) -> npt.NDArray[np.uint64]:
     """Return numbers as a column. Raises InvalidNumberError unless they are whole numbers from 0 to 2**64 - 2."""
-    column = np.asarray(numbers)
+    column = _array(numbers)
     if column.ndim != 1:
         raise InvalidNumberError(field=name, problem=f"a column has one dimension, not {column.ndim}")
     if not column.size:
@@ -46,6 +46,15 @@ def checked_column(name: str, numbers: Any) -> npt.NDArray[np.uint64]:
     if found.max() == INVALID_NUMBER:
         raise InvalidNumberError(field=name, problem="2**64 - 1 is the number of nothing")
     return found
+
+
+def _array(numbers: Any) -> npt.NDArray[Any]:
+    """Return numbers as numpy has them. Trap: of a list with 1 and 2**63 in it numpy makes floats."""
+    column = np.asarray(numbers)
+    if column.dtype.kind != "f" or isinstance(numbers, np.ndarray) or not isinstance(numbers, Sequence):
+        return column
+    is_whole = all(type(number) is int and 0 <= number <= INVALID_NUMBER for number in numbers)
+    return np.array(numbers, np.uint64) if is_whole else column
 
 
 def key_matrix(dataset: UUID, columns: Columns) -> npt.NDArray[np.uint64]:

@@ -85,9 +85,14 @@ class DataSet(Container):
         return self.datastore.make_dataset(f"{self.name_path}/{name}" if self.name_path else name)
 
     def ensure(self, path: str) -> "DataSet":
-        """Create the data sets on a path below this one, as far as they do not exist, and return the last."""
-        dataset = self
-        for name in _stripped(path).split("/"):
+        """Create the data sets on a path below this one, as far as they do not exist, and return the last.
+
+        Raises InvalidNameError, EngineLimitError, before any of them is created.
+        """
+        dataset, below = self, _stripped(path)
+        # Why the whole first: the last name may be the one that cannot be.
+        self.datastore.check_key(Kind.DATASET, dataset_key(f"{self.name_path}/{below}" if self.name_path else below))
+        for name in below.split("/"):
             dataset = dataset.create_dataset(name)
         return dataset
 
@@ -137,7 +142,7 @@ class DataSet(Container):
         return self.runs.create(number, into=into)
 
     def events(self, target: int | None = None) -> EventSet:
-        """Return all its events: of one event database, or of all, one database after the other.
+        """Return all its events: of one event database, or of all (None, -1), one database after the other.
 
         Raises InvalidInputError for a database that there is not.
         """

@@ -15,6 +15,8 @@ import awkward as ak
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.errors import InvalidNumberError
+from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.loading import Rows
 from keyplan.apps.hepnos.table_notes import table_type
 from keyplan.apps.hepnos.types import VectorType
@@ -36,7 +38,12 @@ Numbers = tuple[str, str | int, str]
 def number_columns(
     source: str, known: Sequence[str], run: str | None, subrun: str | int | None, event: str | None
 ) -> Numbers:
-    """Return the columns of run, subrun and event, as given or as files use to call them. Raises InvalidInputError."""
+    """Return the columns of run, subrun and event, as given or as files use to call them.
+
+    Raises InvalidInputError; InvalidNumberError for a subrun that is no number of one.
+    """
+    if isinstance(subrun, int) and (isinstance(subrun, bool) or not 0 <= subrun < INVALID_NUMBER):
+        raise InvalidNumberError(field="subrun", problem=f"{subrun} is no number of a subrun")
     for names in NUMBER_COLUMNS:
         found = (run or names[0], names[1] if subrun is None else subrun, event or names[2])
         if all(isinstance(name, int) or name in known for name in found):

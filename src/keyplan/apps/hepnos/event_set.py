@@ -32,7 +32,9 @@ class EventSet:
 
     def __init__(self, dataset: "DataSet", target: int | None = None) -> None:
         count = len(dataset.datastore.databases.rings[Kind.EVENT].databases)
-        if target is not None and not 0 <= target < count:
+        if target == -1:  # Why: the C++ program's word for all of them.
+            target = None
+        if target is not None and (type(target) is not int or not 0 <= target < count):
             raise InvalidInputError(source="target", problem=f"there are {count} event databases, and no {target}")
         self.dataset = dataset
         self.target = target

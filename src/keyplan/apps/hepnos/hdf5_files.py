@@ -15,7 +15,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source
+from keyplan.apps.hepnos.errors import InvalidNumberError
+from keyplan.apps.hepnos.layout import INVALID_NUMBER
+from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.apps.hepnos.table_notes import table_type
 from keyplan.errors import InvalidInputError
 
@@ -26,6 +28,8 @@ __all__ = ["load_hdf5"]
 
 _RUN: Final = re.compile(r"_r(\d+)")
 _SUBRUN: Final = re.compile(r"_s(\d+)")
+_DAMAGE: Final = (OSError, RuntimeError, KeyError, ValueError)
+"""What h5py raises for a file whose parts cannot be read."""
 _REPLACED: Final = str.maketrans("/. ", "___")
 
 
@@ -52,13 +56,15 @@ def load_hdf5(
     except OSError as error:
         raise InvalidInputError(source=name, problem="it is not there, or no HDF5 file") from error
     with opened as file:
-        groups = _groups(file, event)
+        with reading(name, _DAMAGE):
+            groups = _groups(file, event)
         unknown = [table for table in tables if table.strip("/") not in groups]
         if unknown or not groups:
             problem = f"it has no table {', '.join(unknown)}" if unknown else f"no group has a column {event}"
             raise InvalidInputError(source=name, problem=f"{problem}; tables: {', '.join(groups) or 'none'}")
         chosen = [table.strip("/") for table in tables] or list(groups)
-        sources = [_Table(name, group, groups[group], label, event, run_offset) for group in chosen]
+        with reading(name, _DAMAGE):
+            sources = [_Table(name, group, groups[group], label, event, run_offset) for group in chosen]
         _check_distinct(name, sources)
         return [load_source(dataset, source, replace=replace, progress=progress) for source in sources]
 
@@ -98,6 +104,8 @@ class _Table(Source):
         indexing = {"run", "subrun", event}
         members = {column: item for column, item in columns.items() if column not in indexing and _is_column(item)}
         self.skipped = tuple(sorted(set(columns) - indexing - set(members)))
+        if not group[event].shape:
+            raise InvalidInputError(source=self.name, problem=f"{event} is one value, and no column")
         self.entries = len(group[event])
         for column, item in members.items():
             if len(item) != self.entries:
@@ -106,28 +114,31 @@ class _Table(Source):
         # Why by size: the dataloader's structs have no padding between members like this.
         ordered = sorted(members, key=lambda column: (-members[column].dtype.itemsize, column))
         self._members = {column.translate(_REPLACED): members[column] for column in ordered}
-        if not self._members or len(self._members) < len(members):
-            raise InvalidInputError(source=self.name, problem="it has no columns of numbers, or two of one name")
+        if len(self._members) < len(members):
+            raise InvalidInputError(source=self.name, problem="two of its columns would have one name")
         table = path.translate(_REPLACED) or "table"
         dtype = np.dtype([(column, item.dtype.newbyteorder("<")) for column, item in self._members.items()])
-        self._kind = table_type(table, dtype, is_named=label is not None)
         self._label = label if label is not None else table
-        self.tables = {self._label: self._kind}
+        # Why none: a table of numbers of events alone says that there are these events.
+        self.tables = {self._label: table_type(table, dtype, is_named=label is not None)} if members else {}
         self.entry_bytes = dtype.itemsize
 
     def numbers(self) -> tuple[Any, Any, Any]:
-        run = self._column_or_name("run", _RUN)
-        return (
-            run + run.dtype.type(self._run_offset),
-            self._column_or_name("subrun", _SUBRUN),
-            self._column(self._event),
-        )
+        with reading(self.name, _DAMAGE):
+            run = self._column_or_name("run", _RUN)
+            subrun = self._column_or_name("subrun", _SUBRUN)
+            event = self._column(self._event)
+        return _moved(run, self._run_offset), subrun, event
 
     def read(self, begin: int, end: int) -> dict[str, Rows]:
-        rows = np.empty(end - begin, self._kind.dtype)
-        for column, item in self._members.items():
-            rows[column] = item[begin:end].reshape(-1)
-        return {self._label: Rows(self._kind, np.ones(len(rows), np.int64), rows)}
+        found: dict[str, Rows] = {}
+        for label, kind in self.tables.items():
+            rows = np.empty(end - begin, kind.dtype)
+            with reading(self.name, _DAMAGE):
+                for column, item in self._members.items():
+                    rows[column] = item[begin:end].reshape(-1)
+            found[label] = Rows(kind, np.ones(len(rows), np.int64), rows)
+        return found
 
     def _column(self, column: str) -> npt.NDArray[Any]:
         return np.asarray(self._group[column][()]).reshape(-1)
@@ -143,6 +154,17 @@ class _Table(Source):
         return np.full(self.entries, int(match[1]), np.uint64)
 
 
+def _moved(run: npt.NDArray[Any], offset: int) -> npt.NDArray[Any]:
+    """Return numbers with the offset added. Trap: numpy's sums go round, from the greatest number to 0."""
+    if not offset or not run.size or run.dtype.kind not in "iu":
+        return run
+    least, greatest = int(run.min()) + offset, int(run.max()) + offset
+    if least < 0 or greatest >= INVALID_NUMBER:
+        raise InvalidNumberError(field="run", problem=f"with the offset {offset} a number is out of range")
+    # Why unsigned: an offset below 0 is added by going round, and ends where it should.
+    return run.astype(np.uint64) + np.uint64(offset % (INVALID_NUMBER + 1))
+
+
 def _is_column(item: Any) -> bool:
     """True for numbers in one dimension, or in a second one of length 1."""
-    return item.dtype.kind in "biuf" and item.dtype.names is None and item.shape[1:] in {(), (1,)}
+    return item.dtype.kind in "biuf" and item.dtype.names is None and bool(item.shape) and item.shape[1:] in {(), (1,)}

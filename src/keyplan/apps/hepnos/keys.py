@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
+
+import numpy as np
 
 from keyplan.apps.hepnos.errors import InvalidLabelError, InvalidNameError, InvalidNumberError
 from keyplan.apps.hepnos.layout import (
@@ -39,6 +41,7 @@ __all__ = [
     "product_range",
     "product_suffix",
     "split_product",
+    "whole_number",
 ]
 
 
@@ -109,6 +112,11 @@ def dataset_range(parent: str, *, at_least: str | None = None, starts_with: str 
         raise InvalidNameError(**error.facts) from error
 
 
+def whole_number(number: Any) -> Any:
+    """Return a whole number of numpy's as Python's; anything else as it is, for the layout to refuse."""
+    return int(number) if isinstance(number, np.integer) else number
+
+
 def number_key(dataset: UUID, numbers: tuple[int, ...]) -> bytes:
     """Return the raw key of a run, subrun or event by one, two or three numbers. Raises InvalidNumberError."""
     kind, make = _NUMBERED[len(numbers)]
@@ -129,10 +137,20 @@ def event_numbers(raw_keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
 
 
 def number_range(dataset: UUID, parents: tuple[int, ...], *, at_least: int = 0, below: int | None = None) -> KeyRange:
-    """Return the range of the children of a data set, run or subrun with numbers in these bounds. Raises InvalidNumberError."""
+    """Return the range of the children of a data set, run or subrun with numbers in these bounds. Raises InvalidNumberError.
+
+    `below` may be a number that no child has: all numbers are below 2**64 - 1, and below 2**64.
+    """
     keys = _KEYS[_NUMBERED[len(parents) + 1][0]]
+    start = at_least if type(at_least) is int else whole_number(at_least)
+    end = None if below is None else whole_number(below)
+    if type(end) is int and end in {INVALID_NUMBER, INVALID_NUMBER + 1}:
+        end = None
     try:
-        return KeyRange(*keys.range((dataset, *parents), at_least=at_least or None, below=below))
+        # Why not 0: it is where the range begins anyway. Why its type: False and 0.0 are equal to it, and no numbers.
+        return KeyRange(
+            *keys.range((dataset, *parents), at_least=None if type(start) is int and start == 0 else start, below=end)
+        )
     except InvalidKeyError as error:
         raise InvalidNumberError(**error.facts) from error
 

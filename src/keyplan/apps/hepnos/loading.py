@@ -6,6 +6,7 @@ in which they first appear, as many as have GROUP_BYTES of rows; all rows of an 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -13,15 +14,16 @@ import numpy.typing as npt
 
 from keyplan.apps.hepnos.bulk import create_items, store_products
 from keyplan.apps.hepnos.columns import Columns, checked_column, key_matrix, places, raw_keys
+from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import Kind, product_suffix
 from keyplan.apps.hepnos.table_notes import note_table
 from keyplan.apps.hepnos.types import VectorType
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidInputError, KeyplanError
 
 if TYPE_CHECKING:  # Why: what is loaded goes into a data set; its module knows nothing of files.
     from keyplan.apps.hepnos.datasets import DataSet
 
-__all__ = ["GROUP_BYTES", "Loaded", "Progress", "Rows", "Source", "load_source"]
+__all__ = ["GROUP_BYTES", "Loaded", "Progress", "Rows", "Source", "load_source", "reading"]
 
 GROUP_BYTES: Final = 32 << 20
 """Why: a part is in memory about four times, read, joined, sorted and serialized; and a commit has some MiB anyway."""
@@ -72,6 +74,19 @@ class Loaded(NamedTuple):
     skipped: tuple[str, ...]
 
 
+@contextmanager
+def reading(source: str, damage: tuple[type[BaseException], ...]) -> Iterator[None]:
+    """Raise InvalidInputError for what a package raises when a file is damaged, or in a form that it does not know."""
+    try:
+        yield
+    except KeyplanError:
+        raise  # Why: some of ours are errors of these kinds as well.
+    except damage as error:
+        first_line = str(error).strip().partition("\n")[0]
+        problem = f"it cannot be read: {type(error).__name__}{': ' if first_line else ''}{first_line}"
+        raise InvalidInputError(source=source, problem=problem) from error
+
+
 def load_source(
     dataset: "DataSet", source: Source, *, replace: bool = False, progress: Progress | None = None
 ) -> Loaded:
@@ -80,7 +95,10 @@ def load_source(
     Doing it again, after a crash for one, ends in the same. A product that has other rows is refused, after the others of its
     part are written, or replaced with `replace`. Raises InvalidInputError, InvalidNumberError.
     """
-    columns = [checked_column(name, given) for name, given in zip(_NAMES, source.numbers(), strict=True)]
+    try:
+        columns = [checked_column(name, given) for name, given in zip(_NAMES, source.numbers(), strict=True)]
+    except InvalidNumberError as error:
+        raise InvalidNumberError(source=source.name, **error.facts) from error
     if {len(column) for column in columns} != {source.entries}:
         raise InvalidInputError(
             source=source.name, problem="run, subrun and event are not as long as the other columns"

@@ -8,7 +8,15 @@ from uuid import UUID
 
 from keyplan.apps.hepnos.bulk import create_events
 from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.keys import NUMBER_BYTES, Kind, child_prefix, number_key, number_range, product_item
+from keyplan.apps.hepnos.keys import (
+    NUMBER_BYTES,
+    Kind,
+    child_prefix,
+    number_key,
+    number_range,
+    product_item,
+    whole_number,
+)
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.apps.hepnos.products import Container, Writer
 from keyplan.engine import KeyRange
@@ -74,6 +82,8 @@ class Numbered(Container):
         """Return the one before it among its siblings, or None."""
         found: Self | None = self.siblings.before(self.number)
         return found
+
+    prev = previous
 
     def delete(self) -> None:
         """Remove it with all that it holds, products first. One that is not there is no error."""
@@ -150,11 +160,24 @@ class SubRun(Numbered):
         run, subrun = self.numbers
         return create_events(self.dataset, run, subrun, numbers, **options)
 
+    def get(self, number: int) -> Event | None:
+        """Return the event of that number, or None."""
+        return self.events.get(number)
+
+    def range(
+        self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[Event]:
+        """Yield the events with numbers from `at_least` to before `below`; see `Numbers.range`."""
+        return self.events.range(at_least, below, reverse=reverse, limit=limit)
+
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)
 
     def __getitem__(self, number: int) -> Event:
         return self.events[number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.events
 
 
 class Run(Numbered):
@@ -182,11 +205,24 @@ class Run(Numbered):
         """Create a subrun, unless it exists, and return it; see `Numbers.create`."""
         return self.subruns.create(number, into=into)
 
+    def get(self, number: int) -> SubRun | None:
+        """Return the subrun of that number, or None."""
+        return self.subruns.get(number)
+
+    def range(
+        self, at_least: int = 0, below: int | None = None, *, reverse: bool = False, limit: int | None = None
+    ) -> Iterator[SubRun]:
+        """Yield the subruns with numbers from `at_least` to before `below`; see `Numbers.range`."""
+        return self.subruns.range(at_least, below, reverse=reverse, limit=limit)
+
     def __iter__(self) -> Iterator[SubRun]:
         return iter(self.subruns)
 
     def __getitem__(self, number: int) -> SubRun:
         return self.subruns[number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.subruns
 
 
 class Numbers(Generic[N]):
@@ -217,13 +253,14 @@ class Numbers(Generic[N]):
 
         Its parent need not exist: there are no checks between databases. Raises InvalidNumberError before anything is written.
         """
+        number = number if type(number) is int else whole_number(number)
         raw_key = self._key(number)
         (self.datastore if into is None else into).write(self._kind, raw_key, b"", "new")
         return self._make(self.dataset, (*self._parents, number), raw_key)
 
     def get(self, number: int) -> N | None:
         """Return the child of that number, or None."""
-        return self._make(self.dataset, (*self._parents, number), None) if number in self else None
+        return self.handle(number) if number in self else None
 
     def __getitem__(self, number: int) -> N:
         """Return the child of that number. Raises MissingError, which is a KeyError."""
@@ -238,7 +275,7 @@ class Numbers(Generic[N]):
 
     def handle(self, number: int) -> N:
         """Return a handle of a child that may not exist, without asking the store."""
-        return self._make(self.dataset, (*self._parents, number), None)
+        return self._make(self.dataset, (*self._parents, whole_number(number)), None)
 
     # ---- in order ------------------------------------------------------------------------------------------------------
 
@@ -282,6 +319,14 @@ class Numbers(Generic[N]):
         found = islice((each for each in self.range(number, limit=2) if each.number > number), 1)
         return next(found, None)
 
+    def next(self, child: N) -> N | None:
+        """Return the first child whose number is greater than that one's, or None."""
+        return self.upper_bound(child.number)
+
+    def prev(self, child: N) -> N | None:
+        """Return the last child whose number is less than that one's, or None."""
+        return self.before(child.number)
+
     def before(self, number: int) -> N | None:
         """Return the last child whose number is less, or None."""
         return next(self.range(below=number, reverse=True, limit=1), None)
@@ -318,7 +363,7 @@ class Numbers(Generic[N]):
             self._prefix = child_prefix(self._uuid, self._parents)
         if type(number) is int and 0 <= number < INVALID_NUMBER:
             return self._prefix + number.to_bytes(NUMBER_BYTES, "big")
-        return number_key(self._uuid, (*self._parents, number))
+        return number_key(self._uuid, (*self._parents, whole_number(number)))
 
     @property
     def _uuid(self) -> UUID:

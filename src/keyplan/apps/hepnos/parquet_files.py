@@ -6,7 +6,7 @@ Row groups are read one at a time. `entries.py` says what becomes of columns; wh
 from collections.abc import Sequence
 from os import PathLike, fspath
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import awkward as ak
 import numpy as np
@@ -14,13 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from keyplan.apps.hepnos.entries import chosen_columns, number_columns, plan_of
-from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source
+from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.datasets import DataSet
 
 __all__ = ["load_parquet"]
+
+_DAMAGE: Final = (OSError, pa.ArrowException)
+"""What pyarrow raises for a file whose parts cannot be read."""
 
 
 def load_parquet(
@@ -45,7 +48,8 @@ def load_parquet(
     except (OSError, pa.ArrowException) as error:
         raise InvalidInputError(source=name, problem="it is not there, or no Parquet file") from error
     with opened as file:
-        source = _File(name, file, columns, (run, subrun, event), label or PurePath(name).stem)
+        with reading(name, _DAMAGE):
+            source = _File(name, file, columns, (run, subrun, event), label or PurePath(name).stem)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
@@ -62,9 +66,12 @@ class _File(Source):
         self._file = file
         schema = file.schema_arrow
         known = list(schema.names)
+        repeated = sorted({field for field in known if known.count(field) > 1})
+        if repeated:
+            raise InvalidInputError(source=name, problem=f"several columns are called {', '.join(repeated)}")
         self._numbers = number_columns(name, known, *numbers)
         chosen = chosen_columns(name, known, columns, self._numbers)
-        empty = {field: ak.from_arrow(pa.array([], schema.field(field).type)) for field in chosen}
+        empty = {field: _empty(schema.field(field).type) for field in chosen}
         self._plan = plan_of(name, label, empty, chosen, known)
         self._fields = [field for field in chosen if field not in self._plan.skipped]
         self.skipped = self._plan.skipped
@@ -78,7 +85,8 @@ class _File(Source):
 
     def numbers(self) -> tuple[Any, Any, Any]:
         names = [name for name in self._numbers if isinstance(name, str)]
-        table = self._file.read(columns=names)
+        with reading(self.name, _DAMAGE):
+            table = self._file.read(columns=names)
         found = [
             np.full(self.entries, name, np.uint64) if isinstance(name, int) else self._number(table, name)
             for name in self._numbers
@@ -105,5 +113,14 @@ class _File(Source):
         """Return a row group; the last one is kept, because parts of the load are smaller as a rule."""
         if self._last is None or self._last[0] != number:
             self._last = None  # Why: so that there are never two in memory.
-            self._last = (number, self._file.read_row_group(number, columns=self._fields))
+            with reading(self.name, _DAMAGE):
+                self._last = (number, self._file.read_row_group(number, columns=self._fields))
         return self._last[1]
+
+
+def _empty(kind: Any) -> Any:
+    """Return an array of no values of a type; of no type where awkward has none, so that the column is left out."""
+    try:
+        return ak.from_arrow(pa.array([], kind))
+    except (ValueError, TypeError, NotImplementedError):
+        return ak.Array([])

@@ -3,22 +3,36 @@
 An entry with lists is an event; several entries of single numbers may be of one. `entries.py` says what becomes of columns.
 """
 
+import lzma
+import struct
+import zlib
 from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import uproot
+from cramjam import DecompressionError
+from uproot.deserialization import DeserializationError
 from uproot.interpretation.identify import UnknownInterpretation
 
 from keyplan.apps.hepnos.entries import chosen_columns, number_columns, plan_of
-from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source
+from keyplan.apps.hepnos.loading import Loaded, Progress, Rows, Source, load_source, reading
 from keyplan.errors import InvalidInputError
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.datasets import DataSet
 
 __all__ = ["load_root"]
+
+_TREES: Final = frozenset({"TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple"})
+
+_DAMAGE: Final = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(NotImplementedError, RuntimeError, struct.error, zlib.error, lzma.LZMAError, DeserializationError),
+    *(DecompressionError, MemoryError),
+)
+"""What uproot and its decompressors raise for a file that is damaged; it checks little before it goes by what it reads."""
 
 
 def load_root(
@@ -42,19 +56,22 @@ def load_root(
     """
     name = fspath(path)
     try:
-        opened: Any = uproot.open(name)
-    except (OSError, ValueError, NotImplementedError) as error:
+        # Why a dict: of a plain text uproot takes what follows a colon for a tree.
+        whole_file: Any = {name: None}
+        opened: Any = uproot.open(whole_file)
+    except _DAMAGE as error:
         raise InvalidInputError(source=name, problem="it is not there, or no ROOT file") from error
     with opened as file:
-        key = _tree_name(name, file, tree)
-        source = _Tree(name, key, file[key], columns, (run, subrun, event), label)
+        with reading(name, _DAMAGE):
+            key = _tree_name(name, file, tree)
+            source = _Tree(name, key, file[key], columns, (run, subrun, event), label)
         return load_source(dataset, source, replace=replace, progress=progress)
 
 
 def _tree_name(name: str, file: Any, tree: str | None) -> str:
     """Return the tree that is meant, without the number of its version."""
     classes = file.classnames(cycle=False)
-    trees = sorted(key for key, kind in classes.items() if kind in {"TTree", "ROOT::RNTuple"})
+    trees = sorted(key for key, kind in classes.items() if kind in _TREES)
     if tree is not None and tree not in trees:
         raise InvalidInputError(source=name, problem=f"it has no tree {tree}; it has {', '.join(trees) or 'none'}")
     chosen = tree or ("Events" if "Events" in trees else trees[0] if len(trees) == 1 else None)
@@ -88,10 +105,11 @@ class _Tree(Source):
         self.has_lists = any(part.form != "numbers" for part in self._plan.parts.values())
 
     def numbers(self) -> tuple[Any, Any, Any]:
-        found = [
-            np.full(self.entries, name, np.uint64) if isinstance(name, int) else _column(self.name, self._tree, name)
-            for name in self._numbers
-        ]
+        with reading(self.name, _DAMAGE):
+            found = [
+                np.full(self.entries, name, np.uint64) if isinstance(name, int) else _column(self._tree, name)
+                for name in self._numbers
+            ]
         return found[0], found[1], found[2]
 
     def read(self, begin: int, end: int) -> dict[str, Rows]:
@@ -100,7 +118,8 @@ class _Tree(Source):
     def _arrays(self, fields: Sequence[str], begin: int, end: int) -> Any:
         if not fields:
             return {}
-        return self._tree.arrays(list(fields), entry_start=begin, entry_stop=end, library="ak")
+        with reading(self.name, _DAMAGE):
+            return self._tree.arrays(list(fields), entry_start=begin, entry_stop=end, library="ak")
 
 
 def _is_plain(branch: Any) -> bool:
@@ -114,8 +133,5 @@ def _bytes_of(tree: Any, fields: Sequence[str]) -> int:
     return sum(int(getattr(tree[field], "uncompressed_bytes", 0) or 8 * tree.num_entries) for field in fields)
 
 
-def _column(source: str, tree: Any, name: str) -> Any:
-    try:
-        return np.asarray(tree[name].array(library="np"))
-    except (ValueError, TypeError) as error:
-        raise InvalidInputError(source=source, problem=f"column {name} is not one of numbers") from error
+def _column(tree: Any, name: str) -> Any:
+    return np.asarray(tree[name].array(library="np"))

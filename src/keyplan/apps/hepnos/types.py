@@ -1,7 +1,8 @@
 """The types of products: a stable name, which is part of the product's key, and the bytes of its values.
 
     float32, int64, bool, ...             a numpy scalar: little-endian, as many bytes as it has
-    struct{x:float32,id:uint64}           a structured scalar: its fields packed one after the other
+    struct{x:float32,hits:uint16[3]}      a structured scalar: its fields packed one after the other; [3]: so many in a row,
+                                          [2][3] of them rows; a field may be a struct, and bytes24 is text of 3 bytes
     vector<T>                             u64 count, then the elements; T one of the above
     str, vector<str>                      u64 length and UTF-8 bytes; u64 count and such strings
     bytes, json                           as they are; JSON
@@ -16,12 +17,15 @@ import dataclasses
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import chain
+from math import isfinite
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.dtype_names import dtype_name, dtype_named
 from keyplan.apps.hepnos.errors import TypeMismatchError
 from keyplan.errors import CorruptionError
 
@@ -154,17 +158,36 @@ class VectorType(ProductType):
 
 def _array(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the value as an array of the type's own byte order. Trap: numpy would cut 300 to fit a byte, and 1.5 to 1."""
-    given = np.asarray(value)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise kind.refuse("some of its elements are masked")
+    is_python = not isinstance(value, np.ndarray | np.generic)
+    given = _whole_numbers(kind, value, dtype) if is_python and dtype.kind in "iu" else np.asarray(value)
     if given.dtype.names != dtype.names:
         raise kind.refuse(f"its elements are {given.dtype.name}")
-    is_python = not isinstance(value, np.ndarray | np.generic)
     if is_python and given.size and given.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if given.min() < limits.min or given.max() > limits.max:
             raise kind.refuse("a number is out of range")
     elif not np.can_cast(given.dtype, dtype, "same_kind" if is_python else "equiv") and given.size:
         raise kind.refuse(f"its elements are {given.dtype.name}")
-    return np.ascontiguousarray(given, dtype) if given.ndim else given.astype(dtype)
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(given, dtype) if given.ndim else given.astype(dtype)
+    if is_python and dtype.kind == "f" and np.any(np.isinf(found) & np.isfinite(given)):
+        raise kind.refuse("a number is out of range")
+    return found
+
+
+def _whole_numbers(kind: ProductType, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return numbers of Python as an array. Trap: of 1 and 2**63 together numpy makes floats."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "fO" or not isinstance(value, list | tuple):
+        return given
+    if not all(type(number) is int for number in value):
+        return given
+    try:
+        return np.array(value, dtype)
+    except OverflowError as error:
+        raise kind.refuse("a number is out of range") from error
 
 
 class _Strings(ProductType):
@@ -182,7 +205,10 @@ class _Strings(ProductType):
         texts = list(value) if self._is_many and isinstance(value, Sequence) and not isinstance(value, str) else [value]
         if not all(isinstance(text, str) for text in texts) or (self._is_many and isinstance(value, str)):
             raise self.refuse("it is not text")
-        raws = [text.encode() for text in texts]
+        try:
+            raws = [text.encode() for text in texts]
+        except UnicodeEncodeError as error:
+            raise self.refuse("a lone surrogate is no text") from error
         body = b"".join(_COUNT.pack(len(raw)) + raw for raw in raws)
         return _COUNT.pack(len(raws)) + body if self._is_many else body
 
@@ -236,15 +262,27 @@ class _Serialized(ProductType):
         if self._kind is not None and not all(isinstance(item, self._kind) for item in items):
             raise self.refuse("it is not of this class")
         try:
-            return self._write(value)
+            raw = self._write(value)
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
             raise self.refuse("it cannot be serialized") from error
+        # Trap: msgspec writes null for a float that JSON does not have. Why "null" first: looking through a value costs more.
+        if self._kind is None and b"null" in raw and not _is_finite(msgspec.to_builtins(value)):
+            raise self.refuse("JSON has no infinite numbers, and none that are not a number")
+        return raw
 
     def decode(self, raw: bytes) -> Any:
         try:
             return self._read.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self.damaged("it does not fit its class") from error
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, chain(value.keys(), value.values())))
+    return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
 
 
 # ---- names and types ------------------------------------------------------------------------------------------------------
@@ -373,7 +411,7 @@ def _named(name: str) -> ProductType | None:
     if base in _registry.by_name:
         kind = _registry.by_name[base]
         return product_type(kind) if inner is None else vector(kind)
-    dtype = _dtype_named(base)
+    dtype = dtype_named(base)
     if dtype is None:
         return None
     return ScalarType(name, dtype) if inner is None else VectorType(name, dtype)
@@ -392,34 +430,18 @@ def _class_name(kind: type) -> str:
 
 def _dtype(given: Any) -> np.dtype[Any]:
     try:
-        return _little(np.dtype(given))
-    except TypeError as error:
+        dtype = np.dtype(given)
+    except (TypeError, ValueError) as error:
         raise TypeMismatchError(type=repr(given), problem="it is no type of a product") from error
+    return _little(dtype)
 
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.kind in "OUSmMcV" and dtype.names is None:
+    # Why also hasobject: a struct's object would be stored as its address.
+    if dtype.hasobject or (dtype.kind in "USmMcV" and dtype.names is None):
         raise TypeMismatchError(type=dtype.name, problem="such elements have no fixed bytes that C++ shares")
     return dtype.newbyteorder("<")
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    if dtype in _registry.name_of:
-        return _registry.name_of[dtype]
-    if dtype.names is None:
-        return dtype.name
-    fields: Any = dtype.fields
-    if sum(fields[name][0].itemsize for name in dtype.names) != dtype.itemsize:
-        raise TypeMismatchError(type=dtype.name, problem="it has padding: register a name for it, or pack it")
-    return "struct{" + ",".join(f"{name}:{_dtype_name(fields[name][0])}" for name in dtype.names) + "}"
-
-
-def _dtype_named(name: str) -> np.dtype[Any] | None:
-    try:
-        if name.startswith("struct{") and name.endswith("}") and "{" not in name[len("struct{") :]:
-            parts = [part.split(":") for part in name[len("struct{") : -1].split(",")]
-            return np.dtype([(field, np.dtype(kind).newbyteorder("<")) for field, kind in parts])
-        dtype = np.dtype(name)
-    except (TypeError, ValueError):
-        return None
-    return dtype.newbyteorder("<") if dtype.name == name and dtype.kind in "biuf" else None
+    return _registry.name_of.get(dtype) or dtype_name(dtype)

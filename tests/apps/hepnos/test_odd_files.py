@@ -1,0 +1,205 @@
+"""Files that are damaged, empty or in odd forms: each is loaded, or refused with its name; no number is bent to fit."""
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import uproot
+
+from keyplan.apps import hepnos
+from keyplan.errors import InvalidInputError
+
+EVENTS: dict[str, Any] = {"run": np.array([1, 1]), "subrun": np.array([1, 1]), "event": np.array([1, 2])}
+
+
+def h5_file(path: Path, **columns: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            file[f"t/{name}"] = values
+    return path
+
+
+def runs(dataset: hepnos.DataSet) -> list[int]:
+    return [run.number for run in dataset.runs]
+
+
+@pytest.mark.parametrize(
+    ("run", "offset", "expected"),
+    [
+        (None, -5, 7),
+        (np.array([100], "i1"), 1_000, 1_100),
+        (np.array([2**32 - 1], "u4"), 1, 2**32),
+        (np.array([2**63 + 7], "u8"), -8, 2**63 - 1),
+        (np.array([-3], "i8"), 5, 2),
+    ],
+    ids=["below-0", "over-a-byte", "over-32-bits", "over-63-bits", "from-below-0"],
+)
+def test_an_offset_of_runs_is_added_whatever_width_the_column_has(
+    dataset: hepnos.DataSet, tmp_path: Path, run: Any, offset: int, expected: int
+) -> None:
+    columns = {"evt": [1], "x": [1.0]} if run is None else {"evt": [1], "x": [1.0], "run": run}
+    hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r12_s3.h5", **columns), run_offset=offset)
+    assert runs(dataset) == [expected]
+
+
+@pytest.mark.parametrize(("run", "offset"), [(2**64 - 2, 1), (2**64 - 2, 3), (5, -6)])
+def test_an_offset_that_leads_out_of_range_is_refused(
+    dataset: hepnos.DataSet, tmp_path: Path, run: int, offset: int
+) -> None:
+    path = h5_file(tmp_path / "nd_s3.h5", evt=[1], x=[1.0], run=np.array([run], "u8"))
+    with pytest.raises(hepnos.InvalidNumberError, match="the offset") as refused:
+        hepnos.load_hdf5(dataset, path, run_offset=offset)
+    assert refused.value.facts["source"] == f"{path}:t"
+    assert runs(dataset) == []
+
+
+def test_what_is_no_column_beside_columns_is_left_out(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    columns = {"evt": [1], "x": [1.0], "version": 3, "nothing": h5py.Empty("f8"), "link": h5py.SoftLink("/nowhere")}
+    (loaded,) = hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r1_s1.h5", **columns))
+    assert (loaded.products, loaded.skipped) == (1, ("nothing", "version"))
+
+
+@pytest.mark.parametrize("evt", [5, h5py.Empty("i8")], ids=["one-value", "nothing"])
+def test_event_numbers_that_are_no_column_are_refused(dataset: hepnos.DataSet, tmp_path: Path, evt: Any) -> None:
+    with pytest.raises(InvalidInputError, match="no column"):
+        hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r1_s1.h5", evt=evt, x=[1.0]))
+
+
+def test_a_table_without_other_columns_says_which_events_there_are(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    (loaded,) = hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r1_s1.h5", evt=[7, 9, 7]))
+    assert (loaded.created, loaded.products, loaded.labels) == (2, 0, ())
+    assert [event.number for event in dataset.runs[1].subruns[1]] == [7, 9]
+
+
+def test_tables_without_rows_are_loaded_as_nothing(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    none = np.array([], "i8")
+    (of_h5,) = hepnos.load_hdf5(dataset, h5_file(tmp_path / "nd_r1_s1.h5", evt=none, x=none))
+    with uproot.recreate(tmp_path / "none.root") as file:
+        file["Events"] = {**dict.fromkeys(EVENTS, none), "x": none}
+    of_root = hepnos.load_root(dataset, tmp_path / "none.root")
+    pq.write_table(pa.table({**dict.fromkeys(EVENTS, none), "x": none}), tmp_path / "none.parquet")
+    of_parquet = hepnos.load_parquet(dataset, tmp_path / "none.parquet")
+    assert [(each.entries, each.created) for each in (of_h5, of_root, of_parquet)] == [(0, 0)] * 3
+    assert runs(dataset) == []
+
+
+# ---- damage ------------------------------------------------------------------------------------------------------------
+
+
+def damaged_h5(folder: Path) -> Path:
+    path = folder / "nd_r1_s1.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("evt", "x"):
+            file.create_dataset(f"t/{name}", data=np.arange(1_000), chunks=(100,), compression="gzip", fletcher32=True)
+        at = file["t/x"].id.get_chunk_info(2).byte_offset
+    return flipped(path, at + 10)
+
+
+def damaged_root(folder: Path) -> Path:
+    path = folder / "events.root"
+    with uproot.recreate(path, compression=uproot.ZLIB(9)) as file:
+        names = (*EVENTS, "x")
+        file.mktree("Events", dict.fromkeys(names, np.int64)).extend({name: np.arange(5_000) for name in names})
+    with uproot.open(path) as file:
+        at = int(file["Events"]["x"].member("fBasketSeek")[0])
+    return flipped(path, at + 200)
+
+
+def damaged_parquet(folder: Path) -> Path:
+    path = folder / "events.parquet"
+    pq.write_table(pa.table({**EVENTS, "x": [1.0, 2.0]}), path)
+    return flipped(path, 10)
+
+
+def flipped(path: Path, at: int) -> Path:
+    raw = bytearray(path.read_bytes())
+    raw[at : at + 40] = bytes(byte ^ 0xFF for byte in raw[at : at + 40])
+    path.write_bytes(raw)
+    return path
+
+
+Load = Callable[[hepnos.DataSet, Path], object]
+LOADERS: list[tuple[Load, Callable[[Path], Path]]] = [
+    (hepnos.load_hdf5, damaged_h5),
+    (hepnos.load_root, damaged_root),
+    (hepnos.load_parquet, damaged_parquet),
+]
+
+
+@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "parquet"])
+def test_a_damaged_file_is_refused_by_name(
+    dataset: hepnos.DataSet, tmp_path: Path, load: Load, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+    with pytest.raises(InvalidInputError) as refused:
+        load(dataset, path)
+    assert str(path) in str(refused.value.facts["source"])
+
+
+@pytest.mark.parametrize(("load", "make"), LOADERS, ids=["hdf5", "root", "parquet"])
+def test_half_a_file_a_folder_and_text_are_refused(
+    dataset: hepnos.DataSet, tmp_path: Path, load: Load, make: Callable[[Path], Path]
+) -> None:
+    path = make(tmp_path)
+    raw = path.read_bytes()
+    for content in (b"", b"text", raw[: len(raw) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(InvalidInputError):
+            load(dataset, path)
+    for nothing in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(InvalidInputError):
+            load(dataset, nothing)
+
+
+# ---- ROOT and Parquet ----------------------------------------------------------------------------------------------------
+
+
+def test_a_path_with_a_colon_is_a_path(dataset: hepnos.DataSet, tmp_path: Path) -> None:
+    path = tmp_path / "nd.root:Events"
+    with uproot.recreate(tmp_path / "nd.root") as file:
+        file["Events"] = EVENTS
+    (tmp_path / "nd.root").rename(path)
+    assert hepnos.load_root(dataset, path).events == 2
+
+
+@pytest.mark.parametrize("subrun", [-1, 2**64 - 1, 2**64, True])
+def test_a_number_of_a_subrun_for_all_rows_must_be_one(dataset: hepnos.DataSet, tmp_path: Path, subrun: int) -> None:
+    pq.write_table(pa.table({"run": [1], "event": [1], "x": [1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(hepnos.InvalidNumberError):
+        hepnos.load_parquet(dataset, tmp_path / "a.parquet", subrun=subrun)
+    assert runs(dataset) == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([Decimal("1.5"), Decimal("2.5")]),
+        pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int32())),
+        pa.array([dt.datetime(2026, 1, 1, tzinfo=dt.UTC)] * 2),
+        pa.array(["a", "b"]).dictionary_encode(),
+        pa.array([[[1]], []]),
+    ],
+    ids=["decimal", "map", "time", "dictionary", "lists-of-lists"],
+)
+def test_a_parquet_column_that_is_no_number_is_left_out(dataset: hepnos.DataSet, tmp_path: Path, column: Any) -> None:
+    pq.write_table(pa.table({**EVENTS, "odd": column, "x": [1.0, 2.0]}), tmp_path / "odd.parquet")
+    loaded = hepnos.load_parquet(dataset, tmp_path / "odd.parquet")
+    assert (loaded.labels, loaded.skipped) == (("odd",), ("odd",))
+    assert loaded.products == 2
+
+
+@pytest.mark.parametrize("twice", ["x", "run"])
+def test_a_column_that_stands_twice_is_refused(dataset: hepnos.DataSet, tmp_path: Path, twice: str) -> None:
+    names = ["run", "subrun", "event", "x", twice]
+    table = pa.Table.from_arrays([pa.array([number]) for number in range(5)], names=names)
+    pq.write_table(table, tmp_path / "twice.parquet")
+    with pytest.raises(InvalidInputError, match=f"several columns are called {twice}"):
+        hepnos.load_parquet(dataset, tmp_path / "twice.parquet")
+    assert runs(dataset) == []
