@@ -26,7 +26,7 @@ __all__ = ["KilledWriters"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NAMES: Final = ("north", "northern", "south")
-PATIENCE_SECONDS: Final = 55.0
+PATIENCE_SECONDS: Final = 150.0
 """Why: a writer that says nothing for so long hangs, on a lock of one that is dead for instance; or its disk does."""
 
 

@@ -23,20 +23,20 @@ def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> N
         batches.append([ticket.result for ticket in batch])
         if len(batches) == 1:
             is_first_running.set()
-            assert may_go_on.wait(10)
+            assert may_go_on.wait(60)
 
     queue = CommitQueue[None](carry_out)
     results: list[int] = []
     threads = [Thread(target=lambda n=n: results.append(queue.run(lambda _: n))) for n in range(8)]
     threads[0].start()
-    assert is_first_running.wait(10)
+    assert is_first_running.wait(60)
     for thread in threads[1:]:
         thread.start()
     while len(queue._waiting) < 7:
         pass
     may_go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(results) == list(range(8))
     assert [len(batch) for batch in batches] == [1, 7]
 
@@ -49,7 +49,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
         batches.append(len(batch))
         if len(batches) == 1:
             is_held.set()
-            assert may_go.wait(20)
+            assert may_go.wait(60)
             batch[0].finish(None)
         else:
             raise KeyboardInterrupt
@@ -67,7 +67,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
 
     threads = [Thread(target=run) for _ in range(3)]
     threads[0].start()
-    assert is_held.wait(20)
+    assert is_held.wait(60)
     for thread in threads[1:]:
         thread.start()
     eventually(lambda: len(queue._waiting) == 2)  # what waits is not told by public names

@@ -64,7 +64,7 @@ def created(url: str) -> Iterator[str]:
             process.stdin.write("go\n")
             process.stdin.flush()
         for process in processes:
-            output, _ = process.communicate(timeout=50)
+            output, _ = process.communicate(timeout=150)
             assert process.returncode == 0
             yield from output.splitlines()
 

@@ -184,7 +184,7 @@ def test_large_headers_are_refused(client: httpx.Client) -> None:
 def talk(server: KeyplanServer, *parts: bytes) -> bytes:
     """Send bytes as they are, and return what comes until the connection is closed."""
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         for part in parts:
             connection.sendall(part)
         heard = bytearray()
@@ -264,8 +264,8 @@ def test_a_signal_lets_a_request_end_tells_streams_and_closes_the_store(tmp_path
     body = b'{"text": "half"}'
     head = b"PUT /probe/notes/half HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     with (
-        socket.create_connection((host, int(port)), timeout=20) as connection,
-        httpx.Client(base_url=server.url, trust_env=False, timeout=20) as client,
+        socket.create_connection((host, int(port)), timeout=60) as connection,
+        httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client,
         client.stream("GET", "/probe/stream") as stream,
     ):
         lines = stream.iter_lines()
@@ -276,7 +276,7 @@ def test_a_signal_lets_a_request_end_tells_streams_and_closes_the_store(tmp_path
         assert next(lines) == "last"
         connection.sendall(body[5:])
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
-    assert server.process.wait(20) == 0
+    assert server.process.wait(60) == 0
     server.stop()
     assert diary.read_text().splitlines() == ["began", "stream ended", "ended"]
     assert log_lines(server)[-1]["signal"] == signal.Signals(with_signal).name
@@ -288,7 +288,7 @@ def test_a_signal_lets_a_request_end_tells_streams_and_closes_the_store(tmp_path
 def test_a_request_that_does_not_end_is_cut_when_the_grace_is_over(tmp_path: Path) -> None:
     server = KeyplanServer("memory:", "--grace", "1").start()
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"POST /keyspaces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
         connection.sendall(b"Content-Length: 100\r\n\r\n{")
         httpx.get(server.url + "/health", trust_env=False)

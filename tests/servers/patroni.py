@@ -216,7 +216,7 @@ class PatroniNode:
     def status(self, path: str) -> int:
         """Ask the REST API; 0 when it does not answer."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.rest_port}{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.rest_port}{path}", timeout=15) as answer:
                 return int(answer.status)
         except HTTPError as error:
             return error.code
@@ -226,7 +226,7 @@ class PatroniNode:
     def store_seen_at(self) -> float:
         """Return when it last read its store, in seconds since 1970; 0 when it does not answer."""
         try:
-            with urlopen(f"http://127.0.0.1:{self.rest_port}/patroni", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{self.rest_port}/patroni", timeout=15) as answer:
                 return float(json.loads(answer.read())["dcs_last_seen"])
         except (URLError, OSError):
             return 0.0

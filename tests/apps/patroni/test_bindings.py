@@ -83,7 +83,7 @@ def connected(credentials: dict[str, str], port: int) -> "psycopg.Connection[tup
         user=credentials["username"],
         password=credentials["password"],
         dbname=credentials["name"],
-        connect_timeout=5,
+        connect_timeout=30,
     )
 
 

@@ -204,7 +204,7 @@ class Greeter:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(10)
+        self._thread.join(60)
         for connection in self._open:
             connection.close()
 
@@ -232,7 +232,7 @@ def switchboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Swit
 
 
 def greeting(port: int, stack: ExitStack) -> tuple[socket.socket, bytes]:
-    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
     return connection, heard(connection)
 
 
@@ -260,7 +260,7 @@ def test_a_port_follows_its_leader_and_nobody_stays_with_the_old_one(
         first.settimeout(0.3)
         with pytest.raises(TimeoutError):
             first.recv(1)
-        first.settimeout(10)
+        first.settimeout(60)
         switchboard.apply([Route("f1", port, b.leader), Route("g2", other, b.leader)])
         assert heard(first) == b""
         assert greeting(port, stack)[1] == b"b"
@@ -282,7 +282,7 @@ def test_a_port_that_is_given_back_is_closed(switchboard: Switchboard, greeters:
 
 def until_refused(port: int) -> None:
     wait = threading.Event()
-    for _ in range(100):
+    for _ in range(1_000):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
                 return

@@ -116,6 +116,28 @@ def test_a_bootstrap_token_makes_the_first_partition_once(tmp_path: Path) -> Non
 
 
 CALLERS = 16
+TURNS = 3 * CALLERS
+"""Objects made before the kill, and again after it."""
+WAIT_SECONDS_MAX = 120.0
+
+
+class Made:
+    """How many objects all callers have made."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._count = 0
+
+    def add(self) -> None:
+        with self._changed:
+            self._count += 1
+            self._changed.notify_all()
+
+    def wait_for_more(self, count: int) -> None:
+        """Wait until so many more are made. Raises AssertionError when they are not."""
+        with self._changed:
+            goal = self._count + count
+            assert self._changed.wait_for(lambda: self._count >= goal, WAIT_SECONDS_MAX)
 
 
 def address_at(servers: list[ServeProcess], place: int) -> str:
@@ -123,9 +145,9 @@ def address_at(servers: list[ServeProcess], place: int) -> str:
     return servers[place % len(servers)].address
 
 
-def make_until(address_of: Callable[[], str], stop: threading.Event, number: int) -> int:
+def make_until(address_of: Callable[[], str], stop: threading.Event, number: int, made: Made) -> None:
     """Create, change and delete objects until told to stop; calls that the killed server took with it are passed over."""
-    done, turn = 0, 0
+    turn = 0
     while not stop.is_set():
         client = Client(address_of())
         try:
@@ -142,7 +164,7 @@ def make_until(address_of: Callable[[], str], stop: threading.Event, number: int
                         client.object_modify(session, uuid=uuid, add_tags=["later"], name=f"moved-{uuid}")
                     if turn % 5:
                         client.object_delete_by_uuids(session, uuids=[uuid])
-                    done += 1
+                    made.add()
                 except grpc.RpcError as error:
                     if error.code() in {grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.NOT_FOUND}:
                         continue
@@ -151,7 +173,6 @@ def make_until(address_of: Callable[[], str], stop: threading.Event, number: int
                     raise
         finally:
             client.close()
-    return done
 
 
 @pytest.mark.slow
@@ -168,17 +189,21 @@ def test_four_servers_sixteen_callers_and_a_kill_leave_no_orphan(store_url: str)
         client = Client(second.address)
         client.partition_create(partition={"uuid": WEST, "name": "p"})
         client.close()
-        stop = threading.Event()
+        stop, made = threading.Event(), Made()
         with ThreadPoolExecutor(CALLERS) as callers:
             running = [
-                callers.submit(make_until, partial(address_at, servers, place), stop, place) for place in range(CALLERS)
+                callers.submit(make_until, partial(address_at, servers, place), stop, place, made)
+                for place in range(CALLERS)
             ]
-            stop.wait(2.0)
-            first.kill()
-            del servers[0]
-            stop.wait(2.0)
-            stop.set()
-            assert sum(one.result(timeout=60) for one in running) > CALLERS
+            try:
+                made.wait_for_more(TURNS)
+                first.kill()
+                del servers[0]
+                made.wait_for_more(TURNS)
+            finally:
+                stop.set()
+            for one in running:
+                one.result(timeout=WAIT_SECONDS_MAX)
         assert [server.stop() for server in servers] == [0, 0, 0]
     with keyplan.open(url) as store:
         assert list(verify(store, "")) == []
@@ -236,7 +261,7 @@ def test_a_start_waits_for_a_store_that_is_not_there_yet(own_servers: Callable[[
 
 
 def _until_answered(call: Callable[[], Any]) -> Any:
-    for _ in range(40):
+    for _ in range(240):
         try:
             return call()
         except grpc.RpcError:

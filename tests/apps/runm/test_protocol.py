@@ -217,6 +217,6 @@ def test_a_stopping_server_ends_watches(lmdb_store: Store) -> None:
             client.partition_create(partition={"uuid": WEST, "name": "p"})
             watching = watcher.submit(client.object_watch, SW, object_type_code="runm.image")
             answers += client.partition_find(SW)
-        assert watching.result(timeout=20) == []
+        assert watching.result(timeout=60) == []
         client.close()
     assert len(answers) == 1

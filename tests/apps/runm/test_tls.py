@@ -96,7 +96,7 @@ def test_the_service_is_registered_once_the_registry_is_there_and_its_log_has_th
 
 
 def _in_time(found: Callable[[], list[Endpoint]]) -> list[Endpoint]:
-    for _ in range(100):
+    for _ in range(600):
         if answer := found():
             return answer
         threading.Event().wait(0.1)

@@ -14,6 +14,7 @@ import pytest
 
 from keyplan.apps.patroni import Broker, Member, MemberKey
 from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put, open_engine
+from keyplan.server import Access, Role, Token
 from keyplan.store import Store
 from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.servers.etcd import EtcdServer
@@ -24,7 +25,7 @@ class Client(httpx.Client):
     """A v2 client."""
 
     def __init__(self, server: GatewayServer) -> None:
-        super().__init__(base_url=server.url, timeout=20)
+        super().__init__(base_url=server.url, timeout=60)
 
     def node(self, path: str) -> Any:
         answer = self.request("GET", f"/v2/keys{path}")
@@ -274,7 +275,7 @@ def _wait_often(server: GatewayServer, client: Client) -> None:
     index = client.write("/w/key", value="1")["node"]["modifiedIndex"]
     threads = threading.active_count()
     with (
-        httpx.Client(base_url=server.url, timeout=20, limits=httpx.Limits(max_connections=200)) as many,
+        httpx.Client(base_url=server.url, timeout=60, limits=httpx.Limits(max_connections=200)) as many,
         ExitStack() as stack,
     ):
         request = f"/v2/keys/w?wait=true&recursive=true&waitIndex={index + 1}"
@@ -336,3 +337,22 @@ def test_members_are_where_the_client_found_them_or_where_they_are_advertised() 
             assert client.get("/v2/machines").text == "http://a:2379, http://b:2379"
             ids = {member["id"] for member in client.get("/v2/members").json()["members"]}
             assert len(ids) == 2
+
+
+def test_who_is_not_known_is_told_so_in_etcds_words(engine: Engine) -> None:
+    access = Access((Token.of_text(Role.CLIENT, "confd", "a-token-of-many-characters"),), local_role=None)
+    with GatewayServer(engine, access=access) as server:
+        refused = httpx.put(f"{server.url}/v2/keys/a", data={"value": "1"})
+        assert refused.status_code == 401
+        assert refused.json() == {
+            "errorCode": 110,
+            "message": "The request requires user authentication",
+            "cause": "Insufficient credentials",
+            "index": 0,
+        }
+        assert "x-etcd-cluster-id" in refused.headers
+        for path in ("machines", "members", "members/leader", "stats/self", "stats/store", "stats/leader"):
+            assert httpx.get(f"{server.url}/v2/{path}").status_code == 401
+        log_in = ("any", "a-token-of-many-characters")
+        assert httpx.get(f"{server.url}/v2/keys/a", auth=log_in).json()["errorCode"] == 100
+        assert httpx.get(f"{server.url}/v2/machines", auth=log_in).text == server.url
