@@ -105,6 +105,7 @@ class Application:
         asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
+        asgi.router.default = next(filter(None, (one.unknown for one in services)), asgi.router.default)
         return cls(asgi, tuple(services), closing, workers)
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.server.access import Access
@@ -99,6 +100,7 @@ class Service:
     `lifespan` is entered before the first request and left after the last one, with the engine still open; whatever it raises
     keeps the server from starting. Callers are known by the server's tokens before a route is reached. With `has_own_access`
     requests without a caller get through too: such a service, whose protocol has its own log-in, refuses them itself.
+    `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Service:
     openapi: Mapping[str, Any] = field(default_factory=dict)
     lifespan: Callable[[], AbstractAsyncContextManager[None]] = no_lifespan
     has_own_access: bool = False
+    unknown: ASGIApp | None = None
 
 
 ServiceBuilder = Callable[[ServiceContext], Service]

@@ -1,5 +1,6 @@
 """What only a gateway over a store has: its engine's history and limits, its tokens, keys that are keyplan's own."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,12 +69,13 @@ def test_a_watch_from_before_the_history_is_cancelled() -> None:
         for number in range(20):
             engine.commit(Commit((), (Put(b"/w", str(number).encode()),)))
         with engine.snapshot() as snapshot:
-            first_watchable = snapshot.revision - 5 + 1
+            compacted = snapshot.revision - 5
         with WatchLines(server.url, {"key": b64("/w"), "start_revision": "2"}) as watch:
             assert watch.next()["result"]["created"] is True
             cancelled = watch.next()["result"]
-            assert (cancelled["canceled"], cancelled["compact_revision"]) == (True, str(first_watchable))
-        request = {"key": b64("/w"), "start_revision": str(first_watchable)}
+            assert (cancelled["canceled"], cancelled["compact_revision"]) == (True, str(compacted))
+        # A client goes on there. What was committed at that very revision is history already: only what came after it is told.
+        request = {"key": b64("/w"), "start_revision": str(compacted)}
         with WatchLines(server.url, request) as watch:
             watch.next()
             assert len(watch.events(5)) == 5
@@ -117,6 +119,61 @@ def test_a_lease_is_the_engines_and_its_end_deletes(engine: Engine, client: Json
     with engine.snapshot() as snapshot:
         assert snapshot.get(b"/leased") is None
     assert client.post("/v3/lease/revoke", {"ID": lease})[0] == 404
+
+
+def test_a_lease_tells_how_long_it_lives_and_what_hangs_on_it(client: JsonClient) -> None:
+    lease = client.call("/v3/lease/grant", {"TTL": 60})["ID"]
+    client.put("/leased", "1", lease=lease)
+    client.put("/free", "1")
+    for path in ("/v3/lease/timetolive", "/v3/kv/lease/timetolive"):
+        told = client.call(path, {"ID": lease, "keys": True})
+        assert 0 < int(told["TTL"]) <= 60
+        assert (told["ID"], told["grantedTTL"], told["keys"]) == (lease, "60", [b64("/leased")])
+    client.call("/v3/lease/revoke", {"ID": lease})
+    gone = client.call("/v3/lease/timetolive", {"ID": lease, "keys": True})
+    assert {name: gone[name] for name in gone if name != "header"} == {"ID": lease, "TTL": "-1"}
+
+
+def test_history_is_forgotten_once(client: JsonClient) -> None:
+    client.put("/a", "1")
+    revision = client.put("/a", "2")["header"]["revision"]
+    client.call("/v3/kv/compaction", {"revision": revision})
+    for forgotten in (revision, "1", "-1"):
+        status, answer = client.post("/v3/kv/compaction", {"revision": forgotten})
+        assert (status, answer["code"]) == (400, 11)
+        assert answer["message"] == "etcdserver: mvcc: required revision has been compacted"
+
+
+@pytest.mark.parametrize("body", ["null", '{"key": "YQ=="} junk', '{"key": "YQ=="}{"key": "Yg=="}'])
+def test_what_follows_the_first_message_is_not_read(server: GatewayServer, client: JsonClient, body: str) -> None:
+    client.put("a", "1")
+    answer = httpx.post(server.url + "/v3/kv/range", content=body)
+    expected = (400, None) if body == "null" else (200, "1")
+    assert (answer.status_code, answer.json().get("count")) == expected
+
+
+def test_messages_of_a_stream_may_follow_one_another_on_one_line(server: GatewayServer) -> None:
+    answer = httpx.post(server.url + "/v3/lease/keepalive", content='{"ID": "71"}{"ID": "72"}\n{"ID": "73"}')
+    assert [json.loads(line)["result"]["ID"] for line in answer.text.splitlines()] == ["71", "72", "73"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "text"),
+    [
+        ("POST", "/v3/none", 404, "Not Found\n"),
+        ("GET", "/v3/kv/none", 404, "Not Found\n"),
+        ("POST", "/v3/kv/range/", 404, "Not Found\n"),
+        ("GET", "/v3/kv/range", 405, "Method Not Allowed\n"),
+        ("PUT", "/v3/watch", 405, "Method Not Allowed\n"),
+        ("OPTIONS", "/v3/kv/range", 200, ""),
+    ],
+)
+def test_what_there_is_not_is_told_in_etcds_words(
+    server: GatewayServer, method: str, path: str, status: int, text: str
+) -> None:
+    answer = httpx.request(method, server.url + path)
+    assert (answer.status_code, answer.text) == (status, text)
+    assert answer.headers["access-control-allow-origin"] == "*"
 
 
 def test_a_range_of_an_old_revision_is_refused_rather_than_answered_wrongly(client: JsonClient) -> None:

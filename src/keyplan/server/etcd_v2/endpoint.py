@@ -1,31 +1,27 @@
 """HTTP of `/v2/keys`: methods, statuses, headers, long polls. As ASGI, because every heartbeat comes through here."""
 
 import asyncio
-import posixpath
 from typing import Final
-from urllib.parse import quote
 
 from starlette.types import Receive, Scope, Send
 
+from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, read_form
+from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, read_form
 from keyplan.server.etcd_v2.gateway import Gateway
+from keyplan.server.etcd_v2.media import media_type_of
 from keyplan.server.etcd_v2.operations import Operation
 from keyplan.server.etcd_v2.paths import DEPTH_MAX, clean
 from keyplan.server.etcd_v2.records import Action
 from keyplan.server.etcd_v2.rendering import action_body, failure_body
 
-__all__ = ["CORS_HEADERS", "PREFIX", "KeysEndpoint"]
+__all__ = ["PREFIX", "KeysEndpoint"]
 
 PREFIX: Final = "/v2/keys"
 
-CORS_HEADERS: Final = (
-    (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
-    (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
-    (b"Access-Control-Allow-Origin", b"*"),
-)
-
 _METHODS: Final = frozenset({"HEAD", "GET", "PUT", "POST", "DELETE"})
+_PLAIN: Final = (b"Content-Type", b"text/plain; charset=utf-8")
+_NOSNIFF: Final = (b"X-Content-Type-Options", b"nosniff")
 _VALUELESS: Final = frozenset({Action.SET, Action.CREATE, Action.UPDATE, Action.COMPARE_AND_SWAP})
 
 Headers = list[tuple[bytes, bytes]]
@@ -43,15 +39,18 @@ class KeysEndpoint:
         method: str = scope["method"]
         if method == "OPTIONS":
             await _answer(send, 200, [*CORS_HEADERS], b"")
+        elif has_broken_escape(scope.get("raw_path", b"")):
+            # Why this bare: etcd's HTTP library refuses such a request before etcd sees it.
+            await _answer(send, 400, [_PLAIN], b"400 Bad Request")
+        elif (cleaned := cleaned_path(scope["path"])) != scope["path"]:
+            await redirect_to(cleaned, scope, receive, send)
         elif method not in _METHODS:
             allow = (b"Allow", b"HEAD,GET,PUT,POST,DELETE")
-            await _answer(
-                send, 405, [*CORS_HEADERS, allow, _content(b"text/plain; charset=utf-8")], b"Method Not Allowed\n"
-            )
-        elif (cleaned := _cleaned(scope["path"])) != scope["path"]:
-            await _redirect(scope, send, cleaned)
+            await _answer(send, 405, [*CORS_HEADERS, allow, _PLAIN, _NOSNIFF], b"Method Not Allowed\n")
         else:
             try:
+                if not has_caller(scope):
+                    raise KeysFailure(Code.UNAUTHORIZED, "Insufficient credentials")
                 await self._keys(method, scope, receive, send)
             except KeysFailure as failure:
                 headers = self._headers(failure.index)
@@ -61,8 +60,11 @@ class KeysEndpoint:
         path = clean(scope["path"][len(PREFIX) :])
         if path.count("/") > DEPTH_MAX:
             raise KeysFailure(Code.INVALID_FORM, f"more than {DEPTH_MAX} levels")
-        body = await _form_body(receive) if method in {"PUT", "POST"} and _is_form(scope) else None
-        form = read_form(method, scope["query_string"], body)
+        body, problem = None, ""
+        if method in {"PUT", "POST"}:
+            media_type, problem = media_type_of(_content_type(scope))
+            body = await _form_body(receive) if media_type == FORM_TYPE else None
+        form = read_form(method, scope["query_string"], body, problem=problem)
         if method in {"GET", "HEAD"}:
             if form.is_wait:
                 await self._wait(path, form, receive, send)
@@ -174,31 +176,11 @@ async def _answer(send: Send, status: int, headers: Headers, body: bytes, *, is_
     await send({"type": "http.response.body", "body": b"" if is_head else body, "more_body": False})
 
 
-def _cleaned(path: str) -> str:
-    """Return the path as etcd wants it asked for: without empty segments and dots; a slash at the end may stay."""
-    if "//" not in path and "/." not in path:
-        return path
-    cleaned = posixpath.normpath("/" + path.lstrip("/"))
-    return cleaned + "/" if path.endswith("/") and cleaned != "/" else cleaned
-
-
-async def _redirect(scope: Scope, send: Send, cleaned: str) -> None:
-    location = quote(cleaned, safe="/:@!$&'()*+,;=~-._")
-    if scope["query_string"]:
-        location += "?" + scope["query_string"].decode("latin-1")
-    shown = location.replace("&", "&amp;").replace('"', "&#34;").replace("<", "&lt;").replace(">", "&gt;")
-    body = f'<a href="{shown}">Moved Permanently</a>.\n\n'.encode() if scope["method"] == "GET" else b""
-    headers: Headers = [*CORS_HEADERS, (b"Location", location.encode())]
-    if scope["method"] in {"GET", "HEAD"}:
-        headers.append(_content(b"text/html; charset=utf-8"))
-    await _answer(send, 301, headers, body)
-
-
-def _is_form(scope: Scope) -> bool:
+def _content_type(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"content-type":
-            return bool(value.partition(b";")[0].strip().lower() == FORM_TYPE.encode())
-    return False
+            return str(value.decode("latin-1"))
+    return ""
 
 
 async def _form_body(receive: Receive) -> bytes:

@@ -16,6 +16,7 @@ class Code(IntEnum):
     KEY_EXISTS = 105
     ROOT_READ_ONLY = 107
     DIRECTORY_NOT_EMPTY = 108
+    UNAUTHORIZED = 110
     PREVIOUS_VALUE_REQUIRED = 201
     TTL_NOT_A_NUMBER = 202
     INDEX_NOT_A_NUMBER = 203
@@ -36,6 +37,7 @@ _MESSAGES: Final = {
     Code.KEY_EXISTS: "Key already exists",
     Code.ROOT_READ_ONLY: "Root is read only",
     Code.DIRECTORY_NOT_EMPTY: "Directory not empty",
+    Code.UNAUTHORIZED: "The request requires user authentication",
     Code.PREVIOUS_VALUE_REQUIRED: "PrevValue is Required in POST form",
     Code.TTL_NOT_A_NUMBER: "The given TTL in POST form is not a number",
     Code.INDEX_NOT_A_NUMBER: "The given index in POST form is not a number",
@@ -54,6 +56,7 @@ _STATUSES: Final = {
     Code.NOT_A_FILE: 403,
     Code.KEY_EXISTS: 412,
     Code.DIRECTORY_NOT_EMPTY: 403,
+    Code.UNAUTHORIZED: 401,
     Code.RAFT_INTERNAL: 500,
 }
 """Of the others, 400."""

@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
 
-__all__ = ["FORM_TYPE", "KeysForm", "read_form"]
+__all__ = ["FORM_TYPE", "KeysForm", "has_broken_escape", "read_form"]
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 
@@ -35,8 +35,13 @@ class KeysForm(NamedTuple):
     wants_no_value: bool
 
 
-def read_form(method: str, query: bytes, body: bytes | None) -> KeysForm:
-    """Return the parameters of a request; `body` is its form, None when it has none. Raises KeysFailure with index 0."""
+def read_form(method: str, query: bytes, body: bytes | None, *, problem: str = "") -> KeysForm:
+    """Return the parameters of a request; `body` is its form, None when it has none. Raises KeysFailure with index 0.
+
+    `problem` is what was wrong with the form's content type.
+    """
+    if problem:
+        raise KeysFailure(Code.INVALID_FORM, problem)
     fields = _Fields(_pairs(body or b"") + _pairs(query))
     previous_index = fields.number("prevIndex", Code.INDEX_NOT_A_NUMBER)
     wait_index = fields.number("waitIndex", Code.INDEX_NOT_A_NUMBER)
@@ -122,9 +127,21 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _unescaped(raw: bytes) -> str:
+    broken = _broken_escape(raw)
+    if broken is not None:
+        shown = broken.decode("utf-8", "replace")
+        raise KeysFailure(Code.INVALID_FORM, f'invalid URL escape "{shown}"')
+    return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "replace")
+
+
+def has_broken_escape(raw: bytes) -> bool:
+    """Tell whether a percent sign is not followed by two hexadecimal digits."""
+    return _broken_escape(raw) is not None
+
+
+def _broken_escape(raw: bytes) -> bytes | None:
     if b"%" in raw:
         for piece in raw.split(b"%")[1:]:
             if len(piece) < 2 or not _HEXDIGITS.issuperset(piece[:2]):
-                shown = (b"%" + piece[:2]).decode("utf-8", "replace")
-                raise KeysFailure(Code.INVALID_FORM, f'invalid URL escape "{shown}"')
-    return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "replace")
+                return b"%" + piece[:2]
+    return None

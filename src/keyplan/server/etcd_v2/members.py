@@ -7,16 +7,14 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from keyplan.engine import Clock
-from keyplan.server.etcd_member import Member, Membership, plain_not_found
-from keyplan.server.etcd_v2.endpoint import CORS_HEADERS
+from keyplan.server.etcd_member import CORS_HEADERS, EtcdRoute, Member, Membership
 from keyplan.server.etcd_v2.gateway import Gateway
 
 __all__ = ["MembersRoutes"]
 
-_READ: Final = ["GET", "HEAD"]
 _HEADERS: Final = {name.decode(): value.decode() for name, value in CORS_HEADERS}
 
 
@@ -35,15 +33,16 @@ class MembersRoutes:
         self._started_at = clock.wall()
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes; what is none of them below /v2 is etcd's own 404."""
+        """Return the routes."""
         return [
-            Route("/v2/machines", self.machines, methods=_READ),
-            Route("/v2/members", self.members, methods=_READ),
-            Route("/v2/members/leader", self.leader, methods=_READ),
-            Route("/v2/stats/self", self.own_statistics, methods=_READ),
-            Route("/v2/stats/store", self.store_statistics, methods=_READ),
-            Route("/v2/stats/leader", self.leader_statistics, methods=_READ),
-            Route("/v2/{rest:path}", plain_not_found, methods=None),
+            EtcdRoute("/v2/machines", self.machines, methods=("GET", "HEAD"), needs_caller=True),
+            EtcdRoute("/v2/members", self.members, needs_caller=True),
+            EtcdRoute("/v2/members/", self.members, needs_caller=True),
+            EtcdRoute("/v2/members/leader", self.leader, needs_caller=True),
+            EtcdRoute("/v2/members/{rest:path}", self.no_member, needs_caller=True),
+            EtcdRoute("/v2/stats/self", self.own_statistics, needs_caller=True),
+            EtcdRoute("/v2/stats/store", self.store_statistics, needs_caller=True),
+            EtcdRoute("/v2/stats/leader", self.leader_statistics, needs_caller=True),
         ]
 
     def _members(self, request: Request) -> list[Member]:
@@ -61,6 +60,11 @@ class MembersRoutes:
     async def leader(self, request: Request) -> Response:
         """Tell the member that leads: there is always one, for the store decides alone."""
         return self._membership(_shown(self._members(request)[0]))
+
+    async def no_member(self, _request: Request) -> Response:
+        """Tell that there is no such member."""
+        headers = _HEADERS | {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
+        return Response(b'{"message":"Not found"}', 404, headers, "application/json")
 
     async def own_statistics(self, request: Request) -> Response:
         """Tell who answers and since when."""

@@ -5,10 +5,11 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
 from keyplan.errors import InvalidInputError
-from keyplan.server.etcd_member import Membership, version_route
+from keyplan.server.etcd_member import EtcdRoute, Membership, answer_unknown, version_route
 from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.journal import HISTORY_EVENTS_DEFAULT
@@ -34,13 +35,24 @@ def build(context: ServiceContext) -> Service:
     members = MembersRoutes(gateway, context.clock, tuple(Membership.read(context.settings)))
     keys = KeysEndpoint(gateway)
     routes = [
-        Route(PREFIX, keys),
-        Route(PREFIX + "/{path:path}", keys),
+        _KeysRoute(PREFIX + "/{path:path}", keys),
         *members.routes(),
         version_route(),
-        Route("/health", _health),
+        EtcdRoute("/health", _health, methods=("GET", "HEAD")),
     ]
-    return Service(SERVICE_NAME, routes, OPENAPI, gateway.running)
+    # Why its own access: who is not let in is told so in etcd's words, which its clients know.
+    return Service(SERVICE_NAME, routes, OPENAPI, gateway.running, has_own_access=True, unknown=answer_unknown)
+
+
+class _KeysRoute(Route):
+    """The keys and everything below. Trap: a path parameter of Starlette's takes no line's end, which a key may hold."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the prefix."""
+        path: str = scope["path"]
+        if path != PREFIX and not path.startswith(PREFIX + "/"):
+            return Match.NONE, {}
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
 
 
 def _history_events(settings: Mapping[str, str]) -> int:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final
 
-from keyplan.engine import Engine, Lease
-from keyplan.errors import CommitConflictError, LeaseNotFoundError
+from keyplan.engine import ALL_KEYS, Engine, KeyRange, Lease
+from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
 from keyplan.limits import COMMIT_RETRIES_MAX
-from keyplan.server.etcd_member import SERVER_VERSION, Identity
+from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure, Code
-from keyplan.server.etcd_v3.fields import Fields, header
+from keyplan.server.etcd_v3.fields import Fields, header, shown_bytes
 from keyplan.server.etcd_v3.transaction import Answer, delete_range, put, read_range, transact
 
 __all__ = ["Calls"]
@@ -86,8 +86,18 @@ class Calls:
         revision, now = fields.number("revision"), self.revision
         if revision > now:
             raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+        if revision <= 0 or self._is_compacted(revision):
+            raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
         self._engine.compact(revision)
         return self.header(now)
+
+    def _is_compacted(self, revision: int) -> bool:
+        """Tell whether history is forgotten up to here: then no watch can begin before it."""
+        try:
+            self._engine.watch(KeyRange.of_key(RESERVED), after=revision - 1).close()
+        except HistoryCompactedError:
+            return True
+        return False
 
     # ---- leases ---------------------------------------------------------------------------------------------------------
 
@@ -119,6 +129,25 @@ class Calls:
         self._leases.held(number).revoke()
         self._leases.forget(number)
         return self.header(self.revision)
+
+    def time_to_live(self, fields: Fields) -> Body:
+        """Tell how long a lease still lives, and with `keys` what hangs on it; a TTL of -1 says that there is no such lease."""
+        number = fields.number("ID")
+        shown = {"ID": str(number)} if number else {}
+        try:
+            lease = self._leases.held(number)
+            left_seconds = int(lease.seconds_left())
+        except LeaseNotFoundError:
+            self._leases.forget(number)
+            return self.header(self.revision) | shown | {"TTL": "-1"}
+        body = self.header(self.revision) | shown | {"grantedTTL": str(round(lease.ttl_seconds))}
+        if left_seconds > 0:
+            body["TTL"] = str(left_seconds)
+        if fields.flag("keys"):
+            with self._engine.snapshot() as snapshot:
+                keys = [entry.key for entry in snapshot.scan(ALL_KEYS, keys_only=True) if entry.lease == number]
+            body |= {"keys": [shown_bytes(key) for key in keys if not is_reserved(key)]} if keys else {}
+        return body
 
     # ---- the rest -------------------------------------------------------------------------------------------------------
 

@@ -175,8 +175,7 @@ class Endpoint:
 
 
 def _compacted(error: HistoryCompactedError) -> dict[str, Any]:
-    # Why one more: etcd names the first revision that can still be watched.
-    return {"canceled": True, "compact_revision": str(int(str(error.facts["compacted_revision"])) + 1)}
+    return {"canceled": True, "compact_revision": str(error.facts["compacted_revision"])}
 
 
 def _line(result: dict[str, Any]) -> bytes:

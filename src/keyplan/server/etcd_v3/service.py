@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from keyplan.engine import Capability
 from keyplan.errors import InvalidInputError, UnsupportedByEngineError
-from keyplan.server.etcd_member import Membership, load_identity, version_route
+from keyplan.server.etcd_member import EtcdRoute, Membership, load_identity, not_found_route, version_route
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.endpoint import Endpoint
 from keyplan.server.etcd_v3.watching import WatchHub
@@ -31,6 +31,7 @@ _CALLS: Final = {
     "/v3/lease/grant": "Grant a lease.",
     "/v3/lease/keepalive": "Renew leases.",
     "/v3/lease/revoke": "End a lease.",
+    "/v3/lease/timetolive": "Tell how long a lease still lives.",
     "/v3/watch": "Follow changes.",
     "/v3/cluster/member/list": "List the gateways.",
     "/v3/maintenance/status": "Tell the version and the revision.",
@@ -90,12 +91,15 @@ def _routes(endpoint: Endpoint) -> list[Route]:
         "/v3/lease/keepalive": endpoint.keep_alive,
         "/v3/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
         "/v3/kv/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
+        "/v3/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live),
+        "/v3/kv/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live),
         "/v3/watch": endpoint.watch,
         "/v3/cluster/member/list": endpoint.members,
         "/v3/maintenance/status": endpoint.unary(lambda calls: calls.status, is_read=True),
         "/v3/auth/authenticate": endpoint.authenticate,
     }
-    return [*(Route(path, function, methods=["POST"]) for path, function in functions.items()), version_route()]
+    calls = [EtcdRoute(path, function, methods=("POST",)) for path, function in functions.items()]
+    return [*calls, not_found_route("/v3/{rest:path}", "Not Found\n"), version_route()]
 
 
 def _described() -> dict[str, Any]:

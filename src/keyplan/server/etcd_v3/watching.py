@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange
-from keyplan.errors import EngineUnavailableError, KeyplanError
+from keyplan.errors import EngineUnavailableError, HistoryCompactedError, KeyplanError
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v3.fields import Fields, key_value, range_of, shown_bytes
 from keyplan.server.service import ServiceContext
@@ -153,7 +154,7 @@ class WatchHub:
         past: list[dict[str, Any]] = []
         try:
             if stream.after < reached:
-                events = await self._context.run(_history, self._context.engine, stream.after, reached, selection.range)
+                events = await self._past(stream, reached)
                 past = selection.shown(events, after=stream.after)
                 stream.after = reached
         except KeyplanError:
@@ -162,6 +163,18 @@ class WatchHub:
         if self._is_closed:
             stream.end()
         return stream, now, past
+
+    async def _past(self, stream: Stream, reached: int) -> list[Event]:
+        """Return what a new watch has missed. Raises HistoryCompactedError."""
+        look = partial(self._context.run, _history, self._context.engine)
+        try:
+            return await look(stream.after, reached, stream.selection.range)
+        except HistoryCompactedError as error:
+            # Why: clients begin at the revision that they have read, and have that; with what follows nothing is missing.
+            if error.facts["compacted_revision"] != stream.after + 1:
+                raise
+            stream.after += 1
+            return await look(stream.after, reached, stream.selection.range) if stream.after < reached else []
 
     def leave(self, stream: Stream) -> None:
         """Forget a watch; one that is not there is no error."""
