@@ -1,0 +1,197 @@
+"""Which words of a place are literals of a template, and which are values of a field: decided from evidence, with the reason."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from keyplan.maintenance.inference.likeness import Likeness, groups_of, likeness
+from keyplan.maintenance.inference.places import Place
+
+__all__ = ["Confidence", "Decision", "decide"]
+
+ALIKE_MIN: Final = 6
+"""Words that are weakly alike, from which on they are values. Why: few layouts have six lists of one kind beside one another."""
+
+RECURRING_LEAVES_MAX: Final = 32
+RECURRING_LISTS_MAX: Final = 5
+_ODD_SHARE_MAX: Final = 0.02
+
+_RESERVED_BYTES_MAX: Final = 64
+"""Why: a name that a field must not take is refused by the codec `text`, up to this length."""
+
+
+class Confidence(Enum):
+    """How sure a decision is."""
+
+    HIGH = "high"
+    FAIR = "fair"
+    LOW = "low"
+    """The evidence would bear the other decision as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the words of one place are. `reasons` say why, with the numbers that it rests on."""
+
+    literals: tuple[bytes, ...]
+    values: tuple[bytes, ...]
+    confidence: Confidence
+    reasons: tuple[str, ...]
+
+
+def decide(place: Place) -> Decision:
+    """Divide the words of a place into literals and values."""
+    groups = groups_of(place)
+    literals: list[bytes] = []
+    values: list[bytes] = []
+    reasons: list[str] = []
+    confidence = Confidence.HIGH
+    is_alone = len(groups) == 1 and place.rest is None
+    if place.rest is not None:
+        reasons.append(f"about {place.rest_words.distinct} words that programs make up or that are alike")
+    for group in groups:
+        judged = _judge(place, group, is_alone=is_alone)
+        if judged is None:
+            literals += group
+            continue
+        (values if judged.is_value else literals).extend(group)
+        reasons.append(judged.reason)
+        confidence = min(confidence, judged.confidence, key=_sureness)
+    values += _cannot_be_reserved(literals) if values or place.rest is not None else []
+    odd = _odd_ones(place, literals, values)
+    if odd:
+        values += odd
+        reasons.append(f"{len(odd)} of another kind counted with the {len(values)}, as damaged or exceptional")
+    return Decision(
+        tuple(sorted(word for word in literals if word not in values)),
+        tuple(sorted(values)),
+        confidence,
+        tuple(reasons),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    is_value: bool
+    confidence: Confidence
+    reason: str
+
+
+def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgement | None:
+    """Judge words that are alike; None when nothing needs saying: a single word is itself."""
+    if not group[0]:
+        return None
+    if place.rest is not None and not _is_recurring(place, group):
+        level = likeness(place.words[group[0]], place.rest)
+        if level is not Likeness.NONE:
+            return _Judgement(True, Confidence.FAIR, f"{_quoted(group)} like the others beside")
+    if len(group) == 1:
+        return _single(place, group[0], is_alone=is_alone)
+    levels = sorted(likeness(place.words[word], place.words[group[0]]) for word in group[1:])
+    level = levels[len(levels) // 2]
+    if place.words[group[0]].is_leaf:
+        return _judge_leaves(place, group, level, is_alone=is_alone)
+    return _judge_lists(place, group, level)
+
+
+def _single(place: Place, word: bytes, *, is_alone: bool) -> _Judgement | None:
+    if is_alone and place.parents > 1 and not _is_recurring(place, [word]):
+        return None
+    if is_alone and place.words[word].is_leaf and place.parents == 1:
+        return _Judgement(
+            False, Confidence.LOW, f"{_quoted([word])} is the only word seen here: literal, or the first value"
+        )
+    return None
+
+
+def _judge_leaves(place: Place, group: Sequence[bytes], level: Likeness, *, is_alone: bool) -> _Judgement:
+    number = len(group)
+    if number <= RECURRING_LEAVES_MAX and _is_recurring(place, group):
+        return _recurring(place, group)
+    if level is Likeness.FIELDS:
+        return _Judgement(True, Confidence.HIGH, f"{number} records with the same fields: {_quoted(group)}")
+    if number >= ALIKE_MIN:
+        return _Judgement(True, Confidence.HIGH, f"{number} keys with values of one kind: {_quoted(group)}")
+    if place.parents > 1:
+        return _Judgement(
+            True, Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next"
+        )
+    if is_alone:
+        return _Judgement(True, Confidence.LOW, f"{_quoted(group)}: values, or the {number} names of settings")
+    return _Judgement(False, Confidence.LOW, f"{_quoted(group)}: literals like those beside, or {number} values")
+
+
+def _judge_lists(place: Place, group: Sequence[bytes], level: Likeness) -> _Judgement:
+    number = len(group)
+    if level is Likeness.STRUCTURE:
+        return _Judgement(True, Confidence.HIGH, f"{number} words with the same parts below: {_quoted(group)}")
+    is_index = number > 2 and _is_valueless(place.words[group[0]])
+    if is_index:
+        return _Judgement(True, Confidence.FAIR, f"{number} words with keys without values below: {_quoted(group)}")
+    if number <= RECURRING_LISTS_MAX and _is_recurring(place, group):
+        return _recurring(place, group)
+    if level is Likeness.FIELDS:
+        return _Judgement(True, Confidence.HIGH, f"{number} lists of records with the same fields: {_quoted(group)}")
+    if number >= ALIKE_MIN:
+        return _Judgement(True, Confidence.FAIR, f"{number} lists of one kind: {_quoted(group)}")
+    if place.parents > 1:
+        return _Judgement(
+            True, Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next"
+        )
+    return _Judgement(
+        False, Confidence.LOW, f"{_quoted(group)}: literals, or {number} values; their lists are of one kind"
+    )
+
+
+def _is_recurring(place: Place, group: Sequence[bytes]) -> bool:
+    """Whether the words come again behind most of the places that were merged into this one."""
+    if place.parents < 2:
+        return False
+    found = sum(place.words[word].parents for word in group) / len(group)
+    return found >= (place.parents if place.parents == 2 else place.parents / 2)
+
+
+def _recurring(place: Place, group: Sequence[bytes]) -> _Judgement:
+    reason = f"{_quoted(group)} recur in most of {place.parents} places"
+    return _Judgement(False, Confidence.HIGH if place.parents > 2 else Confidence.FAIR, reason)
+
+
+def _is_valueless(place: Place) -> bool:
+    """Whether all keys behind a place have no value, as index entries do."""
+    profiles = [inner.values for inner in place.below() if inner.values is not None]
+    return all(profile.main_kind == "empty" for profile in profiles)
+
+
+def _cannot_be_reserved(literals: Sequence[bytes]) -> list[bytes]:
+    """Literals that a field beside them cannot be told to leave out."""
+    return [word for word in literals if word and not _can_be_reserved(word)]
+
+
+def _can_be_reserved(word: bytes) -> bool:
+    return word.isascii() and word.decode().isprintable() and b" " not in word and len(word) <= _RESERVED_BYTES_MAX
+
+
+def _odd_ones(place: Place, literals: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
+    """Single keys of another kind among very many that are alike: damaged records rather than names of their own."""
+    number = len(values) + (place.rest_words.distinct if place.rest is not None else 0)
+    odd = [
+        word
+        for word in literals
+        if word
+        and place.words[word].is_leaf
+        and not _is_recurring(place, [word])
+        and place.parents == 1
+        and (place.rest is None or place.rest.is_leaf)
+        and all(place.words[other].is_leaf for other in values)
+    ]
+    return odd if odd and len(odd) <= _ODD_SHARE_MAX * number else []
+
+
+def _sureness(confidence: Confidence) -> int:
+    return (Confidence.LOW, Confidence.FAIR, Confidence.HIGH).index(confidence)
+
+
+def _quoted(words: Sequence[bytes]) -> str:
+    shown = ", ".join(repr(word.decode(errors="replace")) for word in sorted(words)[:4])
+    return shown if len(words) <= 4 else f"{shown}, ..."

@@ -1,0 +1,123 @@
+"""What a layout may declare beyond tables: tables that look like indexes of others, or like counters. Said, never declared.
+
+A value or the end of a key that names a record elsewhere is looked up: what the store does not confirm is not suggested.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from keyplan.engine import Snapshot
+from keyplan.errors import RecordError
+from keyplan.layout import BoundLayout, BoundTable
+from keyplan.maintenance.inference.assembly import NamedTable
+
+__all__ = ["Suggestion", "suggestions"]
+
+_SAMPLED_MIN: Final = 2
+"""Why: one key that stands in one value may do so by chance."""
+
+_FOUND_SHARE_MIN: Final = 0.9
+"""Why: some entries may dangle in a store whose program keeps its indexes by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """That a table may be something else: `kind` is unique, index or counter, `of` the table that it would point at."""
+
+    table: str
+    kind: str
+    of: str | None
+    evidence: str
+
+    def __str__(self) -> str:
+        what = "a counter" if self.kind == "counter" else f"{_ARTICLES[self.kind]} of {self.of}"
+        return f"looks like {what}: {self.evidence}"
+
+
+_ARTICLES: Final = {"unique": "a unique index", "index": "an index"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    table: str
+    kind: str
+    of: str
+    raw_keys: tuple[bytes, ...]
+    evidence: str
+
+
+def suggestions(bound: BoundLayout, tables: Sequence[NamedTable], snapshot: Snapshot) -> list[Suggestion]:
+    """Return what tables of a layout may be, for the sampled entries that the snapshot confirms."""
+    counters = [
+        Suggestion(table.name, "counter", None, "one key, whose value is a number")
+        for table in tables
+        if not table.found.fields and table.found.values.main_kind == "decimal"
+    ]
+    candidates = [candidate for table in tables for candidate in _candidates(bound, table, tables)]
+    asked = sorted({raw_key for candidate in candidates for raw_key in candidate.raw_keys})
+    there = {entry.key for entry in snapshot.get_many(asked) if entry is not None} if asked else set[bytes]()
+    best: dict[str, tuple[float, Suggestion]] = {}
+    for candidate in candidates:
+        found = sum(raw_key in there for raw_key in candidate.raw_keys)
+        share = found / len(candidate.raw_keys)
+        if share < _FOUND_SHARE_MIN:
+            continue
+        evidence = candidate.evidence.format(found=found, sampled=len(candidate.raw_keys))
+        if candidate.table not in best or best[candidate.table][0] < share:
+            best[candidate.table] = share, Suggestion(candidate.table, candidate.kind, candidate.of, evidence)
+    return counters + [suggestion for _, suggestion in best.values()]
+
+
+def _candidates(bound: BoundLayout, table: NamedTable, tables: Sequence[NamedTable]) -> Iterator[_Candidate]:
+    sample = table.found.values.sample.items()
+    if len(sample) < _SAMPLED_MIN or not table.found.fields:
+        return
+    kind = table.found.values.main_kind
+    for other in tables:
+        if other is table or not other.found.fields or other.found.values.main_kind == "empty":
+            continue
+        target = bound.tables[other.name]
+        if kind == "empty":
+            yield from _by_key(bound.tables[table.name], table, target, other, sample)
+        elif kind in ("uuid", "raw_uuid", "decimal", "text", "bytes"):
+            yield from _by_value(bound.root, table, target, other, sample)
+
+
+def _by_value(
+    root: bytes, table: NamedTable, target: BoundTable, other: NamedTable, sample: Sequence[tuple[bytes, bytes]]
+) -> Iterator[_Candidate]:
+    """Values that hold the key of another table: its one field, or all of it below the root."""
+    if target.spec.key.is_scalar:
+        start = target.keys.prefix(())
+        end = b"" if target.keys.template.parts[-1] is target.keys.template.fields[-1] else _end_of(target)
+        pointed = [start + value + end for _, value in sample]
+    else:
+        pointed = [root + value for _, value in sample]
+    if all(target.keys.decode(raw_key) is not None for raw_key in pointed):
+        evidence = f"the values of {{found}} of {{sampled}} sampled keys are keys of {other.name}"
+        yield _Candidate(table.name, "unique", other.name, tuple(pointed), evidence)
+
+
+def _by_key(
+    own: BoundTable, table: NamedTable, target: BoundTable, other: NamedTable, sample: Sequence[tuple[bytes, bytes]]
+) -> Iterator[_Candidate]:
+    """Keys without values whose last fields are the key of another table."""
+    number = len(target.keys.template.fields)
+    if len(own.keys.template.fields) <= number:
+        return
+    pointed = []
+    for raw_key, _ in sample:
+        fields: tuple[Any, ...] = tuple((own.keys.values(raw_key) or {}).values())[-number:]
+        try:
+            pointed.append(
+                target.keys.encode(fields[0] if target.spec.key.is_scalar else target.spec.key.make(*fields))
+            )
+        except (RecordError, IndexError):
+            return
+    evidence = f"no values, and {{found}} of {{sampled}} sampled keys end in a key of {other.name}"
+    yield _Candidate(table.name, "index", other.name, tuple(pointed), evidence)
+
+
+def _end_of(target: BoundTable) -> bytes:
+    return bytes(getattr(target.keys.template.parts[-1], "raw", b""))
