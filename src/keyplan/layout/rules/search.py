@@ -12,11 +12,13 @@ from keyplan.codec import ANY_BYTE, Automaton, byte_class
 __all__ = [
     "AmbiguousWords",
     "CommonWords",
+    "Edges",
     "OwnWords",
     "Product",
     "SearchTooLargeError",
     "reading_rank",
     "shortest_word",
+    "told_apart",
     "words",
 ]
 
@@ -206,7 +208,7 @@ def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int, 
             for byte in sorted(
                 (
                     byte
-                    for block in _told_apart([allowed for allowed, _ in steps])
+                    for block in told_apart([allowed for allowed, _ in steps])
                     for byte in _first_bytes(block, alike_max)
                 ),
                 key=reading_rank,
@@ -215,7 +217,7 @@ def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int, 
         stack.extend((word + bytes((byte,)), targets) for byte, targets in reversed(branches))
 
 
-def _told_apart(classes: Sequence[int]) -> list[int]:
+def told_apart(classes: Sequence[int]) -> list[int]:
     """The coarsest partition of the union of `classes` in which each of them is a union of blocks."""
     blocks: list[int] = []
     for allowed in dict.fromkeys(classes):

@@ -1,0 +1,18 @@
+"""How a layout differs from its earlier self: what each change does to programs and stored data. Pure, as all of layout."""
+
+from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
+from keyplan.layout.difference.differences import differences, layout_spec_of
+from keyplan.layout.difference.keys import KeyRelation, compare_keys
+from keyplan.layout.difference.pairing import LayoutPairs, pair_items
+
+__all__ = [
+    "CHANGE_CODES",
+    "Impact",
+    "KeyRelation",
+    "LayoutChange",
+    "LayoutPairs",
+    "compare_keys",
+    "differences",
+    "layout_spec_of",
+    "pair_items",
+]
