@@ -27,7 +27,7 @@ from keyplan.cli.plain import line_of_value, text_of_value
 from keyplan.cli.stored import stored_facts
 from keyplan.engine import Engine, PrefixedEngine
 from keyplan.errors import InvalidInputError, InvalidKeyError
-from keyplan.layout import BoundLayout, Kind, Meaning, raw_key_of, shown_key
+from keyplan.layout import BoundLayout, Meaning, raw_key_of, readings_of, shown_key
 
 __all__ = ["run"]
 
@@ -134,30 +134,14 @@ def _state(
 
 
 def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
-    """What the installed layouts make of a key: every record, index entry and counter, the longest root first.
-
-    When only layouts without a root know it, to which all bytes of the right length are keys, or none does: the nearest too.
-    """
-    found = []
+    """What the installed layouts make of a key."""
+    bounds = []
     for name in installed_layouts():
         try:
-            bound = layout_of_option(name).bound()
+            bounds.append(layout_of_option(name).bound())
         except InvalidKeyError:
             continue  # Why: its root has a parameter without a default; nobody knows where it lies.
-        found.append((bound, bound.meaning(raw_key)))
-    known = [pair for pair in found if pair[1].kind not in (Kind.UNKNOWN, Kind.NAMESPACE)]
-    known.sort(key=lambda pair: -len(pair[0].root))
-    if known and known[0][0].root:
-        return known
-    others = [pair for pair in found if pair not in known and (not known or pair[1].item is not None)]
-    nearest = max(others, key=_nearness, default=None)
-    return known if nearest is None else [nearest, *known]
-
-
-def _nearness(pair: tuple[BoundLayout, Meaning]) -> tuple[bool, bool, int]:
-    bound, meaning = pair
-    is_below_root = bool(bound.root) and meaning.item is not None
-    return meaning.kind is Kind.NAMESPACE, is_below_root, meaning.position
+    return readings_of(bounds, raw_key)
 
 
 def _facts(bound: BoundLayout, meaning: Meaning, place: _Place) -> dict[str, Any]:

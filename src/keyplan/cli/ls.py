@@ -8,12 +8,12 @@ import typer
 
 from keyplan.cli.failures import print_hint
 from keyplan.cli.items import FieldsArgument, LayoutOptions, OpenLayout, item_names
-from keyplan.cli.levels import levels
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
 from keyplan.errors import InvalidInputError
 from keyplan.layout import CounterSpec, IndexSpec, ItemSpec
+from keyplan.store import levels
 
 __all__ = ["run"]
 

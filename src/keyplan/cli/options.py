@@ -1,21 +1,15 @@
 """The options that commands share: which store, which layout, how to print; and what they name, opened or imported."""
 
-import sys
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from keyplan.cli.catalog import LAYOUT_GROUP
-from keyplan.cli.files import json_of, read_bytes
-from keyplan.cli.plain import value_of_text
 from keyplan.cli.settings import SETTINGS_FILE, read_settings
 from keyplan.engine import open_engine
-from keyplan.errors import InvalidInputError, UnknownNameError
-from keyplan.layout import Layout, layout_class_of, layout_of_description
-from keyplan.store import Store
+from keyplan.errors import InvalidInputError
+from keyplan.layout import Layout
+from keyplan.store import Store, installed_layouts, layout_named, root_values
 
 __all__ = [
     "STORE_VARIABLE",
@@ -133,20 +127,7 @@ def layout_of_option(name: str | None, config: Path | None = None) -> type[Layou
     if not name:
         problem = f"name a layout: --layout NAME, KEYPLAN_LAYOUT, or layout in {SETTINGS_FILE}"
         raise InvalidInputError(source="--layout", problem=problem, installed=sorted(installed_layouts()))
-    if name.endswith(".json"):
-        return _described(Path(name))
-    if ":" in name:
-        return _imported(name)
-    entry = installed_layouts().get(name)
-    if entry is None:
-        raise UnknownNameError(kind="layout", name=name, known=sorted(installed_layouts()))
-    kind: type[Layout] = entry.load()
-    return kind
-
-
-def installed_layouts() -> dict[str, EntryPoint]:
-    """The layouts of installed packages by name. None is imported."""
-    return {entry.name: entry for entry in sorted(entry_points(group=LAYOUT_GROUP), key=lambda entry: entry.name)}
+    return layout_named(name, source="--layout")
 
 
 def root_parameters(layout: type[Layout], given: list[str] | None, config: Path | None = None) -> dict[str, object]:
@@ -155,7 +136,7 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
     The command line comes before the settings, whose parameters may be meant for other layouts. Raises InvalidInputError,
     InvalidKeyError.
     """
-    elements = {field.name: field.element for field in layout.spec.root.fields}
+    elements = layout.spec.root.field_names
     texts = {name: text for name, text in read_settings(config).parameters.items() if name in elements}
     for assignment in given or []:
         name, equals, text = assignment.partition("=")
@@ -164,25 +145,4 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
             problem = f"{assignment!r} is not NAME=VALUE with a parameter of {layout.spec.name}'s root: {known}"
             raise InvalidInputError(source="--parameter", problem=problem)
         texts[name] = text
-    return {name: value_of_text(elements[name], text) for name, text in texts.items()}
-
-
-def _described(path: Path) -> type[Layout]:
-    description = json_of(read_bytes(path), source=str(path))
-    if not isinstance(description, dict):
-        raise InvalidInputError(source=str(path), problem="not a layout description: no JSON object")
-    return layout_class_of(layout_of_description(description))
-
-
-def _imported(name: str) -> type[Layout]:
-    module_name, _, attribute = name.partition(":")
-    # Why: a console script's path holds its own folder; people name modules of the folder that they are in.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        kind: Any = getattr(import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(source="--layout", problem=f"cannot import {name}: {error}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Layout)):
-        raise InvalidInputError(source="--layout", problem=f"{name} is not a Layout class")
-    return kind
+    return root_values(layout, texts.items(), source="--parameter")

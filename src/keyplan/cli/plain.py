@@ -1,14 +1,14 @@
-"""Between what people type and read, and what layouts hold: key fields as words, records as plain JSON values."""
+"""Key fields as words and records as plain JSON values, as keyplan.layout spells them, under the name that commands import."""
 
-from collections.abc import Sequence
-from typing import Any
-from uuid import UUID
-
-import msgspec
-
-from keyplan.codec import Element
-from keyplan.errors import InvalidKeyError
-from keyplan.layout import CompiledKeys, raw_key_of, shown_key
+from keyplan.layout import (
+    key_of_words,
+    line_of_value,
+    plain_key,
+    plain_value,
+    prefix_of_words,
+    text_of_value,
+    value_of_text,
+)
 
 __all__ = [
     "key_of_words",
@@ -19,95 +19,3 @@ __all__ = [
     "text_of_value",
     "value_of_text",
 ]
-
-
-# ---- keys ------------------------------------------------------------------------------------------------------------
-
-
-def value_of_text(element: Element[Any], text: str) -> Any:
-    r"""Read one key field: text, a decimal number, a UUID, bytes as text with \xNN. Raises InvalidKeyError."""
-    kind = element.value_type
-    try:
-        if issubclass(kind, str):
-            return text
-        if issubclass(kind, bool | int | float | UUID):
-            return kind(text)
-        if issubclass(kind, bytes):
-            return raw_key_of(text)
-        return element.decode(raw_key_of(text))
-    except ValueError as error:
-        raise InvalidKeyError(element=element.spec, value=text, problem=f"not a {kind.__name__}") from error
-
-
-def text_of_value(value: object) -> str:
-    """A key field for people; `value_of_text` reads it back."""
-    return shown_key(value) if isinstance(value, bytes) else str(value)
-
-
-def key_of_words(keys: CompiledKeys, words: Sequence[str]) -> Any:
-    """Read a whole key, one word for each field. Raises InvalidKeyError, also for a wrong number of words."""
-    values = prefix_of_words(keys, words, is_whole=True)
-    return values[0] if keys.shape.is_scalar else keys.shape.make(*values)
-
-
-def prefix_of_words(keys: CompiledKeys, words: Sequence[str], *, is_whole: bool = False) -> tuple[Any, ...]:
-    """Read the first fields of a key. Raises InvalidKeyError for a wrong number of words."""
-    fields = keys.template.fields
-    if len(words) > len(fields) or (is_whole and len(words) < len(fields)):
-        names = " ".join(field.name.upper() for field in fields)
-        expected = f"{names}, {len(fields)} words" if len(fields) > 1 else f"{names}, 1 word" if fields else "empty"
-        raise InvalidKeyError(problem=f"the key is {expected}; {len(words)} given")
-    return tuple(_value_of_field(field.name, field.element, word) for field, word in zip(fields, words, strict=False))
-
-
-def _value_of_field(name: str, element: Element[Any], word: str) -> Any:
-    try:
-        return value_of_text(element, word)
-    except InvalidKeyError as error:
-        raise InvalidKeyError(field=name, **error.facts) from error
-
-
-def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:
-    """The fields of a key as JSON values."""
-    values = zip(keys.template.field_names, keys.shape.split(key), strict=True)
-    return {
-        name: value if isinstance(value, int | float | str | bool) else text_of_value(value) for name, value in values
-    }
-
-
-# ---- records ---------------------------------------------------------------------------------------------------------
-
-
-def plain_value(value: Any) -> Any:
-    r"""A record as JSON values: dicts, lists, texts, numbers.
-
-    A record of raw bytes is text with \xNN; bytes inside a record are base64, as msgspec has it.
-    """
-    if isinstance(value, bytes):
-        return shown_key(value)
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
-
-
-def line_of_value(plain: Any) -> str:
-    """A record's JSON values on one line: `name=value` each, nested ones in braces; what is not there is left out."""
-    if isinstance(plain, dict):
-        return "  ".join(_named_words(plain))
-    return _word(plain)
-
-
-def _named_words(plain: dict[str, Any]) -> list[str]:
-    return [f"{name}={_word(value)}" for name, value in plain.items() if value is not None]
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + " ".join(_named_words(value)) + "}"
-    if isinstance(value, list):
-        return "[" + " ".join(map(_word, value)) + "]"
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

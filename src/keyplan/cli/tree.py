@@ -7,12 +7,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from keyplan.cli.items import LayoutOptions, OpenLayout, item_names
-from keyplan.cli.levels import levels
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import text_of_value
 from keyplan.engine import Snapshot
 from keyplan.layout import BoundTable, shown_key
+from keyplan.store import levels
 
 __all__ = ["run"]
 

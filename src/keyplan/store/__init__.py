@@ -13,6 +13,8 @@ from keyplan.store.index_state import (
 )
 from keyplan.store.keeper import STORE_CLOSED, Keeper, LeaseSchedule
 from keyplan.store.lease import Lease
+from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
+from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
 from keyplan.store.plan import (
     Plan,
     Pointer,
@@ -29,6 +31,7 @@ from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import Transaction
 
 __all__ = [
+    "LAYOUT_GROUP",
     "STORE_CLOSED",
     "Backoff",
     "Explanation",
@@ -36,9 +39,12 @@ __all__ = [
     "IndexState",
     "IndexStateKey",
     "IndexStates",
+    "ItemKeyPage",
     "Keeper",
     "Lease",
     "LeaseSchedule",
+    "Level",
+    "LevelPage",
     "PinnedState",
     "Place",
     "Plan",
@@ -50,10 +56,16 @@ __all__ = [
     "index_state_key",
     "index_state_of",
     "index_state_value",
+    "installed_layouts",
+    "item_key_page",
     "keys_to_observe",
+    "layout_named",
+    "level_page",
+    "levels",
     "open_store",
     "plan_writes",
     "pointers_of",
+    "root_values",
     "transaction_ended",
     "url_with_options",
 ]
