@@ -26,6 +26,17 @@ from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
+from keyplan.layout.difference import (
+    CHANGE_CODES,
+    Impact,
+    KeyRelation,
+    LayoutChange,
+    LayoutPairs,
+    compare_keys,
+    differences,
+    layout_spec_of,
+    pair_items,
+)
 from keyplan.layout.held_keys import rewrite_held_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
@@ -57,6 +68,7 @@ from keyplan.layout.spec import (
 from keyplan.layout.template import Field, Literal, Template, read_template, template_of_source
 
 __all__ = [
+    "CHANGE_CODES",
     "RULES",
     "Async",
     "AsyncBinding",
@@ -83,13 +95,17 @@ __all__ = [
     "EngineLimits",
     "Field",
     "Finding",
+    "Impact",
     "Index",
     "IndexSpec",
     "IndexView",
     "ItemSpec",
+    "KeyRelation",
     "KeyShape",
     "Kind",
     "Layout",
+    "LayoutChange",
+    "LayoutPairs",
     "LayoutSpec",
     "LeaseHandle",
     "LintReport",
@@ -115,14 +131,18 @@ __all__ = [
     "bind_layout",
     "bound_layout_of",
     "canonical_description",
+    "compare_keys",
     "compile_keys",
     "describe",
+    "differences",
     "key_of_words",
     "layout_class_of",
     "layout_of_description",
+    "layout_spec_of",
     "line_of_value",
     "lint",
     "lint_prefix",
+    "pair_items",
     "plain_key",
     "plain_value",
     "prefix_of_words",
