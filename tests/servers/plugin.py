@@ -8,8 +8,9 @@ import pytest
 
 from tests.servers.authority import Authority
 from tests.servers.etcd import EtcdCluster, EtcdServer, why_no_etcd
+from tests.servers.postgres import PostgresServer, why_no_postgres
 
-__all__ = ["authority", "etcd_program", "etcd_server", "own_servers"]
+__all__ = ["authority", "etcd_program", "etcd_server", "own_servers", "postgres_program", "postgres_server"]
 
 S = TypeVar("S", EtcdServer, EtcdCluster)
 
@@ -42,6 +43,21 @@ def own_servers(etcd_program: None) -> Iterator[Callable[[Any], Any]]:
             return server
 
         yield started
+
+
+@pytest.fixture(scope="session")
+def postgres_program() -> None:
+    """Skip the test, saying why, where PostgreSQL cannot be started."""
+    problem = why_no_postgres()
+    if problem is not None:
+        pytest.skip(f"needs PostgreSQL: {problem}")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_program: None) -> Iterator[PostgresServer]:
+    """One server for the whole run. It is shared: each test has a schema of its own in it, and leaves it running."""
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ class _Builtin:
     profile: str
     driver: str | None
     options: frozenset[str] = frozenset()  # those of `create` and `readonly` that it has
+    extra: str = ""  # what brings the driver, where it is not called like the scheme
     awaiting: str = ""  # the module of its asynchronous form, where `open_awaiting` is
 
 
@@ -33,6 +34,17 @@ _BUILTIN: Final = {
         "keyplan.engine.etcd", "open_etcd", "ETCD_PROFILE", "grpc", awaiting="keyplan.engine.etcd.aio_transport"
     ),
     "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb", frozenset({"create", "readonly"})),
+    **dict.fromkeys(
+        ("postgres", "postgresql"),
+        _Builtin(
+            "keyplan.engine.postgres",
+            "open_postgres",
+            "POSTGRES_PROFILE",
+            "psycopg",
+            frozenset({"create", "readonly"}),
+            extra="postgres",
+        ),
+    ),
 }
 
 
@@ -47,8 +59,8 @@ def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Eng
     """Open the engine that `url` names.
 
     `memory:` is a new, empty engine; `memory:NAME` is shared in this process while one of its engines is open.
-    `lmdb:PATH` is a folder, made when missing, unless `create` is False; `readonly` asks for reading only. Both have an effect
-    on engines that have such an option, and give way to what the URL says.
+    `lmdb:PATH` is a folder and `postgres://...` a schema in a database, made when missing, unless `create` is False; `readonly` asks
+    for reading only. Both have an effect on engines that have such an option, and give way to what the URL says.
 
     Raises EngineOpenError with what is wrong: an unknown scheme or option, a driver that is not installed, a place that cannot
     be opened.
@@ -118,5 +130,5 @@ def _module(url: EngineUrl, builtin: _Builtin) -> object:
     except ModuleNotFoundError as error:
         if builtin.driver is None or error.name != builtin.driver:
             raise
-        advice = f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{url.scheme}]'"
+        advice = f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
         raise url.refuse(advice) from error

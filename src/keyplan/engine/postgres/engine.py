@@ -1,0 +1,147 @@
+"""The PostgreSQL engine: the contract's eight methods over two pools of connections. How: see the modules beside this one."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
+from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.postgres.commits import Writer
+from keyplan.engine.postgres.failures import ConnectionLost, PostgresFailure
+from keyplan.engine.postgres.lease import Leases, PostgresLease
+from keyplan.engine.postgres.load import load
+from keyplan.engine.postgres.news import News
+from keyplan.engine.postgres.options import PostgresOptions, options_of, profile_of
+from keyplan.engine.postgres.pool import Pool, open_session
+from keyplan.engine.postgres.snapshot import PostgresSnapshot, Unread, can_be_stored
+from keyplan.engine.postgres.statements import Statements
+from keyplan.engine.postgres.tables import prepare
+from keyplan.engine.postgres.watch import PostgresWatch
+from keyplan.engine.profile import Profile
+from keyplan.engine.url import EngineUrl
+from keyplan.errors import EngineOpenError, StoreUnreachableError
+
+__all__ = ["PostgresEngine", "open_postgres"]
+
+_WORKERS_MAX: Final = 4
+"""Why: commits of one process take turns on one connection; the others are for gets, watches and leases, which are short."""
+
+
+class PostgresEngine(Engine):
+    """A store in a PostgreSQL database. Opening it connects, and makes the tables where there are none and that is allowed.
+
+    The engine refuses to work after a fork; open another one. Raises EngineOpenError.
+    """
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._statements = Statements(options.schema, has_notify=options.has_notify)
+        self._readers = Pool(
+            options,
+            connections_max=options.connections_max,
+            purpose="are in use by snapshots; close some, or let the URL say connections=",
+            ends_idle_transactions=False,
+        )
+        self._workers = Pool(
+            options, connections_max=_WORKERS_MAX, purpose="for single calls are in use", ends_idle_transactions=True
+        )
+        self._unread = Unread()
+        self._news = News(options, self._statements)
+        self._writer = Writer(
+            self._workers,
+            self._statements,
+            news=self._news,
+            unread=self._unread,
+            history_revisions_max=options.history_revisions_max,
+        )
+        self._leases = Leases(self._workers, self._statements, self._writer, can_end=not options.is_readonly)
+        self._profile = profile_of(options, is_flushed=self._open())
+
+    def _open(self) -> bool:
+        """Connect, see to the tables, and tell whether the server flushes what is committed."""
+        options = self._options
+        try:
+            session, is_flushed = open_session(options, seconds=options.timeout_seconds, ends_idle_transactions=True)
+            try:
+                prepare(session, options, self._statements)
+            except BaseException:
+                session.close()
+                raise
+        except PostgresFailure as failure:
+            if isinstance(failure, ConnectionLost) and not failure.is_refused:
+                raise StoreUnreachableError(url=options.shown_url, problem=failure.text) from failure
+            raise EngineOpenError(url=options.shown_url, problem=failure.text) from failure
+        self._workers.add(session)
+        return is_flushed
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def snapshot(self) -> Snapshot:
+        self._workers.check_open()
+        self._look_at_leases()
+        return PostgresSnapshot(self._readers, self._statements, self._unread)
+
+    def value(self, key: bytes) -> bytes | None:
+        self._workers.check_open()
+        self._look_at_leases()
+        if not can_be_stored(key):
+            return None
+        # Why without a snapshot: one statement is one state, and needs no transaction around it.
+        rows = self._workers.call((self._statements.value, (key,)))[0].rows(tuple)
+        return rows[0][0] if rows else None
+
+    def commit(self, commit: Commit) -> int:
+        self._check_writable()
+        admit_commit(self._profile, commit)
+        self._look_at_leases()
+        return self._writer.commit(commit)
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        self._workers.check_open()
+        return PostgresWatch(
+            self._workers, self._statements, leases=self._leases, news=self._news, key_range=key_range, after=after
+        )
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        self._workers.check_open()
+        admit_ttl(self._profile, ttl_seconds)
+        if resume != NO_LEASE:
+            # Why also where nothing can be written: what is left of a lease is worth knowing.
+            return self._held(resume, self._leases.living(resume)[0])
+        self._check_writable()
+        return self._held(self._leases.grant(ttl_seconds), ttl_seconds)
+
+    def _held(self, lease: int, ttl_seconds: float) -> PostgresLease:
+        return PostgresLease(self._leases, lease, ttl_seconds=ttl_seconds, check_writable=self._check_writable)
+
+    def compact(self, revision: int) -> None:
+        self._check_writable()
+        self._writer.compact(revision)
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        self._check_writable()
+        return load(entries, self._profile, self._writer, self._statements)
+
+    def close(self) -> None:
+        self._readers.close()
+        self._workers.close()
+        self._news.close()
+
+    def _check_writable(self) -> None:
+        self._workers.check_open()
+        if self._options.is_readonly:
+            raise refuse_writing(self._profile)
+
+    def _look_at_leases(self) -> None:
+        if self._leases.is_look_due():
+            self._leases.look()
+
+
+def open_postgres(url: EngineUrl) -> Engine:
+    """Open `postgres://user@host/database`; see `options_of` for what the URL may say.
+
+    Raises EngineOpenError when the URL is wrong, no server answers, the user is not let in, or there is no store and none may be
+    made.
+    """
+    return PostgresEngine(options_of(url))

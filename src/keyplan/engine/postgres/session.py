@@ -1,0 +1,267 @@
+"""One connection: statements in a pipeline, one round trip for as many as are given, each call with a deadline.
+
+It speaks through psycopg's libpq wrapper, since what is needed of a cursor costs more there than the statement itself. Every
+statement is prepared once a connection; parameters and results are binary, so that keys and values are sent as they are.
+"""
+
+import select
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+
+from keyplan.engine.clock import SYSTEM_CLOCK
+from keyplan.engine.postgres.failures import ConnectionLost, ServerRefusal
+
+__all__ = ["Request", "Result", "Session", "Statement", "connect"]
+
+Row = TypeVar("Row")
+Parameters = tuple[bytes | None, ...]
+
+_OWED_SECONDS: Final = 10.0
+"""How long the answer to a ROLLBACK that was sent without waiting may take."""
+_GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
+_FATAL: Final = frozenset({b"FATAL", b"PANIC"})
+_REFUSALS_THAT_PASS: Final = ("starting up", "shutting down", "recovery mode", "too many", "remaining connection slots")
+
+
+class Statement(NamedTuple):
+    """A statement with the name under which a connection has it prepared."""
+
+    name: bytes
+    text: bytes
+
+
+Request = tuple[Statement, Parameters]
+
+
+class Result(NamedTuple):
+    """What a statement answered."""
+
+    raw: Any
+    session: "Session"
+
+    def rows(self, make: Callable[[Any], Row]) -> list[Row]:
+        """Return the rows, each made of a tuple of its columns."""
+        return self.session.loaded(self.raw, make)
+
+    @property
+    def done(self) -> str:
+        """What was done, as the server calls it: COMMIT, say."""
+        return (self.raw.command_status or b"").decode("ascii", "replace")
+
+    @property
+    def count(self) -> int:
+        """How many rows were written or removed."""
+        return int(self.raw.command_tuples or 0)
+
+    def row(self) -> tuple[Any, ...]:
+        """Return the first row. There must be one."""
+        return self.rows(tuple[Any, ...])[0]
+
+
+def connect(keywords: dict[str, str], *, seconds: float) -> "Session":
+    """Open a connection. Raises ConnectionLost, which says whether a server answered and refused."""
+    try:
+        # Why two seconds at least: libpq knows no shorter time.
+        connection = psycopg.connect(
+            **keywords, autocommit=True, connect_timeout=max(int(seconds), 2), client_encoding="utf8"
+        )
+    except (psycopg.Error, UnicodeError) as error:
+        # Trap: the error carries the connection, and with it the password; so it must be nobody's cause or context.
+        text = " ".join(str(error).split())
+    else:
+        return Session(connection)
+    is_refused = "FATAL" in text and not any(words in text for words in _REFUSALS_THAT_PASS)
+    raise ConnectionLost(text, is_refused=is_refused)
+
+
+class Session:
+    """A connection that one thread uses at a time. After ConnectionLost it is closed."""
+
+    def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._connection = connection
+        self._raw = connection.pgconn
+        self._prepared: set[bytes] = set()
+        self._expected: list[Statement | None] = []  # for each answer to come: what it prepares, None for a result
+        self._is_answer_due = False
+        self._is_receiving = False
+        self._transformer = Transformer(connection)
+        self._poll = select.poll()
+        self._events = select.POLLIN
+        self._poll.register(self._raw.socket, self._events)
+        self._raw.enter_pipeline_mode()
+
+    # ---- statements ------------------------------------------------------------------------------------------------------
+
+    def run(self, *requests: Request, give_up_at: float) -> list[Result]:
+        """Carry out statements in one round trip and return their results.
+
+        Without BEGIN among them they are one transaction. Raises ServerRefusal, after which a transaction that was begun must be
+        rolled back, and ConnectionLost when the connection broke or the time was over.
+        """
+        self.send(*requests)
+        return self.receive(give_up_at)
+
+    def send(self, *requests: Request) -> None:
+        """Send statements whose answers are taken by the next `receive` or `run`."""
+        if self._is_answer_due:
+            self.receive(SYSTEM_CLOCK.monotonic() + _OWED_SECONDS)
+        raw, expected = self._raw, self._expected
+        try:
+            for statement, parameters in requests:
+                if statement.name not in self._prepared:
+                    raw.send_prepare(statement.name, statement.text)
+                    expected.append(statement)
+                raw.send_query_prepared(statement.name, parameters, (1,) * len(parameters), 1)
+                expected.append(None)
+            raw.pipeline_sync()
+            self._is_answer_due = True
+            raw.flush()
+        except psycopg.Error as error:
+            raise self._lost(error) from error
+
+    def receive(self, give_up_at: float) -> list[Result]:
+        """Take the answers to what was sent."""
+        results: list[Result] = []
+        refusal: ServerRefusal | None = None
+        self._is_receiving = True
+        try:
+            for prepared in self._expected:
+                raw = self._next(give_up_at)
+                if raw.status in _GOOD:
+                    if prepared is None:
+                        results.append(Result(raw, self))
+                    else:
+                        self._prepared.add(prepared.name)
+                elif refusal is None:
+                    refusal = self._refused(raw)
+                self._next_is_none(give_up_at)
+            self._expected.clear()
+            self._next(give_up_at)  # the end of the pipeline
+            self._is_answer_due = self._is_receiving = False
+        except psycopg.Error as error:
+            raise self._lost(error) from error
+        if refusal is not None:
+            raise refusal
+        return results
+
+    def loaded(self, raw: Any, make: Callable[[Any], Row]) -> list[Row]:
+        """Return the rows of a result."""
+        self._transformer.set_pgresult(raw)
+        return self._transformer.load_rows(0, raw.ntuples, make)
+
+    def copy(self, statement: bytes, parts: Iterable[bytes], *, give_up_at: float) -> None:
+        """Carry out a COPY from what is given. Raises as `run` does."""
+        raw = self._raw
+        self._is_receiving = True
+        try:
+            raw.exit_pipeline_mode()
+            raw.send_query(statement)
+            begun = self._next(give_up_at)
+            if begun.status == pq.ExecStatus.COPY_IN:
+                for part in parts:
+                    self._wait(give_up_at, is_answer_wanted=False)
+                    raw.put_copy_data(part)
+                raw.put_copy_end()
+                begun = self._next(give_up_at)
+            self._next_is_none(give_up_at)
+            raw.enter_pipeline_mode()
+            self._is_receiving = False
+        except psycopg.Error as error:
+            raise self._lost(error) from error
+        if begun.status not in _GOOD:
+            raise self._refused(begun)
+
+    # ---- notifications ---------------------------------------------------------------------------------------------------
+
+    @property
+    def socket(self) -> int:
+        """What becomes readable when there is a notification."""
+        return int(self._raw.socket)
+
+    def heard(self) -> Sequence[bytes]:
+        """Return the payloads of the notifications that have arrived. Raises ConnectionLost."""
+        try:
+            self._raw.consume_input()
+            payloads: list[bytes] = []
+            while (notification := self._raw.notifies()) is not None:
+                payloads.append(notification.extra)
+        except psycopg.Error as error:
+            raise self._lost(error) from error
+        return payloads
+
+    # ---- its end ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`, after the connection broke, and when its user was interrupted amid an answer."""
+        return not self._connection.closed and not self._is_receiving
+
+    def is_fit(self) -> bool:
+        """Tell whether the connection may be used again, as far as is known without asking the server."""
+        if not self.is_open:
+            return False
+        if self._is_answer_due:
+            return True
+        # Why: what the server says without being asked is that it goes away.
+        return not self._poll_for(select.POLLIN, 0.0)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------------
+
+    def _next(self, give_up_at: float) -> Any:
+        self._wait(give_up_at)
+        raw = self._raw.get_result()
+        if raw is None:
+            raise psycopg.OperationalError("the server answered otherwise than asked")
+        return raw
+
+    def _next_is_none(self, give_up_at: float) -> None:
+        self._wait(give_up_at)
+        if self._raw.get_result() is not None:
+            raise psycopg.OperationalError("the server answered otherwise than asked")
+
+    def _wait(self, give_up_at: float, *, is_answer_wanted: bool = True) -> None:
+        """Wait until all is sent and, where one is wanted, an answer is there. Raises ConnectionLost when the time is over."""
+        raw = self._raw
+        unsent = raw.flush()
+        while unsent or (is_answer_wanted and raw.is_busy()):
+            remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+            ready = self._poll_for(select.POLLIN | select.POLLOUT if unsent else select.POLLIN, max(remaining, 0.0))
+            if ready & ~select.POLLOUT:
+                raw.consume_input()
+            elif not ready and remaining <= 0:
+                self.close()
+                raise ConnectionLost("no answer came in time (timeout= in the URL makes it longer)")
+            unsent = raw.flush()
+
+    def _poll_for(self, events: int, seconds: float) -> int:
+        if events != self._events:
+            self._events = events
+            self._poll.modify(self._raw.socket, events)
+        found = self._poll.poll(seconds * 1_000)
+        return found[0][1] if found else 0
+
+    def _refused(self, raw: Any) -> ServerRefusal:
+        """Return what the server refused with. Raises when that was its last word."""
+        state = raw.error_field(pq.DiagnosticField.SQLSTATE)
+        message = (raw.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or raw.error_message).decode("utf-8", "replace")
+        if state is None:  # Why: libpq itself makes such a result when the connection breaks.
+            self.close()
+            raise ConnectionLost(" ".join(message.split()))
+        refusal = ServerRefusal(state.decode("ascii", "replace"), message)
+        if raw.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) in _FATAL:
+            self.close()
+            raise refusal
+        return refusal
+
+    def _lost(self, error: psycopg.Error) -> ConnectionLost:
+        text = " ".join(str(error).split()) or "the connection is lost"
+        self.close()
+        return ConnectionLost(text)

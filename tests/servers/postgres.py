@@ -1,0 +1,243 @@
+"""Real PostgreSQL for tests: one server on a free port of this machine, with its own data folder, as an unprivileged user.
+
+A server is stopped, killed, halted and let go on by its process id. Data lie in memory (/dev/shm) where there is one, so that
+flushing them costs nothing. See `tests/servers/plugin.py` for the fixtures.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import psycopg
+
+from tests.servers.authority import Authority
+from tests.servers.etcd import free_port
+from tests.servers.patroni import until
+
+__all__ = ["PostgresServer", "why_no_postgres"]
+
+SUPERUSER: Final = "postgres"
+PASSWORD: Final = "correct horse: staple@/?"
+"""Why so: a password may hold what a URL gives a meaning to."""
+_UNPRIVILEGED: Final = "postgres"
+_SECONDS_MAX: Final = 60.0
+_STARTS_MAX: Final = 5
+_numbers = count(1)
+
+
+def _programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return found[-1].parent if found else None
+
+
+def why_no_postgres() -> str | None:
+    """Return why PostgreSQL cannot be started here, None when it can."""
+    if _programs() is None:
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        return "setpriv is not installed, and PostgreSQL refuses to run as root"
+    return None
+
+
+def _as_user(*command: str) -> list[str]:
+    """Return the command for whoever may run PostgreSQL: not root."""
+    if os.geteuid() != 0:
+        return list(command)
+    # Trap: setpriv finds its command with root's rights still, which the command's children lack; so `env` is between.
+    return ["setpriv", f"--reuid={_UNPRIVILEGED}", f"--regid={_UNPRIVILEGED}", "--init-groups", "env", *command]
+
+
+class PostgresServer:
+    """One server with the superuser `postgres`, who needs a password. `with PostgresServer() as server: ... server.url()`.
+
+    `tls` makes it take encrypted connections alone; `arguments` are added to the server's, as in `-c fsync=on`.
+    """
+
+    def __init__(self, *, tls: Authority | None = None, arguments: Sequence[str] = ()) -> None:
+        memory = Path("/dev/shm")
+        self.folder = Path(tempfile.mkdtemp(prefix="keyplan-postgres-", dir=memory if memory.is_dir() else None))
+        self.port = free_port()
+        self.tls = tls
+        self._arguments = list(arguments)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused: list[int] = []
+
+    # ---- where it is -----------------------------------------------------------------------------------------------------
+
+    def url(
+        self, *, database: str = "postgres", user: str = SUPERUSER, password: str = PASSWORD, **options: str
+    ) -> str:
+        """The URL that keyplan opens."""
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}"
+        return f"postgres://{login}@127.0.0.1:{self.port}/{quote(database, safe='')}{'?' if query else ''}{query}"
+
+    def connect(self, database: str = "postgres", **options: Any) -> "psycopg.Connection[tuple[Any, ...]]":
+        """Connect as the superuser, without keyplan; each statement is a transaction."""
+        given = {"user": SUPERUSER, "password": PASSWORD, **options}
+        return psycopg.connect(host="127.0.0.1", port=self.port, dbname=database, autocommit=True, **given)
+
+    def query(self, statement: str, *parameters: Any, database: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run one statement as the superuser and return its rows."""
+        with self.connect(database) as connection:
+            cursor = connection.execute(statement.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    def fresh_schema(self) -> str:
+        """Return a name that no store on this server has had."""
+        return f"store_{next(_numbers)}"
+
+    @property
+    def log(self) -> str:
+        """What the server has said so far."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    # ---- its life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start, and return when connections are taken. Data of an earlier run are kept."""
+        if not (self.folder / "data").exists():
+            self._initialize()
+        for attempt in range(_STARTS_MAX):
+            self._launch()
+            try:
+                until(lambda: self._has_ended() or self.is_ready(), _SECONDS_MAX, lambda: self.log)
+            except AssertionError:
+                self.kill()
+                raise
+            if not self._has_ended():
+                return self
+            # Why: between our look and its start, somebody else may have taken the port.
+            if "could not bind" not in self.log or attempt == _STARTS_MAX - 1:
+                raise AssertionError(f"PostgreSQL did not start: {self.log[-3_000:]}")
+            self.port = free_port()
+        raise AssertionError("unreachable")
+
+    def _initialize(self) -> None:
+        programs, data = _programs(), self.folder / "data"
+        assert programs is not None
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        if os.geteuid() == 0:
+            for path in (self.folder, secret):
+                shutil.chown(path, _UNPRIVILEGED, _UNPRIVILEGED)
+        words = f"--no-sync --encoding=UTF8 --locale=C --auth=scram-sha-256 --username={SUPERUSER}".split()
+        made = subprocess.run(
+            _as_user(f"{programs}/initdb", "-D", str(data), *words, f"--pwfile={secret}"),
+            cwd=self.folder,
+            capture_output=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stderr.decode(errors="replace")
+        if self.tls is not None:
+            (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
+            for name, source in (
+                ("server.crt", self.tls.certificate("server")),
+                ("server.key", self.tls.key("server")),
+            ):
+                shutil.copy(source, data / name)
+                (data / name).chmod(0o600)
+                if os.geteuid() == 0:
+                    shutil.chown(data / name, _UNPRIVILEGED, _UNPRIVILEGED)
+
+    def _launch(self) -> None:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self.folder),
+            "fsync": "on",
+            "shared_buffers": "16MB",
+            "max_connections": "60",
+            "ssl": "off" if self.tls is None else "on",
+        }
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        command = [f"{_programs()}/postgres", "-D", str(self.folder / "data"), "-p", str(self.port), *words]
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                _as_user(*command, *self._arguments), cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def _has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def is_ready(self) -> bool:
+        """Tell whether a connection is taken."""
+        try:
+            self.connect(connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """End all connections and stop, orderly."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End at once, without a last word to anybody; what was committed is in the log of the server."""
+        # Why not SIGKILL: its backends would live on for a moment, and hold the memory that a new start needs.
+        self._end(signal.SIGQUIT)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self.resume()
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+        self._process.wait(_SECONDS_MAX)
+        self._process = None
+
+    def restart(self) -> Self:
+        """Stop and start again, on the same port."""
+        self.stop()
+        return self.start()
+
+    def pause(self) -> None:
+        """Halt the server and all its processes; return when they have stopped."""
+        assert self._process is not None
+        self._paused = [self._process.pid, *_children(self._process.pid)]
+        for process in self._paused:
+            os.kill(process, signal.SIGSTOP)
+        until(lambda: all(_is_halted(process) for process in self._paused), _SECONDS_MAX, lambda: "it did not halt")
+
+    def resume(self) -> None:
+        """Let a halted server go on."""
+        for process in self._paused:
+            try:
+                os.kill(process, signal.SIGCONT)
+            except ProcessLookupError:
+                continue
+        self._paused = []
+
+    def kill_backend(self, process: int) -> None:
+        """Kill one of the server's processes; the others end then too, and the server recovers by itself."""
+        assert self._process is not None
+        assert process in _children(self._process.pid)
+        os.kill(process, signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _children(process: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def _is_halted(process: int) -> bool:
+    try:
+        # The state is the word after the command's name, which stands in parentheses.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "TtZ"
+    except OSError:
+        return True
