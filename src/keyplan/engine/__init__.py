@@ -6,6 +6,7 @@ from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.interface import (
     ALL_KEYS,
     NO_LEASE,
+    AscendingKeys,
     Commit,
     Delete,
     DeleteRange,
@@ -40,6 +41,7 @@ __all__ = [
     "MEMORY_PROFILE",
     "NO_LEASE",
     "SYSTEM_CLOCK",
+    "AscendingKeys",
     "Call",
     "Capability",
     "Clock",

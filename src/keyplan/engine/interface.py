@@ -25,6 +25,7 @@ from keyplan.limits import COMMIT_RETRIES_MAX
 __all__ = [
     "ALL_KEYS",
     "NO_LEASE",
+    "AscendingKeys",
     "Commit",
     "Delete",
     "DeleteRange",
@@ -386,6 +387,19 @@ class Engine(ABC):
         finally:
             snapshot.close()
 
+    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+        """Return whether `fence` is the value at `fence_key`, and the value at `key` or None: both of the latest state.
+
+        An engine that can tell by other means that nothing was written since it last saw the fence need not read it again.
+        """
+        snapshot = self.snapshot()
+        try:
+            # Why together: over a network that is one call.
+            found, value = snapshot.values((fence_key, key))
+        finally:
+            snapshot.close()
+        return found == fence, value
+
     def put_sorted(
         self,
         keys: Sequence[bytes],
@@ -420,6 +434,19 @@ class Engine(ABC):
         self.close()
 
 
+class AscendingKeys(list[bytes]):
+    """Keys that are known to ascend, and to have at most so many bytes each: `put_sorted` does not look at them again.
+
+    For keys that are made of sorted columns of numbers. Who makes one answers for it.
+    """
+
+    __slots__ = ("key_bytes_max",)
+
+    def __init__(self, keys: Iterable[bytes], *, key_bytes_max: int) -> None:
+        super().__init__(keys)
+        self.key_bytes_max = key_bytes_max
+
+
 # ---- many sorted keys by commits ------------------------------------------------------------------------------------------
 
 _PART_OPERATIONS_MAX: Final = 10_000
@@ -432,18 +459,21 @@ def check_sorted(keys: Sequence[bytes], values: Sequence[bytes] | None, profile:
 
     Raises InvalidInputError, EngineLimitError. Why by `max` and `map`: it is paid for each of millions of keys.
     """
+    key_bytes = keys.key_bytes_max if isinstance(keys, AscendingKeys) else None
     if values is not None and len(values) != len(keys):
         raise InvalidInputError(source="put_sorted", problem=f"{len(keys)} keys and {len(values)} values")
-    if not all(map(lt, keys, islice(keys, 1, None))):
+    if key_bytes is None and not all(map(lt, keys, islice(keys, 1, None))):
         raise InvalidInputError(source="put_sorted", problem="keys must ascend")
     if keys and not keys[0] and not profile.empty_key:
         raise EngineLimitError(limit="key_bytes_min", allowed=1, actual=0)
-    for limit, allowed, given in (
-        ("key_bytes_max", profile.key_bytes_max, keys),
-        ("value_bytes_max", profile.value_bytes_max, values or ()),
+    for limit, allowed, known, given in (
+        ("key_bytes_max", profile.key_bytes_max, key_bytes, keys),
+        ("value_bytes_max", profile.value_bytes_max, None, values or ()),
     ):
-        actual = max(map(len, given), default=0)
-        if allowed is not None and actual > allowed:
+        if allowed is None:
+            continue
+        actual = max(map(len, given), default=0) if known is None else known
+        if actual > allowed:
             raise EngineLimitError(limit=limit, allowed=allowed, actual=actual)
     return repeat(b"", len(keys)) if values is None else values
 

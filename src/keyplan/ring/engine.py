@@ -93,13 +93,8 @@ class RingEngine(Engine):
 
     def value(self, key: bytes) -> bytes | None:
         database = self.placement.of_key(key)
-        snapshot = self.databases[database].snapshot()
-        try:
-            # Why together: over a network that is one call, and the description tells whether the ring has changed.
-            description, value = snapshot.values((RING_KEY, key))
-        finally:
-            snapshot.close()
-        if description != self._descriptions[database]:
+        is_unchanged, value = self.databases[database].fenced_value(key, RING_KEY, self._descriptions[database])
+        if not is_unchanged:
             raise _changed(database)
         return value
 

@@ -69,10 +69,11 @@ class Placement:
 
     def of_key(self, raw_key: bytes) -> int:
         """Return the database of a raw key."""
+        # Why these two apart: it is asked for every key, and nearly all are such.
+        if self.databases == 1:
+            return FIRST
         width = self.width
-        if (
-            width is not None and len(raw_key) >= width
-        ):  # Why apart: it is asked for every key, and nearly all are such.
+        if width is not None and len(raw_key) >= width:
             return self._place(raw_key[:width])
         placed = self.placed_bytes(raw_key)
         return FIRST if placed is None else self._place(placed)

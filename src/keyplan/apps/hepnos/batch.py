@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from keyplan.apps.hepnos.errors import BatchError
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.products import checked_mode
-from keyplan.engine import Commit, KeyAbsent, Put
+from keyplan.engine import AscendingKeys, Commit, KeyAbsent, Put
 from keyplan.errors import InvalidInputError, KeyplanError, SplitCommitError
 
 if TYPE_CHECKING:  # Why: a store makes batches, and they write to it.
@@ -112,7 +112,8 @@ class WriteBatch:
 
     def _flush_share(self, place: tuple[Kind, int, str]) -> None:
         share = self._shares.pop(place)
-        keys = sorted(share)
+        ordered = sorted(share)
+        keys = AscendingKeys(ordered, key_bytes_max=max(map(len, ordered)))
         values = [share[key] for key in keys]
         flushes, count, key_bytes, value_bytes = self._statistics
         kind, database, mode = place

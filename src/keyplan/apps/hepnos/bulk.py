@@ -20,7 +20,7 @@ from keyplan.apps.hepnos.columns import (
 )
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
 from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
-from keyplan.engine import KeyRange
+from keyplan.engine import AscendingKeys, KeyRange
 from keyplan.errors import CorruptionError, InvalidInputError
 
 if TYPE_CHECKING:  # Why: a store does this, and is given to it.
@@ -149,7 +149,8 @@ def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], oper
     for database, chosen in _shares(store, kind, matrix):
         rows = matrix[chosen]
         for begin in range(0, len(rows), operation_keys):
-            keys = raw_keys(rows[begin : begin + operation_keys])
+            # Why ascending: the rows are sorted, each once, and big-endian words are in the order of their bytes.
+            keys = AscendingKeys(raw_keys(rows[begin : begin + operation_keys]), key_bytes_max=matrix.shape[1] * 8)
             made += store.databases.put(kind, database, keys, None, mode="new")
     return made
 
@@ -253,7 +254,8 @@ def store_products(
         keys = [item + suffix for item in raw_keys(matrix[chosen])]
         own = values if isinstance(chosen, slice) else [values[at] for at in chosen.tolist()]
         for begin, end in _operations(own, operation_keys):
-            store.databases.put(Kind.PRODUCT, database, keys[begin:end], own[begin:end], mode=mode)
+            part = AscendingKeys(keys[begin:end], key_bytes_max=ITEM_BYTES + len(suffix))
+            store.databases.put(Kind.PRODUCT, database, part, own[begin:end], mode=mode)
     return len(values)
 
 

@@ -1,6 +1,6 @@
 """The store of a HEPnOS service: the root of the data sets, and where every read and write of the API goes through."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from math import inf
 from threading import Lock
@@ -58,7 +58,8 @@ class DataStore:
 
     def __init__(self, databases: Databases) -> None:
         self.databases = databases
-        self._products = databases.rings[Kind.PRODUCT]
+        self.raw_product: Callable[[bytes], bytes | None] = databases.rings[Kind.PRODUCT].value
+        """Returns a product's stored bytes by its raw key, or None. Why no method: it is called for each of many products."""
         self._lock = Lock()
         self._queues: Queues | None = None
         self._queue_stores: list[Store] = []
@@ -137,10 +138,6 @@ class DataStore:
     def raw_value(self, kind: Kind, raw_key: bytes) -> bytes | None:
         """Return the value at a raw key of a kind, or None."""
         return self.databases.value(kind, raw_key)
-
-    def raw_product(self, raw_key: bytes) -> bytes | None:
-        """Return a product's stored bytes, or None."""
-        return self._products.value(raw_key)
 
     def write(self, kind: Kind, raw_key: bytes, value: bytes, mode: str) -> None:
         """Write one key, durably; see `Writer`."""

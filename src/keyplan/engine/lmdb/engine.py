@@ -3,8 +3,11 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import repeat
 from pathlib import Path
-from typing import Final
+from typing import Final, overload
+
+import lmdb
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
@@ -17,7 +20,7 @@ from keyplan.engine.lmdb.options import (
     profile_of,
 )
 from keyplan.engine.lmdb.sharing import acquire, release
-from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot
+from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot, unusable
 from keyplan.engine.lmdb.watch import LmdbWatch
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.engine.profile import Capability, Profile
@@ -47,6 +50,9 @@ class LmdbEngine(Engine):
         self._profile = profile_of(options, is_locked=self._environment.is_locked)
         self._reader = HistorySnapshot if options.has_history else RawSnapshot
         self._monotonic = options.clock.monotonic
+        self._fence_seen: tuple[bytes, bytes, int] | None = (
+            None  # a key, its value, and the commit that it was read after
+        )
         self._is_closed = False
 
     @property
@@ -66,6 +72,29 @@ class LmdbEngine(Engine):
         if self._monotonic() >= environment.look_at:
             environment.look_at_leases()
         return self._reader(environment.begin_read(), environment.databases, environment.live)
+
+    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+        if self._options.has_history:
+            return super().fenced_value(key, fence_key, fence)
+        environment = self._environment
+        if self._is_closed or environment.problem is not None:
+            raise self._unavailable()
+        # Why without a snapshot: making one costs as much as reading a small value.
+        transaction = environment.begin_read()
+        try:
+            seen = (fence_key, fence, transaction.id())
+            if seen != self._fence_seen:
+                if transaction.get(fence_key) != fence:
+                    return False, None
+                self._fence_seen = seen
+            return True, transaction.get(key)
+        except lmdb.BadValsizeError:
+            return True, None  # a key that is empty or too long is never stored
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        finally:
+            transaction.abort()
+            environment.live.discard(id(transaction))
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()
@@ -121,12 +150,12 @@ class LmdbEngine(Engine):
         if self._options.has_history:
             return super().put_sorted(keys, values, guards=guards, overwrite=overwrite)
         self._check_writable()
-        pairs = zip(keys, check_sorted(keys, values, self._profile), strict=True)
+        check_sorted(keys, values, self._profile)
         if not keys:
             return 0
         admit_commit(self._profile, Commit(tuple(guards)))
-        # Why a list: a batch that failed for the file's sake is carried out again.
-        work = partial(WriteTransaction.put_sorted, pairs=list(pairs), guards=tuple(guards), overwrite=overwrite)
+        pairs = _Pairs(keys, values)
+        work = partial(WriteTransaction.put_sorted, pairs=pairs, guards=tuple(guards), overwrite=overwrite)
         return self._environment.write(work)
 
     def close(self) -> None:
@@ -142,6 +171,32 @@ class LmdbEngine(Engine):
     def _unavailable(self) -> EngineUnavailableError:
         problem = self._environment.problem or "the engine was closed"
         return EngineUnavailableError(engine=self._profile.name, problem=problem)
+
+
+class _Pairs(Sequence[tuple[bytes, bytes]]):
+    """Keys with their values, paired as they are asked for, every time anew: a failed batch is carried out again.
+
+    Why not a list: LMDB lets go of each pair before it takes the next, and `zip` then uses one tuple for all of them.
+    """
+
+    def __init__(self, keys: Sequence[bytes], values: Sequence[bytes] | None) -> None:
+        self._keys = keys
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return zip(self._keys, repeat(b"") if self._values is None else self._values)  # noqa: B905  # Why: they were counted.
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[bytes, bytes]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[tuple[bytes, bytes]]: ...
+    def __getitem__(self, at: int | slice) -> tuple[bytes, bytes] | list[tuple[bytes, bytes]]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        return self._keys[at], b"" if self._values is None else self._values[at]
 
 
 def _batches(entries: Iterable[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Capability, Engine, KeyAbsent, KeyRange, KeyUnchanged
+from keyplan.engine import ALL_KEYS, AscendingKeys, Capability, Engine, KeyAbsent, KeyRange, KeyUnchanged
 from keyplan.errors import CommitConflictError, EngineLimitError, InvalidInputError
 from keyplan.testing.engine_suite.promise import Promise, everything, needs, polled, put
 
@@ -54,6 +54,38 @@ class ManyKeysPromises(Promise):
         with pytest.raises(InvalidInputError):
             engine.put_sorted([b"b", second])
         assert everything(engine) == []
+
+    def test_keys_that_are_known_to_ascend_are_put_like_others(self, engine: Engine) -> None:
+        keys = AscendingKeys([b"%04d" % number for number in range(50)], key_bytes_max=4)
+        assert engine.put_sorted(keys, [b"v" + key for key in keys]) == 50
+        assert engine.put_sorted(keys, overwrite=False) == 0
+        assert [(entry.key, entry.value) for entry in everything(engine)] == [(key, b"v" + key) for key in keys]
+
+    def test_keys_that_are_known_to_be_too_long_are_not_put(self, engine: Engine) -> None:
+        allowed = engine.profile.key_bytes_max
+        if allowed is None:
+            pytest.skip("the engine takes keys of any length")
+        with pytest.raises(EngineLimitError):
+            engine.put_sorted(AscendingKeys([b"a", b"b" * (allowed + 1)], key_bytes_max=allowed + 1))
+        assert everything(engine) == []
+
+    def test_a_value_is_read_together_with_its_fence(self, engine: Engine) -> None:
+        put(engine, b"fence", value=b"1")
+        put(engine, b"a", value=b"x")
+        assert engine.fenced_value(b"a", b"fence", b"1") == (True, b"x")
+        assert engine.fenced_value(b"b", b"fence", b"1") == (True, None)
+        assert not engine.fenced_value(b"a", b"fence", b"2")[0]
+        assert not engine.fenced_value(b"a", b"no fence", b"1")[0]
+        put(engine, b"a", value=b"y")
+        assert engine.fenced_value(b"a", b"fence", b"1") == (True, b"y")
+        put(engine, b"fence", value=b"2")
+        assert not engine.fenced_value(b"a", b"fence", b"1")[0]
+        assert engine.fenced_value(b"a", b"fence", b"2") == (True, b"y")
+
+    def test_a_key_that_no_entry_can_have_is_behind_a_fence_as_well(self, engine: Engine) -> None:
+        put(engine, b"fence", value=b"1")
+        for key in (b"", b"k" * 100_000):
+            assert engine.fenced_value(key, b"fence", b"1") == (True, None)
 
     def test_as_many_values_as_keys_are_asked_for(self, engine: Engine) -> None:
         with pytest.raises(InvalidInputError):
