@@ -59,8 +59,8 @@ def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Eng
     """Open the engine that `url` names.
 
     `memory:` is a new, empty engine; `memory:NAME` is shared in this process while one of its engines is open.
-    `lmdb:PATH` is a folder and `postgres://...` a schema in a database, made when missing, unless `create` is False; `readonly` asks
-    for reading only. Both have an effect on engines that have such an option, and give way to what the URL says.
+    `lmdb:PATH` is a folder and `postgres://...` a schema in a database, made when missing, unless `create` is False; `readonly`
+    asks for reading only. Both have an effect on engines that have such an option, and give way to what the URL says.
 
     Raises EngineOpenError with what is wrong: an unknown scheme or option, a driver that is not installed, a place that cannot
     be opened.

@@ -1,7 +1,7 @@
-"""The text of the statement that carries out a commit: it judges the guards, writes unless one failed, logs, and tells what it did.
+"""The text of the statement that carries out a commit: it judges the guards, writes unless one failed, logs, tells what it did.
 
-It runs under the lock on the state row, and all its parts read the state before it. The text depends on which kinds of guards and
-mutations there are, not on how many, so that a connection prepares each once. @ stands for the schema.
+It runs under the lock on the state row, and all its parts read the state before it. The text depends on which kinds of guards
+and mutations there are, not on how many, so that a connection prepares each once. @ stands for the schema.
 """
 
 from collections.abc import Callable, Sequence
@@ -143,8 +143,8 @@ _GUARDING: Final = frozenset({"keys", "ranges", "leases"})
 def carrying_text(kinds: Sequence[str], told: str) -> str:
     """Return the text for the kinds of guards and mutations, in the order of their parameters.
 
-    It answers with at least one row: revision before, number of changes, -, and of each failure: its kind, the position among the
-    guards of its kind from 1, a key, the revision found. `told` is selected when something changed.
+    It answers with at least one row: revision before, number of changes, -, and of each failure its kind, the position among
+    the guards of its kind from 1, a key, the revision found. `told` is selected when something changed.
     """
     is_guarded = not _GUARDING.isdisjoint(kinds)
     text = _Text(condition="NOT EXISTS (SELECT FROM failed)" if is_guarded else "true")

@@ -1,7 +1,7 @@
 """Carrying out transactions that write: commits in batches, loads, the ends of leases, compactions.
 
-Each is: BEGIN, the lock, and the statements, in one round trip; and then, knowing what they did, COMMIT. Everything before COMMIT was
-sent may be done again. When the connection breaks after that, and only then, the outcome is unknown.
+Each is: BEGIN, the lock, and the statements, in one round trip; and then, knowing what they did, COMMIT. Everything before
+COMMIT was sent may be done again. When the connection breaks after that, and only then, the outcome is unknown.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from keyplan.engine.interface import Commit
-from keyplan.engine.postgres.failures import NAME, PostgresFailure, ServerRefusal
+from keyplan.engine.postgres.failures import NAME, PostgresError, ServerRefusalError
 from keyplan.engine.postgres.news import News
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.queue import CommitQueue, Ticket
@@ -25,6 +25,7 @@ from keyplan.errors import (
     EngineError,
     EngineRefusedError,
     InvalidInputError,
+    KeyplanError,
     LeaseNotFoundError,
 )
 
@@ -75,7 +76,7 @@ class Writer:
     def _carry_out_in(self, batch: list[Ticket], transaction: "Transaction") -> None:
         requests = [request_of(ticket.commit, self._statements) for ticket in batch]
         results = transaction.begin(*requests)
-        settled: list[tuple[Ticket, int | None, EngineError | CommitConflictError | None]] = []
+        settled: list[tuple[Ticket, int | None, KeyplanError | None]] = []
         for ticket, result in zip(batch, results, strict=True):
             try:
                 told = outcome(ticket.commit, result.rows(tuple))
@@ -86,15 +87,16 @@ class Writer:
                 if told.has_changed:
                     transaction.has_written(told.revision)
         transaction.end()
-        for ticket, revision, error in settled:
-            ticket.revision, ticket.error = revision, error
+        for ticket, revision, refusal in settled:
+            ticket.revision, ticket.error = revision, refusal
 
     # ---- any transaction that writes -------------------------------------------------------------------------------------
 
     def write(self, act: "Callable[[Transaction], Answer]", *, mutations: int) -> Answer:
         """Let `act` begin and end a transaction; again while it certainly was not carried out.
 
-        Raises EngineUnavailableError, EngineRefusedError, CommitOutcomeUnknownError for so many mutations, and what `act` raises.
+        Raises EngineUnavailableError, EngineRefusedError, CommitOutcomeUnknownError (for so many mutations), and what `act`
+        raises.
         """
         self._unread.pin()
         written: list[int] = []
@@ -131,7 +133,7 @@ class Writer:
         while True:
             # Why outside of that transaction: rows that nobody may ask for any more are removed without keeping others waiting.
             (trimmed,) = self._pool.call((statements.trim, (number(revision), number(_TRIM_ROWS_MAX))))
-            if not trimmed.count:
+            if not trimmed.touched:
                 return
 
     def _trim(self, revision: int) -> None:
@@ -186,12 +188,12 @@ class Transaction:
             return
         try:
             (result,) = self._session.run((COMMIT, ()), give_up_at=self.give_up_at)
-        except PostgresFailure as failure:
-            if isinstance(failure, ServerRefusal) and not failure.leaves_commit_unknown:
+        except PostgresError as failure:
+            if isinstance(failure, ServerRefusalError) and not failure.leaves_commit_unknown:
                 raise
             raise CommitOutcomeUnknownError(engine=NAME, mutations=self._mutations, problem=failure.text) from failure
         if result.done != "COMMIT":
-            raise ServerRefusal("40000", "it rolled the transaction back")
+            raise ServerRefusalError("40000", "it rolled the transaction back")
 
 
 def _mutations(batch: Sequence[Ticket]) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
 from keyplan.engine.postgres.commits import Writer
-from keyplan.engine.postgres.failures import ConnectionLost, PostgresFailure
+from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
 from keyplan.engine.postgres.lease import Leases, PostgresLease
 from keyplan.engine.postgres.load import load
 from keyplan.engine.postgres.news import News
@@ -66,8 +66,8 @@ class PostgresEngine(Engine):
             except BaseException:
                 session.close()
                 raise
-        except PostgresFailure as failure:
-            if isinstance(failure, ConnectionLost) and not failure.is_refused:
+        except PostgresError as failure:
+            if isinstance(failure, ConnectionLostError) and not failure.is_refused:
                 raise StoreUnreachableError(url=options.shown_url, problem=failure.text) from failure
             raise EngineOpenError(url=options.shown_url, problem=failure.text) from failure
         self._workers.add(session)
@@ -141,7 +141,7 @@ class PostgresEngine(Engine):
 def open_postgres(url: EngineUrl) -> Engine:
     """Open `postgres://user@host/database`; see `options_of` for what the URL may say.
 
-    Raises EngineOpenError when the URL is wrong, no server answers, the user is not let in, or there is no store and none may be
-    made.
+    Raises EngineOpenError when the URL is wrong, no server answers, the user is not let in, or there is no store and none may
+    be made.
     """
     return PostgresEngine(options_of(url))

@@ -7,7 +7,7 @@ from typing import Final
 
 from keyplan.errors import EngineError, EngineRefusedError, EngineUnavailableError
 
-__all__ = ["NAME", "ConnectionLost", "PostgresFailure", "ServerRefusal", "translated"]
+__all__ = ["NAME", "ConnectionLostError", "PostgresError", "ServerRefusalError", "translated"]
 
 NAME: Final = "postgres"
 """The engine's name in errors and in its profile."""
@@ -30,7 +30,7 @@ _MEANINGS: Final = {
 }
 
 
-class PostgresFailure(Exception):
+class PostgresError(Exception):
     """A statement failed. Never leaves this package. `text` may be shown."""
 
     def __init__(self, text: str) -> None:
@@ -38,15 +38,15 @@ class PostgresFailure(Exception):
         self.text = text
 
 
-class ConnectionLost(PostgresFailure):  # Why: it is what happened, and no error of keyplan's.
-    """The connection broke, or its answer did not come in time. `is_refused`: it was never made, because the server would not."""
+class ConnectionLostError(PostgresError):  # Why: it is what happened, and no error of keyplan's.
+    """The connection broke, or its answer did not come in time. `is_refused`: the server answered, and would not let us in."""
 
     def __init__(self, text: str, *, is_refused: bool = False) -> None:
         super().__init__(text)
         self.is_refused = is_refused
 
 
-class ServerRefusal(PostgresFailure):  # Why: as above.
+class ServerRefusalError(PostgresError):  # Why: as above.
     """The server answered with an error; its transaction is rolled back."""
 
     def __init__(self, state: str, message: str) -> None:
@@ -69,9 +69,9 @@ class ServerRefusal(PostgresFailure):  # Why: as above.
         return self.state in _COMMIT_UNKNOWN
 
 
-def translated(failure: PostgresFailure) -> EngineError:
+def translated(failure: PostgresError) -> EngineError:
     """Return what a failure is called when it is not tried again (any more). Nothing was written."""
-    if isinstance(failure, ServerRefusal) and not (
+    if isinstance(failure, ServerRefusalError) and not (
         failure.has_changed_hands or failure.has_lost_a_race or failure.state == "57014"
     ):
         return EngineRefusedError(engine=NAME, problem=f"it says {failure.text} ({failure.state})")

@@ -1,4 +1,4 @@
-"""Leases: rows with a deadline by the server's clock. They end when somebody looks: any process, each of them in one revision."""
+"""Leases: rows with a deadline by the server's clock. They end when somebody looks: any process, each in one revision."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,7 @@
 """Word that something was committed: of this process at once, of others by LISTEN on a connection of its own.
 
-A thread takes what arrives there, for as long as the engine is open once a watch was. Why a thread: a listener that does not read
-holds up the server's queue of notifications, in the end for everybody.
+A thread takes what arrives there, for as long as the engine is open once a watch was. Why a thread: a listener that does not
+read holds up the server's queue of notifications, in the end for everybody.
 """
 
 import os
@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.postgres.failures import PostgresFailure
+from keyplan.engine.postgres.failures import PostgresError
 from keyplan.engine.postgres.options import PostgresOptions
 from keyplan.engine.postgres.pool import open_session
 from keyplan.engine.postgres.session import Session
@@ -80,7 +80,7 @@ class News:
     def _run(self) -> None:
         pause_seconds = _PAUSE_SECONDS_FIRST
         while not self._is_closed:
-            with suppress(PostgresFailure, EngineOpenError):
+            with suppress(PostgresError, EngineOpenError):
                 session, _ = open_session(self._options, seconds=self._options.timeout_seconds)
                 try:
                     session.run((self._statements.listen, ()), give_up_at=self._deadline())

@@ -54,8 +54,8 @@ class PostgresOptions:
 
     `connection` are libpq's keywords; what it lacks libpq takes from the PG* variables, ~/.pgpass and service files.
     `timeout_seconds` bounds a call with all its attempts. `connections_max` is how many snapshots may be read at once.
-    `history_revisions_max` is how far a watch may look back. Without `is_durable`, commits are acknowledged before they are on disk.
-    Without `has_notify`, commits tell nobody, and watches look again and again.
+    `history_revisions_max` is how far a watch may look back. Without `is_durable`, commits are acknowledged before they are on
+    disk. Without `has_notify`, commits tell nobody, and watches look again and again.
     """
 
     connection: dict[str, str] = field(default_factory=dict, repr=False)

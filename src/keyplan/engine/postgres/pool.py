@@ -1,16 +1,17 @@
 """Connections in reserve, and calls that are tried again on another one while nothing was written.
 
-There are two pools: of connections that snapshots keep while they are open, and of those that one call uses. So nobody waits for a
-connection while he holds one that others wait for.
+There are two pools: of connections that snapshots keep while they are open, and of those that one call uses. So nobody waits
+for a connection while he holds one that others wait for.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Condition
 from typing import Final, TypeVar
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.postgres.failures import NAME, ConnectionLost, PostgresFailure, ServerRefusal, translated
+from keyplan.engine.postgres.failures import NAME, ConnectionLostError, PostgresError, ServerRefusalError, translated
 from keyplan.engine.postgres.options import PostgresOptions
 from keyplan.engine.postgres.session import Request, Result, Session, connect
 from keyplan.engine.postgres.statements import ROLLBACK, settings
@@ -31,7 +32,7 @@ def open_session(
 ) -> tuple[Session, bool]:
     """Open a connection and set it up; tell whether its server flushes what is committed.
 
-    Raises PostgresFailure, EngineOpenError when the server is too old.
+    Raises PostgresError, EngineOpenError when the server is too old.
     """
     session = connect(options.connection, seconds=seconds)
     try:
@@ -71,14 +72,14 @@ class Pool:
     # ---- taking and giving back ------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise EngineUnavailableError after `close`, and in a forked process, which must not speak on its parent's connections."""
+        """Raise EngineUnavailableError after `close`, and in a forked process: its parent speaks on these connections."""
         if self._is_closed:
             raise EngineUnavailableError(engine=NAME, problem="the engine was closed")
         if os.getpid() != self._process:
             raise EngineUnavailableError(engine=NAME, problem="the process was forked; open the store again")
 
     def take(self, give_up_at: float) -> Session:
-        """Return a connection that nobody else has until `give`. Raises PostgresFailure, EngineUnavailableError."""
+        """Return a connection that nobody else has until `give`. Raises PostgresError, EngineUnavailableError."""
         with self._changed:
             while True:
                 self.check_open()
@@ -108,11 +109,9 @@ class Pool:
     def give(self, session: Session, *, is_clean: bool) -> None:
         """Take a connection back; without `is_clean` it may be in a transaction, which is rolled back."""
         if not is_clean and session.is_open and not self._is_closed:
-            try:
-                # Why without waiting: the answer is taken when the connection is used again.
+            # Why without waiting: the answer is taken when the connection is used again.
+            with suppress(PostgresError):
                 session.send((ROLLBACK, ()))
-            except PostgresFailure:
-                pass
         with self._changed:
             if self._is_closed or not session.is_open:
                 session.close()
@@ -159,12 +158,12 @@ class Pool:
                 finally:
                     if not is_kept:
                         self.give(session, is_clean=is_clean)
-            except PostgresFailure as failure:
+            except PostgresError as failure:
                 now = SYSTEM_CLOCK.monotonic()
                 if not _may_pass(failure) or now + pause_seconds >= give_up_at:
                     self.check_open()
                     raise translated(failure) from failure
-                if isinstance(failure, ServerRefusal) and failure.has_changed_hands:
+                if isinstance(failure, ServerRefusalError) and failure.has_changed_hands:
                     self.forget()
             else:
                 return answer
@@ -193,7 +192,7 @@ class Pool:
         self.forget()
 
 
-def _may_pass(failure: PostgresFailure) -> bool:
-    if isinstance(failure, ServerRefusal):
+def _may_pass(failure: PostgresError) -> bool:
+    if isinstance(failure, ServerRefusalError):
         return failure.has_changed_hands or failure.has_lost_a_race
-    return isinstance(failure, ConnectionLost) and not failure.is_refused
+    return isinstance(failure, ConnectionLostError) and not failure.is_refused

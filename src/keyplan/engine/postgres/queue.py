@@ -1,6 +1,6 @@
 """Group commit: commits of several threads in one transaction of the server, so that they share its lock and its flush.
 
-The first thread to come leads: it carries out its own commit and those that arrived meanwhile. The others wait for their answer.
+The first thread to come leads: it carries out its own commit and those that arrived meanwhile. The others wait for an answer.
 """
 
 from collections.abc import Callable

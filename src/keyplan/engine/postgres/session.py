@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
+from psycopg.conninfo import make_conninfo
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.postgres.failures import ConnectionLost, ServerRefusal
+from keyplan.engine.postgres.failures import ConnectionLostError, ServerRefusalError
 
 __all__ = ["Request", "Result", "Session", "Statement", "connect"]
 
@@ -53,7 +54,7 @@ class Result(NamedTuple):
         return (self.raw.command_status or b"").decode("ascii", "replace")
 
     @property
-    def count(self) -> int:
+    def touched(self) -> int:
         """How many rows were written or removed."""
         return int(self.raw.command_tuples or 0)
 
@@ -63,23 +64,22 @@ class Result(NamedTuple):
 
 
 def connect(keywords: dict[str, str], *, seconds: float) -> "Session":
-    """Open a connection. Raises ConnectionLost, which says whether a server answered and refused."""
+    """Open a connection. Raises ConnectionLostError, which says whether a server answered and refused."""
     try:
         # Why two seconds at least: libpq knows no shorter time.
-        connection = psycopg.connect(
-            **keywords, autocommit=True, connect_timeout=max(int(seconds), 2), client_encoding="utf8"
-        )
+        conninfo = make_conninfo(**keywords, connect_timeout=max(int(seconds), 2), client_encoding="utf8")
+        connection = psycopg.connect(conninfo, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
         # Trap: the error carries the connection, and with it the password; so it must be nobody's cause or context.
         text = " ".join(str(error).split())
     else:
         return Session(connection)
     is_refused = "FATAL" in text and not any(words in text for words in _REFUSALS_THAT_PASS)
-    raise ConnectionLost(text, is_refused=is_refused)
+    raise ConnectionLostError(text, is_refused=is_refused)
 
 
 class Session:
-    """A connection that one thread uses at a time. After ConnectionLost it is closed."""
+    """A connection that one thread uses at a time. After ConnectionLostError it is closed."""
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
@@ -99,8 +99,8 @@ class Session:
     def run(self, *requests: Request, give_up_at: float) -> list[Result]:
         """Carry out statements in one round trip and return their results.
 
-        Without BEGIN among them they are one transaction. Raises ServerRefusal, after which a transaction that was begun must be
-        rolled back, and ConnectionLost when the connection broke or the time was over.
+        Without BEGIN among them they are one transaction. Raises ServerRefusalError, after which a transaction that was begun
+        must be rolled back, and ConnectionLostError when the connection broke or the time was over.
         """
         self.send(*requests)
         return self.receive(give_up_at)
@@ -126,7 +126,7 @@ class Session:
     def receive(self, give_up_at: float) -> list[Result]:
         """Take the answers to what was sent."""
         results: list[Result] = []
-        refusal: ServerRefusal | None = None
+        refusal: ServerRefusalError | None = None
         self._is_receiving = True
         try:
             for prepared in self._expected:
@@ -183,7 +183,7 @@ class Session:
         return int(self._raw.socket)
 
     def heard(self) -> Sequence[bytes]:
-        """Return the payloads of the notifications that have arrived. Raises ConnectionLost."""
+        """Return the payloads of the notifications that have arrived. Raises ConnectionLostError."""
         try:
             self._raw.consume_input()
             payloads: list[bytes] = []
@@ -228,7 +228,7 @@ class Session:
             raise psycopg.OperationalError("the server answered otherwise than asked")
 
     def _wait(self, give_up_at: float, *, is_answer_wanted: bool = True) -> None:
-        """Wait until all is sent and, where one is wanted, an answer is there. Raises ConnectionLost when the time is over."""
+        """Wait until all is sent and, where one is wanted, an answer is there. Raises ConnectionLostError after the time."""
         raw = self._raw
         unsent = raw.flush()
         while unsent or (is_answer_wanted and raw.is_busy()):
@@ -238,7 +238,7 @@ class Session:
                 raw.consume_input()
             elif not ready and remaining <= 0:
                 self.close()
-                raise ConnectionLost("no answer came in time (timeout= in the URL makes it longer)")
+                raise ConnectionLostError("no answer came in time (timeout= in the URL makes it longer)")
             unsent = raw.flush()
 
     def _poll_for(self, events: int, seconds: float) -> int:
@@ -248,20 +248,20 @@ class Session:
         found = self._poll.poll(seconds * 1_000)
         return found[0][1] if found else 0
 
-    def _refused(self, raw: Any) -> ServerRefusal:
+    def _refused(self, raw: Any) -> ServerRefusalError:
         """Return what the server refused with. Raises when that was its last word."""
         state = raw.error_field(pq.DiagnosticField.SQLSTATE)
         message = (raw.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or raw.error_message).decode("utf-8", "replace")
         if state is None:  # Why: libpq itself makes such a result when the connection breaks.
             self.close()
-            raise ConnectionLost(" ".join(message.split()))
-        refusal = ServerRefusal(state.decode("ascii", "replace"), message)
+            raise ConnectionLostError(" ".join(message.split()))
+        refusal = ServerRefusalError(state.decode("ascii", "replace"), message)
         if raw.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) in _FATAL:
             self.close()
             raise refusal
         return refusal
 
-    def _lost(self, error: psycopg.Error) -> ConnectionLost:
+    def _lost(self, error: psycopg.Error) -> ConnectionLostError:
         text = " ".join(str(error).split()) or "the connection is lost"
         self.close()
-        return ConnectionLost(text)
+        return ConnectionLostError(text)

@@ -1,4 +1,4 @@
-"""Reads of one state: a transaction of the server that is begun by the first read, on a connection of its own until it is closed."""
+"""Reads of one state: a transaction of the server, begun by the first read, on a connection of its own until it is closed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
-from keyplan.engine.postgres.failures import NAME, PostgresFailure
+from keyplan.engine.postgres.failures import NAME, PostgresError
 from keyplan.engine.postgres.options import KEY_BYTES_MAX
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.session import Request, Result, Session
@@ -180,7 +180,7 @@ class PostgresSnapshot(Snapshot):
         request = (statement, parameters)
         if self._session is None:
             with self._beginning:
-                if self._session is None and self._problem is None:
+                if not self._has_begun():
                     self._unread.discard(self)
                     return self._begin(request)[0]
             if self._problem is not None:
@@ -190,7 +190,7 @@ class PostgresSnapshot(Snapshot):
             raise EngineUnavailableError(engine=NAME, problem="the snapshot was closed")
         try:
             return session.run(request, give_up_at=self._pool.deadline())[0]
-        except PostgresFailure as failure:
+        except PostgresError as failure:
             problem = f"the snapshot's connection broke: {failure.text}"
             self._problem = EngineUnavailableError(engine=NAME, problem=problem)
             raise self._problem from failure
@@ -204,6 +204,9 @@ class PostgresSnapshot(Snapshot):
             return results[1:]
 
         return self._pool.attempt(begin, keeps=True)
+
+    def _has_begun(self) -> bool:
+        return self._session is not None or self._problem is not None
 
     def _check_open(self) -> None:
         self._pool.check_open()

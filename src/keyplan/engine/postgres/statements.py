@@ -5,7 +5,7 @@
     history   (revision, key) -> what the key holds after and before; a NULL value: nothing
     leases    id -> ttl_seconds, deadline, by the server's clock
 
-The store's revision is that of the last row of the history, or `compacted` where there is none. In a text, @ stands for the schema.
+The store's revision is that of the last row of the history, or `compacted` where there is none. In a text, @ is the schema.
 """
 
 from typing import Final
@@ -25,16 +25,24 @@ COMMIT: Final = Statement(b"commit", b"COMMIT")
 ROLLBACK: Final = Statement(b"rollback", b"ROLLBACK")
 
 _TABLES: Final = (
-    "CREATE TABLE @state (only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), format text NOT NULL, "
-    "compacted bigint NOT NULL)",
-    "CREATE TABLE @entries (key bytea PRIMARY KEY, value bytea NOT NULL, create_revision bigint NOT NULL, "
-    "mod_revision bigint NOT NULL, version bigint NOT NULL, lease bigint NOT NULL)",
+    (
+        "CREATE TABLE @state (only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), format text NOT NULL, "
+        "compacted bigint NOT NULL)"
+    ),
+    (
+        "CREATE TABLE @entries (key bytea PRIMARY KEY, value bytea NOT NULL, create_revision bigint NOT NULL, "
+        "mod_revision bigint NOT NULL, version bigint NOT NULL, lease bigint NOT NULL)"
+    ),
     "CREATE INDEX entries_lease ON @entries (lease) WHERE lease <> 0",
-    "CREATE TABLE @history (revision bigint NOT NULL, key bytea NOT NULL, value bytea, create_revision bigint, "
-    "version bigint, lease bigint, before_value bytea, before_create_revision bigint, before_mod_revision bigint, "
-    "before_version bigint, before_lease bigint, PRIMARY KEY (revision, key))",
-    "CREATE TABLE @leases (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ttl_seconds double precision NOT NULL, "
-    "deadline timestamptz NOT NULL)",
+    (
+        "CREATE TABLE @history (revision bigint NOT NULL, key bytea NOT NULL, value bytea, create_revision bigint, "
+        "version bigint, lease bigint, before_value bytea, before_create_revision bigint, before_mod_revision bigint, "
+        "before_version bigint, before_lease bigint, PRIMARY KEY (revision, key))"
+    ),
+    (
+        "CREATE TABLE @leases (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ttl_seconds double precision NOT NULL, "
+        "deadline timestamptz NOT NULL)"
+    ),
     "CREATE INDEX leases_deadline ON @leases (deadline)",
     f"INSERT INTO @state (format, compacted) VALUES ('{FORMAT}', 0)",
 )
@@ -42,7 +50,7 @@ _TABLES: Final = (
 _SETTINGS: Final = {
     "search_path": "pg_catalog",
     "default_transaction_isolation": "read committed",
-    # Why: every statement here walks an index. With parameters unknown, the planner might take a table for small, and read it all.
+    # Why: every statement here walks an index. With unknown parameters, the planner might take a table for small, and read it.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",

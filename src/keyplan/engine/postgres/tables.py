@@ -3,7 +3,7 @@
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.postgres.failures import ServerRefusal
+from keyplan.engine.postgres.failures import ServerRefusalError
 from keyplan.engine.postgres.options import PostgresOptions
 from keyplan.engine.postgres.session import Session, Statement
 from keyplan.engine.postgres.statements import BEGIN, COMMIT, FORMAT, ROLLBACK, Statements, making
@@ -19,7 +19,7 @@ _ATTEMPTS_MAX: Final = 5
 def prepare(session: Session, options: PostgresOptions, statements: Statements) -> None:
     """See that the store is there and of our format; make it where that is allowed.
 
-    Raises StoreMissingError, EngineOpenError, PostgresFailure.
+    Raises StoreMissingError, EngineOpenError, PostgresError.
     """
     for _ in range(_ATTEMPTS_MAX):
         give_up_at = SYSTEM_CLOCK.monotonic() + options.timeout_seconds
@@ -34,7 +34,7 @@ def prepare(session: Session, options: PostgresOptions, statements: Statements) 
         steps = [(Statement(b"make %d" % number, text), ()) for number, text in enumerate(texts)]
         try:
             session.run((BEGIN, ()), *steps, (COMMIT, ()), give_up_at=give_up_at)
-        except ServerRefusal as refusal:
+        except ServerRefusalError as refusal:
             session.run((ROLLBACK, ()), give_up_at=give_up_at)
             if refusal.state not in _MADE_BY_OTHERS:
                 raise
@@ -46,7 +46,7 @@ def _check_format(session: Session, options: PostgresOptions, statements: Statem
     give_up_at = SYSTEM_CLOCK.monotonic() + options.timeout_seconds
     try:
         rows = session.run((statements.format, ()), give_up_at=give_up_at)[0].rows(tuple)
-    except ServerRefusal as refusal:
+    except ServerRefusalError as refusal:
         if refusal.state != "42703":  # a column that is not there
             raise
         rows = []

@@ -9,6 +9,7 @@ from keyplan.engine.interface import (
     Delete,
     DeleteRange,
     FailedGuard,
+    Guard,
     KeyAbsent,
     KeyRange,
     KeyUnchanged,
@@ -56,7 +57,7 @@ def request_of(commit: Commit, statements: Statements) -> Request:
 
 
 def _range_parameters(guards: Sequence[RangeEmpty | RangeUnchanged]) -> list[bytes]:
-    """Return starts, ends, the revisions after which nothing may have been written, and the keys with their guard's position."""
+    """Return starts, ends, the revisions since which nothing may be written, and the keys with their guard's position."""
     read = [
         (position, key)
         for position, guard in enumerate(guards, 1)
@@ -106,7 +107,7 @@ def outcome(commit: Commit, rows: Sequence[tuple[Any, ...]]) -> Outcome:
     failed = sorted(row[3:] for row in rows if row[3] is not None)
     if not failed:
         return Outcome(revision + bool(changes), bool(changes))
-    of_kind = {
+    of_kind: dict[int, list[Guard]] = {
         OF_KEY: [guard for guard in commit.guards if isinstance(guard, KeyAbsent | KeyUnchanged)],
         OF_RANGE: [guard for guard in commit.guards if isinstance(guard, RangeEmpty | RangeUnchanged)],
     }
