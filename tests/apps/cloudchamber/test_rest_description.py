@@ -17,6 +17,8 @@ CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 PHASES = os.environ.get("KEYPLAN_SCHEMATHESIS", "fuzzing")
 # Why apart: they end the session that the others need.
 ENDING = ("putUsersName", "deleteSimulationSessionsId")
+# Why left out: they wait, the first of them without end.
+WAITING = ("getStepperNow", "getWatch", "getLogs")
 
 
 def examined(web: Web, folder: Path, *options: str) -> str:
@@ -45,9 +47,9 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         begin_indexes(store)
         Chamber(store, layout=layout_in_use(store)).create_rack("rack1", rack_of(2))
     with served(url, tmp_path) as web:
-        without = [word for name in ENDING for word in ("--exclude-operation-id", name)]
+        without = [word for name in (*ENDING, *WAITING) for word in ("--exclude-operation-id", name)]
         told = examined(web, tmp_path, "--include-tag", "cloudchamber", *without)
-        assert "Tested: 28\n" in told, told
+        assert "Tested: 32\n" in told, told
         only = [word for name in ENDING for word in ("--include-operation-id", name)]
         told = examined(web, tmp_path, *only)
         assert "Tested: 2\n" in told, told

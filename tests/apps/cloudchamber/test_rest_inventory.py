@@ -151,6 +151,17 @@ def test_a_damaged_rack_or_part_leaves_the_others_in_the_list(stocked: Web) -> N
             store.engine.commit(Commit((), (Delete(keys[0]), Put(keys[1], blade))))
 
 
+def test_a_path_that_is_no_text_is_refused(web: Web) -> None:
+    """%ff and %fe would both be the workload of the character U+FFFD, which can be meant itself."""
+    with web.as_user() as admin:
+        for path in ("/api/workloads/%ff", "/api/workloads/a%c3", "/api/racks/%fe/blades"):
+            assert said(admin.request("POST" if "workloads" in path else "GET", path)) == (
+                400,
+                "CloudChamber: the path is no UTF-8\n",
+            )
+        assert admin.get("/api/workloads/%EF%BF%BD").status_code == 404
+
+
 # ---- workloads -------------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from keyplan.apps.cloudchamber.conditions import (
 from keyplan.apps.cloudchamber.configuration import (
     Configuration,
     StoreSettings,
+    SupportSettings,
     WebServerSettings,
     read_configuration,
 )
@@ -255,6 +256,7 @@ __all__ = [
     "State",
     "StoreSettings",
     "StoredRecord",
+    "SupportSettings",
     "TargetBlade",
     "Tor",
     "UnsoundPair",

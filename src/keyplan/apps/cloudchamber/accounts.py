@@ -172,6 +172,11 @@ class Accounts:
         user = None if found is None else found.record
         return user is not None and user.enabled and (caller == key or rights_of(user).can_manage_accounts)
 
+    def holds(self, caller: str, right: str) -> bool:
+        """Tell whether the caller has a right, as the record spells it."""
+        found = self.find(caller)
+        return found is not None and found.record.enabled and bool(getattr(rights_of(found.record), right))
+
     def list(self, caller: str, *, right: str | None = None) -> Listed:
         """Return all users by key, or those with a right, as the record spells it; and those whose records are damaged.
 

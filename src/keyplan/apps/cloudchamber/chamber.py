@@ -24,7 +24,7 @@ from keyplan.errors import (
     NotFoundError,
     StaleRecordError,
 )
-from keyplan.layout import Versioned
+from keyplan.layout import Versioned, shown_key
 from keyplan.store import Store
 
 __all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
@@ -167,6 +167,10 @@ class Chamber:
         """Watch a table, part of it, or all records of the name space, from now on or after a revision (3.4)."""
         start = self.layout.revision if after is None else after
         return watch_records(self.store.engine, self._bound, table, prefix, after=start)
+
+    def place_of(self, shown: str) -> str:
+        """Return a shown key without the name space before it."""
+        return shown.removeprefix(shown_key(self._bound.root))
 
     # ---- workloads -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,14 @@ from keyplan.apps.cloudchamber.yaml_block import Block, FileReader
 from keyplan.apps.cloudchamber.yaml_file import load_yaml_file
 from keyplan.errors import InvalidInputError
 
-__all__ = ["CONFIGURATION_FILE", "Configuration", "StoreSettings", "WebServerSettings", "read_configuration"]
+__all__ = [
+    "CONFIGURATION_FILE",
+    "Configuration",
+    "StoreSettings",
+    "SupportSettings",
+    "WebServerSettings",
+    "read_configuration",
+]
 
 CONFIGURATION_FILE: Final = "cloudchamber.yaml"
 
@@ -145,12 +152,21 @@ class WebServerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SupportSettings:
+    """How simulated time passes at the start, and how many traces are kept."""
+
+    is_stepped_automatically: bool
+    traces_kept_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """Everything in the file, by section; `values` has each key by its dotted name."""
 
     source: str
     store: StoreSettings
     web_server: WebServerSettings
+    support: SupportSettings
     inventory_definition: Path
     values: Mapping[str, Value]
 
@@ -206,8 +222,12 @@ def _configuration(source: str, values: Mapping[str, Value], environment: Mappin
         session_inactivity_seconds=_whole(values, "webServer.sessionInactivity"),
         active_sessions_max=_whole(values, "webServer.activeSessionLimit"),
     )
+    support = SupportSettings(
+        is_stepped_automatically=values["simSupport.StepperPolicy"] == "automatic",
+        traces_kept_max=_whole(values, "simSupport.TraceRetentionLimit"),
+    )
     definition = Path(source).parent / str(values["inventory.InventoryDefinition"])
-    return Configuration(source, store, web_server, definition, values)
+    return Configuration(source, store, web_server, support, definition, values)
 
 
 def _values_of_file(file: Path) -> dict[str, Value]:

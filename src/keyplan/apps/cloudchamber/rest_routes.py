@@ -7,6 +7,7 @@ rest_users.py, rest_inventory.py, rest_workloads.py and rest_sessions.py.
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,9 +17,17 @@ from starlette.types import Scope
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.proto_json import Message
-from keyplan.apps.cloudchamber.refusals import RefusedError, no_session, no_such_page, permission_denied, refusal_of
+from keyplan.apps.cloudchamber.refusals import (
+    RefusedError,
+    invalid,
+    no_session,
+    no_such_page,
+    permission_denied,
+    refusal_of,
+)
 from keyplan.apps.cloudchamber.rest_bodies import schemas_of, text_answer
 from keyplan.apps.cloudchamber.sessions import COOKIE, LoginBound, Session, SessionTable
+from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.errors import KeyplanError
 from keyplan.server import LOGGER, AnswerError, ServiceContext, answers
 
@@ -31,10 +40,12 @@ _FAILURES: Final = {
     "400": "what was sent cannot be taken",
     "403": "nobody is logged in, or not somebody who may",
     "404": "there is no such thing",
-    "409": "it was changed meanwhile",
+    "409": "it was changed meanwhile, or is not as this needs it",
+    "410": "the store's history does not reach back so far",
     "413": "the body is too large",
     "429": "too many failed logins",
     "500": "the store cannot be read",
+    "501": "the store's engine cannot do this",
     "503": "the store cannot be reached",
 }
 
@@ -74,10 +85,11 @@ class Query(NamedTuple):
     name: str
     meaning: str
     words: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 class Operation(NamedTuple):
-    """One method of one path. `answer` is the message of a success, None: text."""
+    """One method of one path. `answer` is the message of a success, None: text; `other_answer` what it may be instead."""
 
     method: str
     path: str
@@ -90,24 +102,36 @@ class Operation(NamedTuple):
     queries: Sequence[Query] = ()
     failures: str = "403"
     has_slash: bool = False
+    other_answer: type[Message] | None = None
+    is_polled: bool = False
 
 
 class Desk:
     """What every operation works with, and the frame around each: the session is found first, and its cookie sent again."""
 
-    def __init__(self, context: ServiceContext, chamber: Chamber, sessions: SessionTable, bound: LoginBound) -> None:
+    def __init__(
+        self,
+        context: ServiceContext,
+        chamber: Chamber,
+        sessions: SessionTable,
+        bound: LoginBound,
+        traces: Traces,
+    ) -> None:
         self.context = context
         self.chamber = chamber
         self.accounts = Accounts(chamber.layout)
         self.sessions = sessions
         self.bound = bound
+        self.traces = traces
 
-    async def answer(self, request: Request, endpoint: Endpoint) -> Response:
+    async def answer(self, request: Request, operation: Operation) -> Response:
         """Answer a request: what fails is answered with text, and a session's cookie is sent again with all answers."""
-        session: Session | None = None
+        clock = self.context.clock
+        session, began, started_at = None, clock.monotonic(), clock.wall()
         try:
+            _require_text(request.scope)
             session = await self._session_of(request)
-            response = await endpoint(Asked(request, session))
+            response = await operation.endpoint(Asked(request, session))
         except (RefusedError, AnswerError, KeyplanError) as error:
             refusal = error if isinstance(error, RefusedError) else refusal_of(error)
             if isinstance(error, KeyplanError) and refusal.status >= 500:
@@ -115,6 +139,10 @@ class Desk:
             response = text_answer(f"{refusal.text}\n", status=refusal.status, headers=refusal.headers)
         if session is not None and self.sessions.is_open(session):
             self.give_cookie(request, response, session)
+        if not operation.is_polled:
+            name, user = f"{operation.method} {operation.path}", session.user if session else ""
+            seconds = clock.monotonic() - began
+            self.traces.add(name, started_at=started_at, seconds=seconds, status=response.status_code, user=user)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
@@ -150,6 +178,14 @@ class Desk:
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
 
 
+def _require_text(scope: Scope) -> None:
+    """Raise RefusedError (400) for a path that is no UTF-8: the server has put one character in place of all that is none."""
+    try:
+        unquote_to_bytes(scope.get("raw_path", b"")).decode()
+    except UnicodeDecodeError as error:
+        raise invalid("the path is no UTF-8") from error
+
+
 # ---- routes ----------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +194,7 @@ class _AnyCaseRoute(Route):
 
     def __init__(self, operation: Operation, desk: Desk) -> None:
         async def endpoint(request: Request) -> Response:
-            return await desk.answer(request, operation.endpoint)
+            return await desk.answer(request, operation)
 
         super().__init__(operation.path, endpoint, methods=[operation.method])
         pattern = self.path_regex.pattern
@@ -192,7 +228,8 @@ def described(operations: Iterable[Operation]) -> Mapping[str, Any]:
     paths: dict[str, Any] = {}
     messages: list[type[Message]] = []
     for operation in operations:
-        messages += [kind for kind in (operation.answer, operation.body) if kind is not None]
+        kinds = (operation.answer, operation.other_answer, operation.body)
+        messages += [kind for kind in kinds if kind is not None]
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     scheme = {"type": "apiKey", "in": "cookie", "name": COOKIE}
     return {
@@ -207,8 +244,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[A-Za-z0-9]+$"}}
         for name in names
     ]
-    for name, meaning, words in operation.queries:
-        schema = {"type": "string", **({"enum": list(words)} if words else {})}
+    for name, meaning, words, pattern in operation.queries:
+        schema: dict[str, Any] = {"type": "string", **({"enum": list(words)} if words else {})}
+        schema |= {"pattern": pattern} if pattern else {}
         parameters.append({"name": name, "in": "query", "description": meaning, "schema": schema})
     if operation.needs_match:
         schema = {"type": "string", "pattern": '^"[0-9]{1,18}"$'}
@@ -242,7 +280,9 @@ def _responses(operation: Operation) -> dict[str, Any]:
     if operation.answer is None:
         success = answers("Done, in words.", text, content_type="text/plain; charset=utf-8")
     else:
-        success = answers("As asked.", {"$ref": f"#/components/schemas/{operation.answer.__name__}"})
+        kinds = [kind for kind in (operation.answer, operation.other_answer) if kind is not None]
+        schemas = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]
+        success = answers("As asked.", schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
         if operation.text_body:
             success["content"]["text/plain; charset=utf-8"] = {"schema": text}
     # Why 400 for every name: one that no key can have is refused, whatever is asked of it.

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from keyplan.apps.cloudchamber.accounts import rights_of
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found, permission_denied
@@ -29,8 +28,7 @@ class StoredOperations:
 
     async def require_right(self, asked: Asked) -> None:
         """Raise RefusedError (403) unless the caller may modify workloads."""
-        user = await self.desk.context.read(self.desk.accounts.find, asked.caller())
-        if user is None or not user.record.enabled or not rights_of(user.record).can_modify_workloads:
+        if not await self.desk.context.read(self.desk.accounts.holds, asked.caller(), "can_modify_workloads"):
             raise permission_denied()
 
     def spelled(self, name: str, exists: Callable[[str], bool]) -> str:

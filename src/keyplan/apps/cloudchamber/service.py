@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from keyplan.apps.cloudchamber.bell import Waiting
 from keyplan.apps.cloudchamber.chamber import Chamber
+from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
 from keyplan.apps.cloudchamber.indexed import layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
@@ -17,11 +19,16 @@ from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_p
 from keyplan.apps.cloudchamber.rest_indexes import index_operations
 from keyplan.apps.cloudchamber.rest_instances import instance_operations
 from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
+from keyplan.apps.cloudchamber.rest_logs import log_operations
 from keyplan.apps.cloudchamber.rest_routes import Desk, described, route_list
 from keyplan.apps.cloudchamber.rest_sessions import session_operations
+from keyplan.apps.cloudchamber.rest_stepper import stepper_operations
 from keyplan.apps.cloudchamber.rest_users import user_operations
+from keyplan.apps.cloudchamber.rest_watch import watch_operations
 from keyplan.apps.cloudchamber.rest_workloads import workload_operations
 from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
+from keyplan.apps.cloudchamber.stepper import Stepper
+from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.server import LOGGER, Service, ServiceContext
 from keyplan.store import Store
 
@@ -46,7 +53,11 @@ def build(context: ServiceContext) -> Service:
     # Why not asked where the name space is emptied first: its indexes go with it.
     layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
     chamber = Chamber(store, namespace=namespace, layout=layout)
-    desk = Desk(context, chamber, sessions, LoginBound(context.clock))
+    support = configuration.support
+    desk = Desk(context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max))
+    stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically)
+    waiting = Waiting(context.clock, context.closing)
+    feed = ChangeFeed(chamber, context.run)
     operations = [
         *user_operations(desk),
         *inventory_operations(desk),
@@ -54,12 +65,18 @@ def build(context: ServiceContext) -> Service:
         *workload_operations(desk),
         *instance_operations(desk),
         *session_operations(desk),
+        *stepper_operations(desk, stepper, waiting),
+        *watch_operations(desk, stepper, waiting, feed),
+        *log_operations(desk, waiting),
     ]
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
         await context.run(_prepare, context, configuration, desk)
-        yield
+        try:
+            yield
+        finally:
+            await feed.end()
 
     return Service("cloudchamber", route_list(operations, desk), described(operations), lifespan, has_own_access=True)
 

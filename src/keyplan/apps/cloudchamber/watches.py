@@ -3,7 +3,7 @@
 The layout's own watches (`chamber.layout.blades.watch("rack1")`) give typed changes of one table, and tokens to resume from.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
@@ -60,11 +60,12 @@ class RecordWatch:
 
     def poll(self, timeout_seconds: float = 0.0) -> list[RecordEvent]:
         """Wait at most so long for changes and return those there are. Raises EngineUnavailableError after `close`."""
-        return [
-            _record_event(self._bound, event)
-            for event in self._watch.poll(timeout_seconds)
-            if not self._is_hidden(event.key)
-        ]
+        return _shown(self._bound, self._watch.poll(timeout_seconds), self._hidden)
+
+    @property
+    def revision(self) -> int:
+        """Everything up to and including this revision was delivered."""
+        return self._watch.revision
 
     def __iter__(self) -> Iterator[RecordEvent]:
         """Yield changes as they come, until the watch is closed, here or by another thread."""
@@ -91,11 +92,6 @@ class RecordWatch:
         if not self._is_closed:
             self.close()
 
-    def _is_hidden(self, raw_key: bytes) -> bool:
-        if self._hidden is not None and raw_key in self._hidden:
-            return True
-        return self._bound.meaning(raw_key).kind is Kind.INDEX_ENTRY
-
 
 def watch_records(
     engine: Engine, bound: BoundLayout, table: str | None, prefix: tuple[Any, ...], *, after: int
@@ -105,11 +101,23 @@ def watch_records(
     Production does not show its tests (R14). `after` is a revision, as that of a list: every later change is delivered.
     """
     if table is None:
-        watched = KeyRange.of_prefix(bound.root)
-        hidden = range_of_tests() if bound.root == CloudChamber.bound().root else None
+        watched, hidden = KeyRange.of_prefix(bound.root), _hidden_of(bound)
     else:
         watched, hidden = KeyRange(*bound.tables[table].keys.range(prefix)), None
     return RecordWatch(bound, engine.watch(watched, after=after), hidden, shown_key(watched.start))
+
+
+def _hidden_of(bound: BoundLayout) -> KeyRange | None:
+    """Production does not show its tests (R14)."""
+    return range_of_tests() if bound.root == CloudChamber.bound().root else None
+
+
+def _shown(bound: BoundLayout, events: Iterable[Event], hidden: KeyRange | None) -> list[RecordEvent]:
+    return [
+        _record_event(bound, event)
+        for event in events
+        if not (hidden is not None and event.key in hidden) and bound.meaning(event.key).kind is not Kind.INDEX_ENTRY
+    ]
 
 
 def _record_event(bound: BoundLayout, event: Event) -> RecordEvent:

@@ -1,0 +1,50 @@
+"""The latest requests of one server, in memory: what the original keeps in its trace sink."""
+
+from collections import deque
+from typing import NamedTuple
+
+from keyplan.apps.cloudchamber.bell import Bell
+
+__all__ = ["Trace", "Traces"]
+
+
+class Trace(NamedTuple):
+    """A request that was answered. `name` is method and route, without names of users and things; nothing that was sent."""
+
+    id: int
+    name: str
+    started_at: float
+    seconds: float
+    status: int
+    user: str
+
+
+class Traces:
+    """At most `kept_max` traces, numbered from 1; each new one rings `bell`. For one event loop."""
+
+    def __init__(self, kept_max: int) -> None:
+        self.bell = Bell()
+        self.kept_max = kept_max
+        self._kept: deque[Trace] = deque(maxlen=kept_max)
+        self._last_id = 0
+
+    @property
+    def first_id(self) -> int:
+        """The number of the first trace that is kept, or will be."""
+        return self._last_id - len(self._kept) + 1
+
+    @property
+    def last_id(self) -> int:
+        """The number of the last trace; 0 before the first."""
+        return self._last_id
+
+    def add(self, name: str, *, started_at: float, seconds: float, status: int, user: str) -> None:
+        """Keep a trace; the oldest makes room for it."""
+        self._last_id += 1
+        self._kept.append(Trace(self._last_id, name, started_at, seconds, status, user))
+        self.bell.ring()
+
+    def after(self, number: int, most: int) -> list[Trace]:
+        """Return the traces with greater numbers that are kept, in order, at most so many."""
+        start = max(0, number - self.first_id + 1)
+        return [self._kept[place] for place in range(start, min(start + most, len(self._kept)))]

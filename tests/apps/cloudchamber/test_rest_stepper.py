@@ -1,0 +1,241 @@
+"""Simulated time over HTTP (5.5): the original's quirks, each kept or mended, on a clock that the test moves."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.requests import Request
+
+from keyplan.apps.cloudchamber.bell import Bell, Waiting
+from keyplan.apps.cloudchamber.refusals import RefusedError
+from keyplan.apps.cloudchamber.stepper import Stepper
+from keyplan.server import Closing
+from keyplan.testing.faults import FakeClock
+from tests.apps.cloudchamber.site import Site, site_of
+from tests.apps.cloudchamber.web import SETTINGS
+
+STEPPER = "/api/stepper"
+MANUAL = {"policy": "Manual", "measuredDelay": "0s", "epoch": "1"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with site_of("memory:", tmp_path) as built:
+        yield built
+
+
+async def until(count: str, client: httpx.AsyncClient) -> None:
+    """Wait until so many wait for a tick."""
+    for _ in range(3_000):
+        if await waiters(client) == count:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(await waiters(client))
+
+
+async def waiters(client: httpx.AsyncClient) -> str:
+    return str((await client.get(STEPPER)).json().get("waiterCount", "0"))
+
+
+def match(epoch: int) -> dict[str, str]:
+    return {"If-Match": f'"{epoch}"'}
+
+
+def test_time_stands_at_0_until_somebody_steps_it(site: Site) -> None:
+    """Zero values are left out: `now` is absent at tick 0, and so is all of the answer to a step of none."""
+
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        begun = await admin.get("/API/Stepper/")
+        assert (begun.json(), begun.headers["etag"]) == (MANUAL, '"1"')
+        assert (await admin.get(f"{STEPPER}/now")).json() == {}
+        assert (await admin.put(f"{STEPPER}?advance=0")).json() == {}
+        site.clock.advance(1800)
+        assert (await admin.put(f"{STEPPER}?advance")).json() == {"ticks": "1"}
+        assert (await admin.put(f"{STEPPER}?advance=")).json() == {"ticks": "2"}
+        assert (await admin.put(f"{STEPPER}?advance=5")).json() == {"ticks": "7"}
+        assert (await admin.get(f"{STEPPER}/now")).json() == {"ticks": "7"}
+        assert (await admin.get(STEPPER)).json() == {**MANUAL, "now": "7"}
+
+    site.run(act)
+
+
+NO_CHANGES = (
+    "",
+    "speed=2",
+    "advance=-1",
+    "advance=x",
+    "advance=1.5",
+    "advance=9223372036854775808",
+    "advance=1&mode=manual",
+    "mode=",
+    "mode=measured",
+    "mode=automatic:",
+    "mode=automatic:-1",
+    "mode=automatic:x",
+    "mode=automatic:999999999999",
+)
+
+
+def test_what_is_no_step_and_no_mode_is_refused_and_changes_nothing(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        for query in NO_CHANGES:
+            refused = await admin.put(f"{STEPPER}?{query}", headers=match(1))
+            assert (refused.status_code, refused.text[:14]) == (400, "CloudChamber: "), query
+        assert (await admin.get(STEPPER)).json() == MANUAL
+
+    site.run(act)
+
+
+def test_time_does_not_pass_its_end(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        last = 2**63 - 1
+        assert (await admin.put(f"{STEPPER}?advance={last}")).json() == {"ticks": str(last)}
+        assert (await admin.put(f"{STEPPER}?advance")).status_code == 400
+
+    site.run(act)
+
+
+def test_a_change_of_mode_begins_an_epoch_and_matches_the_last_one(site: Site) -> None:
+    """A stale epoch is a 400, as in the original; -1 is any, and then, too, the ETag is the epoch that began (mended)."""
+
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        first = await admin.put(f"{STEPPER}?mode=automatic:5", headers=match(1))
+        assert (first.json(), first.headers["etag"]) == (
+            {"policy": "Measured", "measuredDelay": "5s", "epoch": "2"},
+            '"2"',
+        )
+        stale = await admin.put(f"{STEPPER}?mode=manual", headers=match(1))
+        assert (stale.status_code, stale.text) == (400, "CloudChamber: epoch 1 is not the stepper's, which is 2\n")
+        for header in (
+            {},
+            {"If-Match": "*"},
+            match(3),
+            match(-2),
+        ):  # 3 the original took: it may be of another server's life
+            assert (await admin.put(f"{STEPPER}?mode=manual", headers=header)).status_code == 400
+        anew = await admin.put(f"{STEPPER}?mode=Manual", headers={"If-Match": "-1"})
+        assert (anew.json(), anew.headers["etag"]) == ({**MANUAL, "epoch": "3"}, '"3"')
+        for mode, delay in (("automatic", "1s"), ("AUTOMATIC=0", "1s"), ("automatic=7", "7s")):
+            answer = await admin.put(f"{STEPPER}?mode={mode}", headers={"If-Match": "-1"})
+            assert answer.json()["measuredDelay"] == delay
+
+    site.run(act)
+
+
+def test_in_automatic_mode_ticks_pass_by_themselves_and_cannot_be_stepped(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        await admin.put(f"{STEPPER}?advance=3")
+        await admin.put(f"{STEPPER}?mode=automatic:10", headers=match(1))
+        site.clock.advance(29)
+        assert (await admin.get(f"{STEPPER}/now")).json() == {"ticks": "5"}
+        refused = await admin.put(f"{STEPPER}?advance")
+        assert (refused.status_code, refused.text) == (
+            409,
+            "CloudChamber: time passes by itself: set the mode to manual first\n",
+        )
+        await admin.put(f"{STEPPER}?mode=manual", headers=match(2))
+        site.clock.advance(100)
+        assert (await admin.put(f"{STEPPER}?advance")).json() == {"ticks": "6"}
+
+    site.run(act)
+
+
+def test_now_after_a_tick_waits_for_the_next(site: Site) -> None:
+    """`now?after=t` is answered when tick > t; who waits is counted; a negative t is a 400."""
+
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        await admin.put(f"{STEPPER}?advance=3")
+        assert (await admin.get(f"{STEPPER}/now?after=2")).json() == {"ticks": "3"}
+        waiting = [asyncio.create_task(admin.get(f"{STEPPER}/now?after={tick}")) for tick in (3, 5)]
+        await until("2", admin)
+        await admin.put(f"{STEPPER}?advance")
+        assert (await waiting[0]).json() == {"ticks": "4"}
+        await until("1", admin)
+        assert not waiting[1].done()
+        await admin.put(f"{STEPPER}?mode=automatic:10", headers=match(1))
+        site.clock.advance(20)
+        assert (await waiting[1]).json() == {"ticks": "6"}
+        for after in ("-1", "x", ""):
+            assert (await admin.get(f"{STEPPER}/now?after={after}")).status_code == 400
+
+    site.run(act)
+
+
+def test_a_server_that_stops_lets_nobody_wait(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        waiting = asyncio.create_task(admin.get(f"{STEPPER}/now?after=9"))
+        await until("1", admin)
+        site.application.closing.set()
+        assert (await waiting).status_code == 503
+
+    site.run(act)
+
+
+def test_stepping_takes_a_right_and_reading_a_session(site: Site) -> None:
+    async def act(site: Site) -> None:
+        admin, nobody = await site.logged_in(), site.client()
+        for name, rights in (("Walker", {"canStepTime": True}), ("Sitter", {"canManageAccounts": True})):
+            body = {"password": "x", "enabled": True, "rights": rights}
+            assert (await admin.post(f"/api/users/{name}", json=body)).status_code == 200
+        walker, sitter = await site.logged_in("walker", "x"), await site.logged_in("sitter", "x")
+        assert (await walker.put(f"{STEPPER}?advance")).json() == {"ticks": "1"}
+        for query in ("advance", "mode=manual", "nonsense"):
+            assert (await sitter.put(f"{STEPPER}?{query}", headers=match(1))).status_code == 403
+            assert (await nobody.put(f"{STEPPER}?{query}", headers=match(1))).status_code == 403
+        for path in (STEPPER, f"{STEPPER}/now", "/api/watch", "/api/logs", "/api/logs/policy", "/api/faults"):
+            assert (await sitter.get(path)).status_code == 200
+            refused = await nobody.get(path)
+            assert (refused.status_code, refused.text) == (403, "CloudChamber: no session active\n")
+
+    site.run(act)
+
+
+def test_the_settings_say_how_time_begins(tmp_path: Path) -> None:
+    settings = f"{SETTINGS}simSupport:\n  stepperPolicy: Automatic\n  traceRetentionLimit: 150\n"
+
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        site.clock.advance(2.5)
+        assert (await admin.get(STEPPER)).json() == {
+            "policy": "Measured",
+            "measuredDelay": "1s",
+            "now": "2",
+            "epoch": "1",
+        }
+        assert (await admin.get("/api/logs/policy")).json()["maxEntriesHeld"] == "150"
+
+    with site_of("memory:", tmp_path, settings) as site:
+        site.run(act)
+
+
+def test_a_client_that_is_gone_waits_no_longer() -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def act() -> None:
+        waiting = Waiting(FakeClock(), Closing())
+        with pytest.raises(RefusedError) as caught:
+            await waiting.until(lambda: False, Request({"type": "http"}, gone), Bell())
+        assert caught.value.status == 503
+
+    asyncio.run(act())
+
+
+def test_a_stepper_tells_when_its_next_tick_comes() -> None:
+    clock = FakeClock()
+    stepper = Stepper(clock)
+    assert stepper.seconds_to_next is None
+    stepper.run(10)
+    clock.advance(4)
+    assert stepper.seconds_to_next == pytest.approx(6)
+    with pytest.raises(RefusedError):
+        stepper.advance(1)
