@@ -11,6 +11,7 @@ import lmdb
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
+from keyplan.engine.lmdb.foreign import ForeignLmdb
 from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
     HISTORY_REVISIONS_DEFAULT,
@@ -228,8 +229,11 @@ def _is_spellable(path: str) -> bool:
 
 
 def open_lmdb(url: EngineUrl) -> Engine:
-    """Open `lmdb:PATH`; options: `history` (off, or revisions kept), `durability`, `readonly`, `create`."""
-    url.check_options({"create", "durability", "history", "readonly"})
+    """Open `lmdb:PATH`; options: `history` (off, or revisions kept), `durability`, `readonly`, `create`.
+
+    With `database`, a database of another program's file for reading: the one of that name, or without one the main database.
+    """
+    url.check_options({"create", "database", "durability", "history", "readonly"})
     if url.address.startswith("//") and not url.address.startswith("///"):
         raise url.refuse("lmdb: takes a path, not a host: lmdb:./folder or lmdb:/folder")
     path = url.address.removeprefix("//")
@@ -237,6 +241,8 @@ def open_lmdb(url: EngineUrl) -> Engine:
         raise url.refuse("lmdb: needs the path of a folder")
     if not _is_spellable(path):
         raise url.refuse("the path holds a character that no file name can have")
+    if "database" in url.options:
+        return ForeignLmdb(path, url.options["database"])
     is_off = url.options.get("history") == "off"
     return LmdbEngine(
         path,
