@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "lint": Command(
         "keyplan.cli.lint", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
     ),
+    "infer": Command("keyplan.cli.infer", "Infer a layout from what a store holds, with the evidence."),
+    "audit": Command("keyplan.cli.audit", "Say what share of a store's keys a layout explains, and what not."),
     "map": Command("keyplan.cli.map", "Print a layout's map, or check that a stored one is current."),
     "docs": Command("keyplan.cli.docs", "Print a layout's documentation as Markdown."),
     "serve": Command(

@@ -1,5 +1,6 @@
-"""Care for a store that is in use: explain a key, check records against indexes and repair, build and drop indexes."""
+"""Care for a store that is in use: infer a layout, audit, explain a key, check and repair, build indexes, back up, copy."""
 
+from keyplan.maintenance.audit import AuditReport, ItemTally, audit
 from keyplan.maintenance.backup import (
     BackupReport,
     SectionReport,
@@ -22,10 +23,12 @@ from keyplan.maintenance.backup_file import (
 )
 from keyplan.maintenance.check import Check, check
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
-from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key
+from keyplan.maintenance.departures import Departure
+from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
 from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
+from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
 from keyplan.maintenance.restore import RestoreReport, restore_store
@@ -38,6 +41,7 @@ __all__ = [
     "KIND_FULL",
     "KIND_SINGLE",
     "KIND_STORE",
+    "AuditReport",
     "BackupHeader",
     "BackupReader",
     "BackupReport",
@@ -52,16 +56,21 @@ __all__ = [
     "BuildReport",
     "Check",
     "Claim",
+    "Confidence",
     "CopyProgress",
     "CopyReport",
+    "Departure",
     "DueEntry",
     "EntryState",
     "Finding",
     "FindingKind",
     "IndexStatus",
     "IndexesAfterwards",
+    "Inference",
+    "ItemTally",
     "KeyExplanation",
     "KeySpacesRestored",
+    "Note",
     "OnConflict",
     "Outcome",
     "PairDigest",
@@ -75,9 +84,11 @@ __all__ = [
     "SectionReport",
     "SpaceRestored",
     "Stop",
+    "Suggestion",
     "Tally",
     "Transfers",
     "Written",
+    "audit",
     "back_up_key_spaces",
     "back_up_store",
     "build_index",
@@ -86,6 +97,9 @@ __all__ = [
     "copy_store",
     "drop_index",
     "explain_key",
+    "infer",
+    "infer_keys",
+    "lease_life",
     "list_indexes",
     "new_backup_file",
     "open_backup",

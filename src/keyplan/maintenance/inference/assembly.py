@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Final
 from uuid import UUID
 
@@ -131,7 +132,7 @@ def _value_of(
     kind = values.main_kind
     if kind == "json":
         record = records.of(values.shape.type(), class_name(table, "Record"))
-        if " | " in record.source or record.made is Any:
+        if isinstance(record.made, UnionType) or record.made is Any:
             return RecordType(object, "object"), None  # Why: a table is of one type; a union is none for type checkers.
         return record, "json" if record.made is str else None
     made, source, form = _FORMS[kind]

@@ -1,4 +1,4 @@
-"""Keys of one width, column by column: UUIDs and big-endian numbers where the bytes bear them out, bytes of a fixed width elsewhere."""
+"""Keys of one width, column by column: UUIDs and big-endian numbers where the bytes bear them out, plain bytes elsewhere."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Which words of a place are literals of a template, and which are values of a field: decided from evidence, with the reason."""
+"""Which words of a place are literals of a template, and which values of a field: decided from evidence, with the reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from keyplan.maintenance.inference.places import Place
 __all__ = ["Confidence", "Decision", "decide"]
 
 ALIKE_MIN: Final = 6
-"""Words that are weakly alike, from which on they are values. Why: few layouts have six lists of one kind beside one another."""
+"""So many words that are weakly alike are values. Why: few layouts have six lists of one kind beside one another."""
 
 RECURRING_LEAVES_MAX: Final = 32
 RECURRING_LISTS_MAX: Final = 5
@@ -78,6 +78,14 @@ class _Judgement:
     reason: str
 
 
+def _value(confidence: Confidence, reason: str) -> _Judgement:
+    return _Judgement(is_value=True, confidence=confidence, reason=reason)
+
+
+def _literal(confidence: Confidence, reason: str) -> _Judgement:
+    return _Judgement(is_value=False, confidence=confidence, reason=reason)
+
+
 def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgement | None:
     """Judge words that are alike; None when nothing needs saying: a single word is itself."""
     if not group[0]:
@@ -85,7 +93,7 @@ def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgemen
     if place.rest is not None and not _is_recurring(place, group):
         level = likeness(place.words[group[0]], place.rest)
         if level is not Likeness.NONE:
-            return _Judgement(True, Confidence.FAIR, f"{_quoted(group)} like the others beside")
+            return _value(Confidence.FAIR, f"{_quoted(group)} like the others beside")
     if len(group) == 1:
         return _single(place, group[0], is_alone=is_alone)
     levels = sorted(likeness(place.words[word], place.words[group[0]]) for word in group[1:])
@@ -99,9 +107,7 @@ def _single(place: Place, word: bytes, *, is_alone: bool) -> _Judgement | None:
     if is_alone and place.parents > 1 and not _is_recurring(place, [word]):
         return None
     if is_alone and place.words[word].is_leaf and place.parents == 1:
-        return _Judgement(
-            False, Confidence.LOW, f"{_quoted([word])} is the only word seen here: literal, or the first value"
-        )
+        return _literal(Confidence.LOW, f"{_quoted([word])} is the only word seen here: literal, or the first value")
     return None
 
 
@@ -110,38 +116,34 @@ def _judge_leaves(place: Place, group: Sequence[bytes], level: Likeness, *, is_a
     if number <= RECURRING_LEAVES_MAX and _is_recurring(place, group):
         return _recurring(place, group)
     if level is Likeness.FIELDS:
-        return _Judgement(True, Confidence.HIGH, f"{number} records with the same fields: {_quoted(group)}")
+        return _value(Confidence.HIGH, f"{number} records with the same fields: {_quoted(group)}")
     if number >= ALIKE_MIN:
-        return _Judgement(True, Confidence.HIGH, f"{number} keys with values of one kind: {_quoted(group)}")
+        return _value(Confidence.HIGH, f"{number} keys with values of one kind: {_quoted(group)}")
     if place.parents > 1:
-        return _Judgement(
-            True, Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next"
-        )
+        return _value(Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next")
     if is_alone:
-        return _Judgement(True, Confidence.LOW, f"{_quoted(group)}: values, or the {number} names of settings")
-    return _Judgement(False, Confidence.LOW, f"{_quoted(group)}: literals like those beside, or {number} values")
+        return _value(Confidence.LOW, f"{_quoted(group)}: values, or the {number} names of settings")
+    return _literal(Confidence.LOW, f"{_quoted(group)}: literals like those beside, or {number} values")
 
 
 def _judge_lists(place: Place, group: Sequence[bytes], level: Likeness) -> _Judgement:
     number = len(group)
     if level is Likeness.STRUCTURE:
-        return _Judgement(True, Confidence.HIGH, f"{number} words with the same parts below: {_quoted(group)}")
-    is_index = number > 2 and _is_valueless(place.words[group[0]])
-    if is_index:
-        return _Judgement(True, Confidence.FAIR, f"{number} words with keys without values below: {_quoted(group)}")
+        return _value(Confidence.HIGH, f"{number} words with the same parts below: {_quoted(group)}")
+    if level is Likeness.PART and number > 2:
+        return _value(Confidence.FAIR, f"{number} words with the same part below: {_quoted(group)}")
+    if _is_valueless(place.words[group[0]]):
+        sureness = Confidence.FAIR if number > 2 else Confidence.LOW
+        return _value(sureness, f"{number} words with keys without values below: {_quoted(group)}")
     if number <= RECURRING_LISTS_MAX and _is_recurring(place, group):
         return _recurring(place, group)
-    if level is Likeness.FIELDS:
-        return _Judgement(True, Confidence.HIGH, f"{number} lists of records with the same fields: {_quoted(group)}")
+    if level in (Likeness.FIELDS, Likeness.PART) and _is_of_records(place.words[group[0]]):
+        return _value(Confidence.HIGH, f"{number} lists of records with the same fields: {_quoted(group)}")
     if number >= ALIKE_MIN:
-        return _Judgement(True, Confidence.FAIR, f"{number} lists of one kind: {_quoted(group)}")
+        return _value(Confidence.FAIR, f"{number} lists of one kind: {_quoted(group)}")
     if place.parents > 1:
-        return _Judgement(
-            True, Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next"
-        )
-    return _Judgement(
-        False, Confidence.LOW, f"{_quoted(group)}: literals, or {number} values; their lists are of one kind"
-    )
+        return _value(Confidence.FAIR, f"{_quoted(group)} differ from one of {place.parents} places to the next")
+    return _literal(Confidence.LOW, f"{_quoted(group)}: literals, or {number} values; their lists are of one kind")
 
 
 def _is_recurring(place: Place, group: Sequence[bytes]) -> bool:
@@ -154,13 +156,18 @@ def _is_recurring(place: Place, group: Sequence[bytes]) -> bool:
 
 def _recurring(place: Place, group: Sequence[bytes]) -> _Judgement:
     reason = f"{_quoted(group)} recur in most of {place.parents} places"
-    return _Judgement(False, Confidence.HIGH if place.parents > 2 else Confidence.FAIR, reason)
+    return _literal(Confidence.HIGH if place.parents > 2 else Confidence.FAIR, reason)
 
 
 def _is_valueless(place: Place) -> bool:
     """Whether all keys behind a place have no value, as index entries do."""
     profiles = [inner.values for inner in place.below() if inner.values is not None]
     return all(profile.main_kind == "empty" for profile in profiles)
+
+
+def _is_of_records(place: Place) -> bool:
+    """Whether JSON records with fields stand somewhere behind a place."""
+    return any(inner.values is not None and inner.values.signature for inner in place.below())
 
 
 def _cannot_be_reserved(literals: Sequence[bytes]) -> list[bytes]:

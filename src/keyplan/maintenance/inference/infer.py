@@ -46,8 +46,9 @@ class Inference:
 
     `description` is what `describe` gives and `--layout FILE.json` reads. `notes` are the decisions with their evidence, in the
     order of keys; `suggestions` what tables may be beyond tables, confirmed in the store and not declared. `keys` were looked
-    at, keyplan's `own` left out; `left_out` of them no template spells, `left_out_keys` are the first. `errors` are lint
-    findings of the rules L1 and L2, which a layout must not have: then the evidence does not part two kinds of keys.
+    at, `table_keys` in each table, keyplan's `own` not counted; `left_out` of them no template spells, `left_out_keys` are the
+    first. `errors` are lint findings of the rules L1 and L2, which a layout must not have: then the evidence does not part two
+    kinds of keys.
     """
 
     description: dict[str, Any]
@@ -55,6 +56,7 @@ class Inference:
     notes: tuple[Note, ...]
     suggestions: tuple[Suggestion, ...]
     keys: int
+    table_keys: dict[str, int]
     own: int
     left_out: int
     left_out_keys: tuple[bytes, ...]
@@ -124,9 +126,10 @@ def _inferred(
     return Inference(
         description_of(name, root, tables, table_notes, is_text=is_text, note=note),
         python_source(name, root, tables, records.classes, table_notes, note),
-        tuple([*_overview(survey), *gathered.notes, *_table_notes(tables)]),
+        (*_overview(survey), *gathered.notes, *_table_notes(tables)),
         tuple(hints),
         survey.keys,
+        {table.name: table.found.values.count for table in tables},
         survey.own,
         gathered.left_out,
         tuple(gathered.left_out_keys),

@@ -21,14 +21,15 @@ _COMPARED_WORDS_MAX: Final = 8
 class Likeness(IntEnum):
     """What two places share, from nothing to the most telling.
 
-    WEAK: keys of the same depth, with values of the same kind. FIELDS: JSON records with mostly the same fields. STRUCTURE: the
-    same words behind them, as `tor` and `blades` behind each rack.
+    WEAK: keys of the same depth, with values of the same kind. FIELDS: JSON records with mostly the same fields. PART: one
+    word behind them and no other, as `by-name`. STRUCTURE: the same words behind them, as `tor` and `blades` behind each rack.
     """
 
     NONE = 0
     WEAK = 1
     FIELDS = 2
-    STRUCTURE = 3
+    PART = 3
+    STRUCTURE = 4
 
 
 def is_like(left: "Place", right: "Place") -> bool:
@@ -57,12 +58,17 @@ def groups_of(place: "Place") -> list[list[bytes]]:
     for word in sorted(place.words, key=lambda word: (-place.words[word].keys, word)):
         inner = place.words[word]
         for group in groups:
-            if word and group[0] and is_like(inner, place.words[group[0]]):
+            if _may_be_value(word) and _may_be_value(group[0]) and is_like(inner, place.words[group[0]]):
                 group.append(word)
                 break
         else:
             groups.append([word])
     return groups
+
+
+def _may_be_value(word: bytes) -> bool:
+    """Whether a word may be a value: not the empty one behind a last separator, and not `by-name`, the name of an index."""
+    return bool(word) and not word.startswith((b"by-", b"by_"))
 
 
 def _by_values(left: ValueProfile | None, right: ValueProfile | None) -> Likeness:
@@ -90,6 +96,12 @@ def _by_common_words(left: "Place", right: "Place", common: Sequence[bytes], dep
         return Likeness.NONE
     inner = [left.words[word] for word in compared]
     kinds = {place.values.main_kind for place in inner if place.values is not None and place.is_leaf}
+    if len(common) == 1:
+        # Why: one word such as by-uuid stands behind things that have nothing else in common.
+        is_all = left.words.keys() == right.words.keys() and left.rest is right.rest is None
+        if is_all:
+            return Likeness.STRUCTURE if inner[0].is_leaf else Likeness.PART
+        return min(levels[0], Likeness.FIELDS)
     if len(kinds) > 1 or not all(place.is_leaf for place in inner):
         return Likeness.STRUCTURE
     # Why: keys of one kind behind the same words may as well be several attributes of the same things.

@@ -1,4 +1,4 @@
-"""Record types for JSON values: made as classes for a layout's description, and as the source that declares the same classes."""
+"""Record types for JSON values: made as classes for a layout's description, and as the source that declares them."""
 
 import operator
 from collections.abc import Iterable, Mapping

@@ -42,7 +42,7 @@ class Sample(Generic[T]):
 
     def merge(self, other: "Sample[T]") -> None:
         """Take in another sample."""
-        for member, beside in other._kept.items():
+        for member, beside in other.items():
             self.add(member, beside)
 
     def distinct(self) -> int:

@@ -31,11 +31,14 @@ class Suggestion:
     evidence: str
 
     def __str__(self) -> str:
-        what = "a counter" if self.kind == "counter" else f"{_ARTICLES[self.kind]} of {self.of}"
-        return f"looks like {what}: {self.evidence}"
+        return f"{_WORDS[self.kind].format(of=self.of)}: {self.evidence}"
 
 
-_ARTICLES: Final = {"unique": "a unique index", "index": "an index"}
+_WORDS: Final = {
+    "counter": "may be a counter",
+    "index": "may be an index of {of}",
+    "unique": "may be a unique index of {of}, or refer to it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,19 @@ def suggestions(bound: BoundLayout, tables: Sequence[NamedTable], snapshot: Snap
     candidates = [candidate for table in tables for candidate in _candidates(bound, table, tables)]
     asked = sorted({raw_key for candidate in candidates for raw_key in candidate.raw_keys})
     there = {entry.key for entry in snapshot.get_many(asked) if entry is not None} if asked else set[bytes]()
-    best: dict[str, tuple[float, Suggestion]] = {}
+    best: dict[str, tuple[tuple[float, int, int], Suggestion]] = {}
     for candidate in candidates:
         found = sum(raw_key in there for raw_key in candidate.raw_keys)
         share = found / len(candidate.raw_keys)
         if share < _FOUND_SHARE_MIN:
             continue
         evidence = candidate.evidence.format(found=found, sampled=len(candidate.raw_keys))
-        if candidate.table not in best or best[candidate.table][0] < share:
-            best[candidate.table] = share, Suggestion(candidate.table, candidate.kind, candidate.of, evidence)
+        # Why: of tables that all have the keys, the one with most fields is the most telling; then that with fewest literals,
+        # since `robots/{robot}` is the robot and `robot/{robot}/state` a part of it.
+        template = bound.tables[candidate.of].keys.template
+        merit = share, len(template.fields), -len(template.literal_bytes)
+        if candidate.table not in best or best[candidate.table][0] < merit:
+            best[candidate.table] = merit, Suggestion(candidate.table, candidate.kind, candidate.of, evidence)
     return counters + [suggestion for _, suggestion in best.values()]
 
 

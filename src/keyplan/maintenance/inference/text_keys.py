@@ -70,7 +70,7 @@ class TextTemplates:
         divider, pieces = divided
         made: list[Part] = []
         for number, piece in enumerate(pieces):
-            name = field_name("" if number else before, piece.kind, taken)
+            name = field_name("", piece.kind, taken)
             taken.add(name)
             separators = self._separator + divider
             made += [] if not number else [Literal(divider.encode())]

@@ -1,4 +1,4 @@
-"""What stands at one place of many keys: the words seen there, summed up in bounded memory, and the codec that spells them all."""
+"""What stands at one place of many keys: the words seen there, summed up, and the codec that spells them all."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -78,13 +78,13 @@ _TESTS: Final[dict[str, _Matcher]] = {
 
 
 def is_identifier(word: bytes) -> bool:
-    """Tell whether a word is of a kind that programs make up and people do not: a number, a UUID, long hexadecimal, an instant."""
+    """Tell whether a word is of a kind that only programs make up: a number, a UUID, long hexadecimal, an instant."""
     return _is_identifier(word) is not None
 
 
 @dataclass(slots=True)
 class Division:
-    """Words that a divider splits: `parts` into the same number of fields each, or `last` into all but the last, and the last."""
+    """Words that a divider splits: `parts` into the same number of fields each, or `last` at its last place."""
 
     parts: "list[WordProfile] | None"
     last: "tuple[WordProfile, WordProfile]"
@@ -95,7 +95,6 @@ class WordProfile:
 
     __slots__ = (
         "_depth",
-        "kinds",
         "bytes_max",
         "bytes_min",
         "characters",
@@ -104,6 +103,7 @@ class WordProfile:
         "has_bare_percent",
         "has_escapes",
         "has_leading_zero",
+        "kinds",
         "sample",
     )
 
