@@ -20,6 +20,7 @@
     │   ├── RestoreConflictError          a backup does not fit what the store holds
     │   ├── TargetNotEmptyError           there are keys where something is to be brought
     │   ├── TargetTakenError              another process does the same work now
+    │   ├── MigrationRefusedError         something stands in the way of a migration
     │   └── CommitConflictError           a guard failed                                   retryable
     ├── EngineError                     the engine could not
     │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
@@ -64,6 +65,7 @@ __all__ = [
     "LayoutError",
     "LeaseNotFoundError",
     "LintError",
+    "MigrationRefusedError",
     "NotFoundError",
     "PlacementDriverError",
     "RecordError",
@@ -271,6 +273,13 @@ class TargetTakenError(ConflictError):
     summary = "this work was taken over"
 
 
+class MigrationRefusedError(ConflictError):
+    """A migration cannot go on. Nothing was written. Facts: `obstacles`, a tuple of sentences."""
+
+    code = "migration-refused"
+    summary = "something stands in the way of the migration, and nothing was written"
+
+
 class CommitConflictError(ConflictError):
     """At least one guard of a commit did not hold. Facts: `failed`, a tuple of engine.FailedGuard. Nothing was written."""
 
@@ -358,7 +367,10 @@ class StoreMissingError(EngineOpenError):
 
 
 class StoreUnreachableError(EngineOpenError):
-    """No server answers at any of the addresses; one may later. Facts: `url` (without secrets), `problem`."""
+    """No server answers at any of the addresses; one may later. Facts: `url` (without secrets), `problem`.
+
+    With the fact `unresolved`, a list of them, no name there has an address: waiting is of little use.
+    """
 
     code = "store-unreachable"
     summary = "the store cannot be reached"

@@ -8,7 +8,7 @@ from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.etcd import messages
-from keyplan.engine.etcd.failures import NAME, Verdict, refusal, says, verdict
+from keyplan.engine.etcd.failures import NAME, Verdict, has_no_address, refusal, says, verdict
 from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
 from keyplan.engine.etcd.transport import (
@@ -65,9 +65,11 @@ class EtcdClient:
     def connect(self) -> None:
         """Find a server that answers, learn its version, log in.
 
-        Raises StoreUnreachableError when none answers, EngineOpenError.
+        Raises StoreUnreachableError when none answers, with the fact `unresolved` when none of their names has an address;
+        EngineOpenError.
         """
         problems: list[str] = []
+        unresolved: list[str] = []
         seconds = min(self._options.timeout_seconds, _OPEN_SECONDS_MAX)
         for endpoint in self._options.endpoints:
             try:
@@ -76,13 +78,17 @@ class EtcdClient:
                 )
             except TransportError as failure:
                 problems.append(f"{endpoint}: {failure.details or failure.code}")
+                if has_no_address(failure):
+                    unresolved.append(endpoint)
                 continue
             self._endpoint = endpoint
             self._answered_at[endpoint] = SYSTEM_CLOCK.monotonic()
             self._learn_version(str(status.version))
             self._log_in()
             return
-        raise StoreUnreachableError(url=self._options.shown_url, problem="no server answers; " + "; ".join(problems))
+        facts = {"unresolved": unresolved} if len(unresolved) == len(problems) else {}
+        problem = "no server answers; " + "; ".join(problems)
+        raise StoreUnreachableError(url=self._options.shown_url, problem=problem, **facts)
 
     def _learn_version(self, version: str) -> None:
         numbers = [int(digits) for part in version.split(".")[:3] if (digits := part.partition("-")[0]).isdigit()]

@@ -6,7 +6,7 @@ from typing import Final
 from keyplan.engine.etcd.transport import TransportError
 from keyplan.errors import EngineRefusedError
 
-__all__ = ["COMPACTED", "FUTURE", "NAME", "Verdict", "refusal", "says", "verdict"]
+__all__ = ["COMPACTED", "FUTURE", "NAME", "Verdict", "has_no_address", "refusal", "says", "verdict"]
 
 NAME: Final = "etcd"
 """The engine's name in errors and in its profile."""
@@ -30,6 +30,16 @@ _PERHAPS_CARRIED_OUT: Final = frozenset({
 })  # fmt: skip
 
 
+_NO_ADDRESS: Final = (
+    "Domain name not found",  # c-ares, gRPC's resolver
+    "DNS server returned answer with no data",
+    "Name or service not known",  # the system's, which gRPC can be told to ask
+    "No address associated with hostname",
+    "nodename nor servname provided",
+)
+"""What is said of a host's name that nobody knows. Why not every failed look-up: one of a name server that is down passes."""
+
+
 class Verdict(Enum):
     """What may be done after a failure."""
 
@@ -47,6 +57,11 @@ def verdict(failure: TransportError) -> Verdict:
     if any(said in details for said in _STALE_TOKEN):
         return Verdict.RENEW
     return Verdict.UNKNOWN if failure.code in _PERHAPS_CARRIED_OUT else Verdict.REFUSED
+
+
+def has_no_address(failure: TransportError) -> bool:
+    """Tell whether the server's name does not resolve, and nobody was asked in vain: waiting is of no use then."""
+    return any(said in failure.details for said in _NO_ADDRESS)
 
 
 def refusal(failure: TransportError) -> EngineRefusedError:
