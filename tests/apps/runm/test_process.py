@@ -13,10 +13,13 @@ import grpc
 import pytest
 
 import keyplan
+from keyplan.apps.runm import process
+from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.verify import verify
 from keyplan.engine import ALL_KEYS
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidInputError, StoreUnreachableError
+from keyplan.store import Store
 from tests.apps.runm.client import SW, WEST, Client, refused
 from tests.apps.runm.processes import ServeProcess, server_process
 from tests.servers.etcd import EtcdServer
@@ -258,6 +261,44 @@ def test_a_start_waits_for_a_store_that_is_not_there_yet(own_servers: Callable[[
     with server_process(*arguments, *timeout) as server:
         assert server.process.wait(30) == 7
         assert "cannot be reached" in server.close()
+
+
+@pytest.mark.parametrize(("facts", "tries"), [({"unresolved": ["nowhere:2379"]}, 1), ({}, 3)])
+def test_a_start_gives_up_at_once_where_no_name_has_an_address(
+    facts: dict[str, object], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4.12: retry on refused and timeouts, give up on a host that cannot be resolved."""
+    opened: list[str] = []
+    stop = threading.Event()
+
+    def unreachable(url: str, **_options: object) -> None:
+        opened.append(url)
+        if len(opened) == 3:
+            stop.set()
+        raise StoreUnreachableError(url=url, problem="no server answers", **facts)
+
+    monkeypatch.setattr(process, "open_engine", unreachable)
+    settings = ServeSettings.of({"endpoints": "nowhere", "bind_address": "127.0.0.1"}, {})
+    with pytest.raises(StoreUnreachableError):
+        process.run_server(settings, process.ServeChoices(), stop, announce=opened.append)
+    assert len(opened) == tries
+
+
+def test_a_registry_whose_name_has_no_address_is_no_registry() -> None:
+    def unreachable() -> Store:
+        raise StoreUnreachableError(url="etcd://nowhere", problem="no server answers", unresolved=["nowhere:2379"])
+
+    entry = registered(
+        unreachable,
+        is_own=True,
+        prefix="gsr/",
+        service="s",
+        addresses=["h:1"],
+        lease_seconds=60,
+        connect_timeout_seconds=60,
+    )
+    with pytest.raises(StoreUnreachableError), entry:
+        pass
 
 
 def _until_answered(call: Callable[[], Any]) -> Any:

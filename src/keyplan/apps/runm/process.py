@@ -104,13 +104,18 @@ def _opened(url: str) -> Store:
 
 
 def _insisted(work: Callable[[], T], seconds_max: int, stop: Event, clock: Clock = SYSTEM_CLOCK) -> T:
-    """Do something; while the store cannot be reached, again, longer apart each time, up to the connect timeout."""
+    """Do something; while the store cannot be reached, again, longer apart each time, up to the connect timeout.
+
+    Given up at once where no host's name has an address.
+    """
     deadline = clock.monotonic() + seconds_max
     wait_seconds = _WAIT_SECONDS_FIRST
     while True:
         try:
             return work()
         except (EngineUnavailableError, StoreUnreachableError) as error:
+            if "unresolved" in error.facts:
+                raise  # Why: a name that nobody knows is a mistake; servers that are not up yet have names (4.12).
             if clock.monotonic() + wait_seconds > deadline or stop.wait(wait_seconds):
                 raise
             LOGGER.warning("the store cannot be reached; trying again: %s", error)

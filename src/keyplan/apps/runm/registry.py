@@ -42,7 +42,7 @@ def registered(
     While the registry cannot be reached it is tried again, longer apart each time, for as long as the timeout says; that is
     logged, and stops nothing: calls are answered all the same. An engine without leases has no registry.
 
-    Raises EngineOpenError when the store can never be opened.
+    Raises EngineOpenError when the store can never be opened: also when no host's name has an address.
     """
     keys = [_endpoint(service, address) for address in addresses if not address.startswith("unix:")]
     entry = _Entry(open_store, is_own, prefix, keys, lease_seconds, connect_timeout_seconds, clock)
@@ -108,6 +108,8 @@ class _Entry:
             except UnsupportedByEngineError:
                 REGISTRY_LOGGER.info("the store's engine has no leases: the service is not in the registry")
             except (EngineUnavailableError, StoreUnreachableError) as error:
+                if "unresolved" in error.facts:
+                    raise
                 REGISTRY_LOGGER.warning("the registry cannot be reached: %s", error)
                 return False
             except EngineOpenError:
@@ -123,7 +125,11 @@ class _Entry:
         deadline = self._clock.monotonic() + self._seconds_max
         wait_seconds = _WAIT_SECONDS_FIRST
         while self._clock.monotonic() + wait_seconds <= deadline:
-            if self._over.wait(wait_seconds) or self._put():
+            try:
+                if self._over.wait(wait_seconds) or self._put():
+                    return
+            except EngineOpenError as error:
+                REGISTRY_LOGGER.error("the registry can never be reached: %s", error)
                 return
             wait_seconds = min(2 * wait_seconds, _WAIT_SECONDS_MAX)
         REGISTRY_LOGGER.error("the service is not in the registry, which could not be reached in time")
