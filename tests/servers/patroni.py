@@ -111,6 +111,22 @@ def until(is_true: Callable[[], bool], seconds_max: float, what: Callable[[], st
     return time.monotonic() - began
 
 
+def _stat(pid: int | str) -> list[str]:
+    """What stands behind the program's name in /proc/PID/stat: state, parent, ...; nothing when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+    except OSError:
+        return []
+
+
+def _state(pid: int) -> str:
+    return (_stat(pid) or [""])[0]
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each.name) for each in Path("/proc").glob("[0-9]*") if _stat(each.name)[1:2] == [str(pid)]]
+
+
 class PatroniNode:
     """One node: a Patroni process and the PostgreSQL that it runs."""
 
@@ -120,6 +136,7 @@ class PatroniNode:
         self.folder = folder / name
         self.rest_port, self.port = free_port(), free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._halted: list[int] = []
         self.folder.mkdir(mode=0o700)
         self.configuration = self.folder / "patroni.yml"
         self.configuration.write_text(json.dumps(self._configured(mode, store)))
@@ -194,6 +211,8 @@ class PatroniNode:
             self._process.wait()
         if postmaster is not None:
             self._end(postmaster)
+        # Why: sessions that stand still would never see that their postmaster is gone.
+        self.go_on()
 
     def _end(self, postmaster: int) -> None:
         try:
@@ -202,6 +221,36 @@ class PatroniNode:
                 os.kill(postmaster, signal.SIGKILL)
         except (OSError, ProcessLookupError):
             return
+
+    # ---- halted ----------------------------------------------------------------------------------------------------------
+
+    def halt(self, *, with_postgresql: bool) -> None:
+        """Halt Patroni, and PostgreSQL too if that is asked for, with SIGSTOP; return when they stand still."""
+        assert self._process is not None
+        pids = [self._process.pid]
+        if with_postgresql:
+            postmaster = self._postmaster()
+            assert postmaster is not None
+            pids.append(postmaster)
+        for pid in pids:
+            self._halt(pid)
+        if with_postgresql:
+            # Why after the postmaster: it makes no more of them then.
+            for pid in _children(pids[-1]):
+                self._halt(pid)
+
+    def _halt(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            self._halted.append(pid)
+        # Why: the signal is sent, not obeyed, when kill returns. Z and X: it has ended instead.
+        until(lambda: _state(pid) in {"T", "Z", "X", ""}, 30, lambda: f"{pid} is {_state(pid)}")
+
+    def go_on(self) -> None:
+        """Let everything that was halted go on, PostgreSQL's sessions first."""
+        while self._halted:
+            with suppress(ProcessLookupError):
+                os.kill(self._halted.pop(), signal.SIGCONT)
 
     def stop(self) -> None:
         """Ask Patroni to end, which ends PostgreSQL; kill both when that takes too long."""

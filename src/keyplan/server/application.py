@@ -149,7 +149,9 @@ class _Shell:
         return JsonAnswer({"program": "keyplan", "version": self.version, "services": self._names})
 
     async def metrics(self, _request: Request) -> Response:
-        return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        # Why in a thread: services may read the store for their figures.
+        text = await self._workers.run(generate_latest, self._registry)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def openapi(self, _request: Request) -> Response:
         return JsonAnswer(self._description)

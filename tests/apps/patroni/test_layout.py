@@ -209,9 +209,9 @@ def test_a_value_is_read_as_its_writer_meant_it(broker: BoundLayout, table: str,
 
 
 def test_what_is_alive_hangs_on_a_lease_and_nothing_else_does(broker: BoundLayout) -> None:
-    """Members and leaders are Patroni's; registrations, cells and reports a cell's; claims a broker's."""
+    """Members and leaders are Patroni's; registrations, cells and reports a cell's; claims a broker's; routers a router's."""
     leased = {name for name, table in broker.tables.items() if table.spec.has_lease}
-    assert leased == {"members", "leaders", "registrations", "cells", "reports", "claims"}
+    assert leased == {"members", "leaders", "registrations", "cells", "reports", "claims", "routers"}
 
 
 # ---- derived indexes ---------------------------------------------------------------------------------------------------

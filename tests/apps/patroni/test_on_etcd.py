@@ -13,7 +13,7 @@ from keyplan.apps.patroni import Broker, Cell, Member, MemberKey, NodeReport, Or
 from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.registrar import Registrar
 from keyplan.apps.patroni.router_agent import Router
-from keyplan.apps.patroni.router_routes import Leader, Route
+from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
 from keyplan.engine import ALL_KEYS
 from keyplan.store import Store
 from tests.apps.patroni.conftest import Deployment, broker_server
@@ -105,7 +105,7 @@ class Board:
     def __init__(self) -> None:
         self.routes: Sequence[Route] = ()
 
-    def apply(self, routes: Sequence[Route]) -> None:
+    def apply(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute] = ()) -> None:
         self.routes = routes
 
     def stop(self) -> None:

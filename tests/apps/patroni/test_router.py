@@ -14,13 +14,24 @@ from keyplan.apps.patroni.router_agent import Switchboard
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import (
     HAProxy,
+    Reads,
     Switch,
     configuration,
     find_haproxy,
     has_same_listeners,
+    has_same_replicas,
     switches,
 )
-from keyplan.apps.patroni.router_routes import Leader, Route, Seen, candidates, health_of, routes
+from keyplan.apps.patroni.router_routes import (
+    Leader,
+    ReplicaRoute,
+    Route,
+    Seen,
+    candidates,
+    health_of,
+    replica_routes,
+    routes,
+)
 from tests.servers.etcd import free_port
 
 N1 = Member(role="primary", conn_url="postgres://127.0.0.1:25432/postgres", api_url="http://127.0.0.1:28008/patroni")
@@ -75,6 +86,85 @@ def test_routes_are_those_of_before_when_only_positions_in_the_log_changed() -> 
 )
 def test_health_is_asked_only_where_it_can_be(conn_host: str, api_url: str, health: str) -> None:
     assert health_of(Member(api_url=api_url), conn_host) == health
+
+
+# ---- reads ----------------------------------------------------------------------------------------------------------------
+
+N3 = Member(
+    role="replica", state="running", conn_url="postgres://127.0.0.1:25434/postgres", api_url="http://127.0.0.1:28010/"
+)
+FAR = Member(
+    role="replica", state="streaming", conn_url="postgres://10.0.0.9:5432/postgres", api_url="http://127.0.0.1:8008/"
+)
+TO_N3 = Leader("127.0.0.1", 25434, "127.0.0.1:28010")
+TO_FAR = Leader("10.0.0.9", 5432)
+
+
+def reads_of(leader: str | None, **members: Member) -> tuple[ReplicaRoute, ...]:
+    leaders = {} if leader is None else {"f1": leader}
+    of_cluster = {MemberKey("f1", name): member for name, member in members.items()}
+    return replica_routes(Seen({"f1": 33006}, leaders, of_cluster, {"f1": 34006}))
+
+
+def test_reads_lead_to_members_that_follow_and_never_to_the_leader() -> None:
+    running = Member(role="replica", state="streaming", conn_url=N2.conn_url, api_url=N2.api_url)
+    expected = ReplicaRoute("f1", 34006, (TO_N1, TO_N2, TO_N3), (TO_N2, TO_N3), TO_N1)
+    assert reads_of("n1", n1=N1, n2=running, n3=N3) == (expected,)
+
+
+@pytest.mark.parametrize("state", ["starting", "stopped", "crashed", "creating replica", ""])
+def test_reads_do_not_lead_to_a_member_that_does_not_run(state: str) -> None:
+    member = Member(role="replica", state=state, conn_url=N2.conn_url, api_url=N2.api_url)
+    assert reads_of("n1", n1=N1, n2=member)[0].following == ()
+
+
+def test_a_member_that_cannot_be_asked_is_read_from_when_the_store_says_that_it_follows() -> None:
+    (found,) = reads_of("n1", n1=N1, far=FAR, gone=Member(role="replica", state="running"))
+    assert found.following == (TO_FAR,)
+    assert found.servers == (TO_N1, TO_FAR)
+
+
+def test_without_members_the_port_for_reads_stays_and_leads_to_nobody() -> None:
+    assert reads_of(None) == (ReplicaRoute("f1", 34006, (), ()),)
+
+
+def test_a_cluster_without_a_port_for_reads_has_no_route_for_them() -> None:
+    assert replica_routes(seen("n1")) == ()
+
+
+CHECKED = "inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions"
+READS = f"""
+# f1, reads
+frontend port_34006
+  bind 10.0.0.1:34006
+  default_backend replicas_34006
+backend replicas_34006
+  balance leastconn
+  option httpchk OPTIONS /replica
+  http-check expect status 200
+  server replica1 127.0.0.1:25432 check port 28008 {CHECKED} disabled
+  server replica2 127.0.0.1:25433 check port 28009 {CHECKED}
+  server replica3 10.0.0.9:5432
+"""
+
+
+def test_the_configuration_for_reads_is_this_text() -> None:
+    reads = ReplicaRoute("f1", 34006, (TO_N1, TO_N2), (TO_N2, TO_FAR), TO_N1)
+    given = [Route("f1", 33006, TO_N1)]
+    assert configuration(given, [reads], bind="10.0.0.1", connections_max=500) == HEAD + F1 + READS
+
+
+def test_a_switchover_closes_the_new_leader_to_readers_and_opens_the_old_one_when_it_says_so() -> None:
+    before = Reads("f1", 34006, (TO_N1, TO_N2), TO_N1)
+    after = before._replace(leader=TO_N2)
+    assert has_same_replicas([before], [after])
+    assert after.commands(before) == [
+        "set server replicas_34006/replica2 state maint",
+        "shutdown sessions server replicas_34006/replica2",
+        "set server replicas_34006/replica1 state ready",
+        "set server replicas_34006/replica1 health down",
+    ]
+    assert not has_same_replicas([before], [before._replace(servers=(TO_N1,))])
 
 
 HEAD = """\
@@ -268,6 +358,32 @@ def test_a_port_follows_its_leader_and_nobody_stays_with_the_old_one(
         switchboard.apply([Route("f1", port, None), Route("g2", other, b.leader)])
         assert greeting(port, stack)[1] == b""
         assert greeting(other, stack)[1] == b"b"
+
+
+@pytest.mark.slow
+def test_a_port_for_reads_leads_to_replicas_by_turns_and_nobody_stays_with_one_that_leads(
+    switchboard: Switchboard, greeters: tuple[Greeter, Greeter]
+) -> None:
+    a, b = (each.leader for each in greeters)
+    port, reads = free_port(), free_port()
+
+    def read_from(*places: Leader) -> ReplicaRoute:
+        return ReplicaRoute("f1", reads, (), places)
+
+    with ExitStack() as stack:
+        switchboard.apply([Route("f1", port, a)], [read_from(a, b)])
+        assert {greeting(reads, stack)[1] for _ in range(4)} == {b"a", b"b"}
+        switchboard.apply([Route("f1", port, a)], [read_from(b)])
+        reader, said = greeting(reads, stack)
+        assert said == b"b"
+        assert greeting(port, stack)[1] == b"a"
+        # b leads now: who reads there is cut, and the port answers, and refuses.
+        switchboard.apply([Route("f1", port, b)], [read_from()])
+        assert heard(reader) == b""
+        assert greeting(reads, stack)[1] == b""
+        assert greeting(port, stack)[1] == b"b"
+        switchboard.apply([Route("f1", port, b)])
+    until_refused(reads)
 
 
 @pytest.mark.slow

@@ -105,6 +105,7 @@ class AdminRoutes:
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
             state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            replica_port = broker.replica_ports.get(instance)
             nodes = [{"node_id": key.node, "cell_guid": cell} for key, cell in broker.nodes.list(instance)]
             bindings = [
                 {"binding_id": key.binding, "state": record.state, "app_guid": record.app_guid}
@@ -120,6 +121,7 @@ class AdminRoutes:
             "space_guid": state.space_guid,
             "service_instance_name": state.service_instance_name,
             "allocated_port": state.allocated_port,
+            "replica_port": replica_port,
             "node_count": state.node_count,
             "cells": state.cells,
             "parameters": state.parameters,

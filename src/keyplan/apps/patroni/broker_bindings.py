@@ -6,7 +6,7 @@ A record stands before its role and after it, so that a broker that dies in betw
 import secrets
 from collections.abc import Callable
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import psycopg
@@ -23,7 +23,7 @@ from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["Bindings", "credentials_shown"]
+__all__ = ["Bindings", "RouterAddress", "credentials_shown"]
 
 _TRY_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.5
@@ -149,28 +149,49 @@ def _made_ready(broker: Broker, key: BindingKey) -> None:
     broker.bindings.put(key, record)
 
 
-def credentials_shown(
-    host: str, port: int, database: str, user: Credentials, superuser: Credentials | None
-) -> dict[str, Any]:
-    """Return the credentials of a binding as the API shows them: the router's address, and the role's name and password."""
+class RouterAddress(NamedTuple):
+    """Where bindings say that the router is, and how a client is to see to it that nobody listens: libpq's `sslmode`."""
 
-    def uri(of: Credentials) -> str:
-        return f"postgres://{quote(of.username, safe='')}:{quote(of.password, safe='')}@{host}:{port}/{quote(database)}"
+    host: str
+    ssl_mode: str = ""
+
+
+def credentials_shown(
+    router: RouterAddress,
+    port: int,
+    database: str,
+    user: Credentials,
+    *,
+    reads: int | None = None,
+    superuser: Credentials | None = None,
+) -> dict[str, Any]:
+    """Return the credentials of a binding as the API shows them: the router's address, and the role's name and password.
+
+    `reads` is the port that leads to replicas.
+    """
+    mode = f"sslmode={router.ssl_mode}" if router.ssl_mode else ""
+
+    def uri(of: Credentials, at: int) -> str:
+        place = f"{router.host}:{at}/{quote(database)}" + (f"?{mode}" if mode else "")
+        return f"postgres://{quote(of.username, safe='')}:{quote(of.password, safe='')}@{place}"
 
     user_word, password_word = quote(user.username, safe=""), quote(user.password, safe="")
+    jdbc = f"jdbc:postgresql://{router.host}:{port}/{quote(database)}?user={user_word}&password={password_word}"
     shown: dict[str, Any] = {
-        "host": host,
+        "host": router.host,
         "port": port,
         "name": database,
         "username": user.username,
         "password": user.password,
-        "uri": uri(user),
-        "jdbcUrl": f"jdbc:postgresql://{host}:{port}/{quote(database)}?user={user_word}&password={password_word}",
+        "uri": uri(user, port),
+        "jdbcUrl": jdbc + (f"&{mode}" if mode else ""),
     }
+    if reads is not None:
+        shown |= {"read_port": reads, "read_uri": uri(user, reads)}
     if superuser is not None:
         shown |= {
             "superuser_username": superuser.username,
             "superuser_password": superuser.password,
-            "superuser_uri": uri(superuser),
+            "superuser_uri": uri(superuser, port),
         }
     return shown

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Final
@@ -12,7 +13,7 @@ from keyplan.apps.patroni.broker_work import OperationWork, StoppedError, Supers
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
-from keyplan.apps.patroni.records import Claim
+from keyplan.apps.patroni.records import Claim, Operation
 from keyplan.engine import Clock
 from keyplan.errors import AlreadyExistsError, KeyplanError
 from keyplan.server import LOGGER
@@ -28,7 +29,10 @@ _DIGITS: Final = 4
 
 
 class BrokerLoop:
-    """Carries out operations of any broker of the store, at most `parallel` at a time. `start`, then `stop`; each once."""
+    """Carries out operations of any broker of the store, at most `parallel` at a time. `start`, then `stop`; each once.
+
+    `on_ended` is told of each operation that was ended here, from the thread that did it.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class BrokerLoop:
         claim_seconds: float = 10.0,
         waits: Waits | None = None,
         backups: Backups | None = None,
+        on_ended: Callable[[Operation], None] = lambda _operation: None,
     ) -> None:
         self.name: Final = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(_DIGITS)}"
         self._store = store
@@ -50,6 +55,7 @@ class BrokerLoop:
         self._claim_seconds = claim_seconds
         self._waits = waits
         self._backups = backups
+        self._on_ended = on_ended
         self._stop = Event()
         self._due = Event()
         self._lock = Lock()
@@ -116,6 +122,7 @@ class BrokerLoop:
                     backups=self._backups,
                 )
                 ended = work.run()
+                self._on_ended(ended)
                 LOGGER.info(
                     "an operation ended",
                     extra={"facts": {**facts, "status": ended.status, "result": ended.message}},

@@ -176,6 +176,8 @@ class OperationWork:
                 state.parameters = operation.parameters
                 broker.instances.put(self._instance, state)
             self._save(broker, operation)
+            # Why here: whoever sees the end finds nobody at work any more.
+            broker.claims.delete(self._instance)
             return operation
 
         return self._commit(ended)
@@ -367,6 +369,7 @@ class OperationWork:
             operation.completed_steps = len(operation.steps)
             operation.status, operation.message, operation.ended_at = SUCCESS, "deleted", self._clock.wall()
             broker.operations.put(self._instance, operation)
+            broker.claims.delete(self._instance)
             return operation
 
         return self._commit(erased)
@@ -403,6 +406,6 @@ def _erase_cluster(broker: Broker, instance: str) -> None:
     for one in (
         *(broker.leaders, broker.initializations, broker.configurations, broker.statuses, broker.histories),
         *(broker.failovers, broker.syncs, broker.failsafes, broker.optimes),
-        *(broker.allocations, broker.instances),
+        *(broker.allocations, broker.replica_ports, broker.instances),
     ):
         one.delete(instance)

@@ -1,6 +1,7 @@
 """The commands `keyplan patroni cell` and `keyplan patroni router`: each follows one store until it is told to stop."""
 
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -138,13 +139,16 @@ def router(
             switchboard = Forwarder(bind=bind)
         else:
             switchboard = HAProxy(data.absolute(), program=program, bind=bind, is_root=os.geteuid() == 0)
-        following = Router(opened, switchboard)
+        by = "forwarding" if program is None else "haproxy"
+        name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        following = Router(opened, switchboard, name=name, by=by)
         try:
             print_text(f"router by {'this process' if program is None else program}")
             sys.stdout.flush()
             following.run(stop)
         finally:
             following.close()
+            following.leave()
             if stop_haproxy or program is None:
                 switchboard.stop()
 

@@ -18,6 +18,7 @@ from keyplan.apps.patroni.records import (
     NodeReport,
     OpenJson,
     Operation,
+    RouterReport,
     Status,
     Sync,
 )
@@ -249,6 +250,20 @@ class Broker(Layout, root="/"):
         value=Claim,
         lease=True,
         note="3.4: which broker works on the operation; when its lease ends, another takes it up",
+    )
+    replica_ports = Table(
+        "_broker/replica-ports/{instance}",
+        key=str,
+        value=int,
+        form="decimal(least=1,most=65535)",
+        note="7: the port of an instance that leads to its replicas, beside the one that leads to its leader",
+    )
+    routers = Table(
+        "_broker/routers/{router}",
+        key=str,
+        value=RouterReport,
+        lease=True,
+        note="7: a router that is alive, and how many ports it leads; on its lease",
     )
     bindings = Table(
         "_broker/bindings/{instance}/{binding}",

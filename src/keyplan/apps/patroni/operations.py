@@ -104,6 +104,7 @@ class Beginnings:
             begun = self._begun("provision", steps, wanted.parameters)
             begun.plan_id, begun.node_count, begun.cells = wanted.plan.id, wanted.node_count, wanted.cells
             port = self._ports.allocate_in(binding, instance)
+            self._ports.allocate_reads_in(binding, instance, port)
             state = self._new_state(instance, wanted, port, begun)
             self._take_over(state, source)
             broker.instances.insert(instance, state)
@@ -132,6 +133,7 @@ class Beginnings:
             begun = self._begun("provision", steps_of_provision(plan.node_count, has_backups=True), {})
             begun.plan_id, begun.node_count = plan.id, plan.node_count
             port = self._ports.allocate_in(binding, instance, data.allocated_port)
+            self._ports.allocate_reads_in(binding, instance, port)
             state = self._new_state(instance, wanted, port, begun)
             self._take_over(state, data)
             broker.instances.insert(instance, state)
@@ -221,6 +223,9 @@ class Beginnings:
                 return None
             refuse_without_waiting(may_wait=may_wait)
             self._refuse_few_cells(node_count, cells, used=placed.values())
+            if state.allocated_port is not None:
+                # Why: the instance may be older than the setting that gives it one.
+                self._ports.allocate_reads_in(binding, instance, state.allocated_port)
             begun = self._begun("update", steps or [Step(kind="wait_leader")], {**state.parameters, **parameters})
             begun.plan_id, begun.node_count, begun.cells = plan_id, node_count, cells
             broker.operations.put(instance, begun)

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from keyplan.apps.patroni.broker_bindings import Bindings, credentials_shown
+from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress, credentials_shown
 from keyplan.apps.patroni.catalog import Catalog, Plan
 from keyplan.apps.patroni.layout import BindingKey, Broker
 from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, Beginnings, Wanted
@@ -36,7 +36,7 @@ _RETRY: Final = {"Retry-After": "1"}
 
 
 class BrokerRoutes:
-    """The routes below /v2. `host` is what bindings name as the router; `on_begun` is called when an operation was begun."""
+    """The routes below /v2. `router` is where bindings say it is; `on_begun` is called when an operation was begun."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BrokerRoutes:
         beginnings: Beginnings,
         bindings: Bindings,
         *,
-        host: str,
+        router: RouterAddress,
         on_begun: Any,
     ) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class BrokerRoutes:
         self._catalog = catalog
         self._beginnings = beginnings
         self._bindings = bindings
-        self._host = host
+        self._router = router
         self._on_begun = on_begun
 
     def routes(self, edge: BrokerEdge) -> list[BaseRoute]:
@@ -187,22 +187,26 @@ class BrokerRoutes:
         await self._context.read(self._ready, key)
         return JsonAnswer({"state": "succeeded", "description": "bindings are made at once"})
 
-    def _ready(self, key: BindingKey) -> tuple[BindingRecord, InstanceState]:
+    def _ready(self, key: BindingKey) -> tuple[BindingRecord, InstanceState, int | None]:
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
             record, state = broker.bindings.get(key), broker.instances.get(key.instance)
+            reads = broker.replica_ports.get(key.instance)
         if record is None or state is None or record.state != "ready":
             raise RefusedError(404, "there is no such binding")
-        return record, state
+        return record, state, reads
 
     def _shown(self, key: BindingKey) -> dict[str, Any]:
-        record, state = self._ready(key)
+        record, state, reads = self._ready(key)
         plan = self._plan(record.service_id, record.plan_id)
         port = state.allocated_port or 0
         superuser = state.superuser_credentials if plan.shows_superuser else None
+        ports = [port] if reads is None else [port, reads]
         return {
-            "credentials": credentials_shown(self._host, port, plan.database, record.credentials, superuser),
-            "endpoints": [{"host": self._host, "ports": [str(port)]}],
+            "credentials": credentials_shown(
+                self._router, port, plan.database, record.credentials, reads=reads, superuser=superuser
+            ),
+            "endpoints": [{"host": self._router.host, "ports": [str(each) for each in ports]}],
             "parameters": record.parameters,
         }
 

@@ -12,7 +12,7 @@ from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.layout import Binding
 from keyplan.store import Store
 
-__all__ = ["PORTS_DEFAULT", "PortAllocator", "PortRange", "port_range"]
+__all__ = ["PORTS_DEFAULT", "PortAllocator", "PortRange", "port_range", "reads_of"]
 
 
 class PortRange(NamedTuple):
@@ -34,12 +34,25 @@ def port_range(text: str) -> PortRange:
     return PortRange(*numbers)
 
 
+def reads_of(text: str, ports: PortRange) -> int:
+    """Read the first of the ports for reads: there are as many as ports, in the same order. Raises InvalidInputError."""
+    first = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    last = first + ports.last - ports.first
+    if first < 1 or last > 65535 or (first <= ports.last and last >= ports.first):
+        count = ports.last - ports.first + 1
+        problem = f"the first of {count} ports from 1 to 65535, none of them from {ports.first} to {ports.last}"
+        raise InvalidInputError(source="replica-ports", problem=problem)
+    return first
+
+
 class PortAllocator:
     """Hands out the ports of a range; any number of them, in brokers and routers, may work on one store."""
 
-    def __init__(self, store: Store, ports: PortRange = PORTS_DEFAULT) -> None:
+    def __init__(self, store: Store, ports: PortRange = PORTS_DEFAULT, *, reads_first: int | None = None) -> None:
+        """`reads_first` is the first of the ports that lead to replicas, one for each port of the range, or None."""
         self._store = store
         self._ports = ports
+        self._reads_first = reads_first
 
     def allocate(self, instance: str) -> int:
         """Return the instance's port: the one that it has, or the next one. One commit. Raises NoPortsLeftError."""
@@ -65,6 +78,12 @@ class PortAllocator:
         if port >= following:
             broker.next_port.advance_to(port + 1)
         return port
+
+    def allocate_reads_in(self, binding: Binding, instance: str, port: int) -> None:
+        """Give an instance that has this port the one for reads that belongs to it, where there are such ports."""
+        broker = Broker(binding)
+        if self._reads_first is not None and self._ports.first <= port <= self._ports.last:
+            broker.replica_ports.put(instance, self._reads_first + port - self._ports.first)
 
     def _proposed(self, following: int) -> int:
         """Return the port to try: `following` as a rule; behind all others where the counter is missing or behind.

@@ -30,6 +30,7 @@ __all__ = [
     "OpenRecord",
     "Operation",
     "OperationInfo",
+    "RouterReport",
     "Status",
     "Step",
     "Sync",
@@ -309,6 +310,20 @@ class Operation(Struct, kw_only=True):
     parameters: dict[str, Any] = field(default_factory=dict)
     begun_at: float = 0.0
     ended_at: float = 0.0
+
+
+class RouterReport(Struct, kw_only=True):
+    """What a router says of itself on its lease: what carries connections, and where its ports lead.
+
+    `ports` are those that it listens at; `leading` of them lead to a leader; `pending` leaders do not take writes yet.
+    `switches` counts how often a port was led elsewhere since the router began.
+    """
+
+    by: str = ""
+    ports: int = 0
+    leading: int = 0
+    pending: int = 0
+    switches: int = 0
 
 
 class Claim(Struct, kw_only=True):

@@ -1,4 +1,4 @@
-"""The router: follows leaders, members and allocated ports, and makes every public port lead to its current leader.
+"""The router: follows leaders, members and ports, and makes every public port lead to its leader or, for reads, its replicas.
 
 A leader is who holds the leader key, once it says by its REST interface that it takes writes: the key changes hands a moment
 before PostgreSQL does. Where that interface cannot be asked, the key alone counts. A store that cannot be reached changes
@@ -6,17 +6,29 @@ nothing: ports lead where they led.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from threading import Event
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.records import Member
-from keyplan.apps.patroni.router_routes import Candidate, Leader, Route, Seen, candidates, routes
-from keyplan.errors import CorruptionError, EngineError, InvalidInputError
+from keyplan.apps.patroni.records import Member, RouterReport
+from keyplan.apps.patroni.router_routes import (
+    Candidate,
+    Leader,
+    ReplicaRoute,
+    Route,
+    Seen,
+    candidates,
+    replica_routes,
+    routes,
+)
+from keyplan.errors import CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
 from keyplan.layout import ChangeKind, Changes
-from keyplan.store import Store
+from keyplan.store import Lease, Store
 
 __all__ = ["Router", "Switchboard", "is_primary"]
 
@@ -24,13 +36,15 @@ _POLL_SECONDS: Final = 0.5
 _PENDING_POLL_SECONDS: Final = 0.1
 _RETRY_SECONDS: Final = 1.0
 _ASK_SECONDS_MAX: Final = 1.0
+_LEASE_SECONDS: Final = 15.0
+"""How long a router that died counts as alive."""
 
 
 class Switchboard(Protocol):
     """What carries connections: HAProxy, or this process."""
 
-    def apply(self, routes: Sequence[Route]) -> None:
-        """Lead each port where its route says. Raises OSError and InvalidInputError."""
+    def apply(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute] = ()) -> None:
+        """Lead each port where its route says; ports for reads to replicas. Raises OSError and InvalidInputError."""
         ...
 
     def stop(self) -> None:
@@ -41,22 +55,30 @@ class Switchboard(Protocol):
 class Router:
     """Drives a switchboard by the store. `run` until it is told to stop; the switchboard is the caller's to stop."""
 
-    def __init__(self, store: Store, switchboard: Switchboard) -> None:
+    def __init__(self, store: Store, switchboard: Switchboard, *, name: str = "", by: str = "") -> None:
+        """`name` is the router's, unique in the store; without one it tells nobody of itself. `by` is what carries."""
+        self._store = store
         self._broker = Broker(store)
         self._switchboard = switchboard
+        self._name = name
+        self._report = RouterReport(by=by)
+        self._reported: RouterReport | None = None
+        self._lease: Lease | None = None
         self._allocations: dict[str, int] = {}
         self._leaders: dict[str, str] = {}
         self._members: dict[MemberKey, Member] = {}
+        self._replica_ports: dict[str, int] = {}
+        self._led: dict[str, str] = {}
         self._watches: list[tuple[Changes[Any, Any], dict[Any, Any]]] = []
         self._confirmed: dict[str, Candidate] = {}
-        self._is_pending = False
+        self._pending = 0
         self._applied: tuple[Route, ...] | None = None
 
     def run(self, stop: Event) -> None:
         """Follow the store until `stop` is set."""
         while not stop.is_set():
             try:
-                self.step(_PENDING_POLL_SECONDS if self._is_pending else _POLL_SECONDS)
+                self.step(_PENDING_POLL_SECONDS if self._pending else _POLL_SECONDS)
             except EngineError as error:
                 LOGGER.warning("the store: %s; ports lead where they led", error)
                 self.close()
@@ -72,13 +94,40 @@ class Router:
             self._begin()
         else:
             self._learn(wait_seconds)
-        seen = Seen(self._allocations, self._leaders, self._members)
+        seen = Seen(self._allocations, self._leaders, self._members, self._replica_ports)
         self._confirm(candidates(seen))
         wanted = routes(seen, self._confirmed)
-        self._switchboard.apply(wanted)
+        # Why who led last counts while nobody does: it may take writes still, and is no replica before somebody else leads.
+        self._led |= self._leaders
+        self._switchboard.apply(wanted, replica_routes(seen._replace(leaders=self._led)))
         if wanted != self._applied:
             self._tell(wanted)
             self._applied = wanted
+        self._tell_store(wanted)
+
+    def _tell_store(self, wanted: tuple[Route, ...]) -> None:
+        """Say how it goes, on a lease, when that has changed. Raises EngineError."""
+        if not self._name:
+            return
+        report = self._report
+        report.ports, report.leading = len(wanted), sum(route.leader is not None for route in wanted)
+        report.pending = self._pending
+        if self._lease is None or self._lease.is_over:
+            self._lease, self._reported = self._store.lease(_LEASE_SECONDS), None
+        if report != self._reported:
+            try:
+                self._broker.routers.put(self._name, report, lease=self._lease)
+            except LeaseNotFoundError:
+                self._lease = None  # Why: this process stood still; the next step says it on another one.
+            else:
+                self._reported = msgspec.structs.replace(report)
+
+    def leave(self) -> None:
+        """Take back what was said of this router, as far as the store can be reached; the end of `run` is before it."""
+        if self._lease is not None:
+            with suppress(EngineError):
+                self._lease.revoke()
+            self._lease = None
 
     def close(self) -> None:
         """End the watches; the next step begins anew."""
@@ -87,18 +136,19 @@ class Router:
         self._watches = []
 
     def _begin(self) -> None:
-        seen: tuple[dict[Any, Any], ...] = ({}, {}, {})
+        seen: tuple[dict[Any, Any], ...] = ({}, {}, {}, {})
         followed: tuple[Changes[Any, Any], ...] = (
             self._broker.leaders.follow(),
             self._broker.members.follow(),
             self._broker.allocations.follow(),
+            self._broker.replica_ports.follow(),
         )
         # Invariant: what was known stays in use until the lists are whole, or ports would lead nowhere for a moment.
         for changes, records in zip(followed, seen, strict=True):
             self._watches.append((changes, records))
             while not changes.token:
                 _take(changes, records, 0.0)
-        self._leaders, self._members, self._allocations = seen
+        self._leaders, self._members, self._allocations, self._replica_ports = seen
 
     def _learn(self, wait_seconds: float) -> None:
         # Why the leaders wait: theirs are the changes that somebody out there waits for.
@@ -106,7 +156,7 @@ class Router:
             _take(changes, records, wait_seconds if number == 0 else 0.0)
 
     def _confirm(self, found: dict[str, Candidate]) -> None:
-        self._is_pending = False
+        self._pending = 0
         for instance in [*self._confirmed]:
             if found.get(instance) != self._confirmed[instance]:
                 # Why even so when only its address changed: sessions with the former place are of no use.
@@ -117,7 +167,7 @@ class Router:
             if not candidate.leader.health or is_primary(candidate.leader):
                 self._confirmed[instance] = candidate
             else:
-                self._is_pending = True
+                self._pending += 1
 
     def _tell(self, wanted: tuple[Route, ...]) -> None:
         before = {route.instance: route for route in self._applied or ()}
@@ -125,6 +175,7 @@ class Router:
             if before.get(route.instance) != route:
                 place = f"{route.leader.host}:{route.leader.port}" if route.leader else "nobody"
                 LOGGER.info("port %d of %s leads to %s", route.port, route.instance, place)
+                self._report.switches += 1
 
 
 def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: float) -> None:

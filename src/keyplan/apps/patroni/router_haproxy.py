@@ -15,16 +15,25 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.processes import Spawned, write_private
-from keyplan.apps.patroni.router_routes import Leader, Route
+from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
 from keyplan.errors import InvalidInputError
 
-__all__ = ["HAProxy", "Switch", "configuration", "find_haproxy", "has_same_listeners", "switches"]
+__all__ = [
+    "HAProxy",
+    "Reads",
+    "Switch",
+    "configuration",
+    "find_haproxy",
+    "has_same_listeners",
+    "has_same_replicas",
+    "switches",
+]
 
 CONNECTIONS_MAX: Final = 10_000
 _ANSWER_SECONDS_MAX: Final = 5.0
@@ -60,6 +69,16 @@ backend leader_{port}
   {check}
   server leader {server}
 """
+_REPLICA_ROUTE: Final = """
+# {instance}, reads
+frontend port_{port}
+  bind {bind}:{port}
+  default_backend replicas_{port}
+backend replicas_{port}
+  balance leastconn
+  option httpchk OPTIONS /replica
+  http-check expect status 200
+{servers}"""
 _CHECK: Final = "option httpchk OPTIONS /primary\n  http-check expect status 200"
 
 
@@ -95,7 +114,12 @@ class Switch:
 
 
 def configuration(
-    routes: Sequence[Route], *, bind: str = "127.0.0.1", user: str = "", connections_max: int = CONNECTIONS_MAX
+    routes: Sequence[Route],
+    replicas: Sequence[ReplicaRoute] = (),
+    *,
+    bind: str = "127.0.0.1",
+    user: str = "",
+    connections_max: int = CONNECTIONS_MAX,
 ) -> str:
     """Return HAProxy's configuration for these routes: the same text for the same routes."""
     identity = f"  user {user}\n  group {user}\n" if user else ""
@@ -104,15 +128,40 @@ def configuration(
         health = route.leader.health if route.leader else ""
         parts.append(
             _ROUTE.format(
-                # Why: names of instances are others' choice, and a line's end in one would end the comment.
-                instance=re.sub(r"[^\x20-\x7e]", "?", route.instance),
+                instance=_comment(route.instance),
                 port=route.port,
                 bind=bind,
                 check=_CHECK if health or route.leader is None else "# the leader's REST interface cannot be reached",
                 server=_server(route.leader),
             )
         )
+    for reads in replicas:
+        servers = "".join(
+            f"  server {name} {_replica(place)}{' disabled' if place == reads.leader else ''}\n"
+            for name, place in _named(reads.servers)
+        )
+        parts.append(
+            _REPLICA_ROUTE.format(instance=_comment(reads.instance), port=reads.port, bind=bind, servers=servers)
+        )
     return "".join(parts)
+
+
+def _comment(name: str) -> str:
+    # Why: names of instances are others' choice, and a line's end in one would end the comment.
+    return re.sub(r"[^\x20-\x7e]", "?", name)
+
+
+def _named(places: Sequence[Leader]) -> list[tuple[str, Leader]]:
+    return [(f"replica{number}", place) for number, place in enumerate(places, start=1)]
+
+
+def _replica(place: Leader) -> str:
+    return f"{place.host}:{place.port}" if not place.health else f"{place.host}:{place.port} {_checked(place)}"
+
+
+def _checked(place: Leader) -> str:
+    port = place.health.rpartition(":")[2]
+    return f"check port {port} inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions"
 
 
 def _server(leader: Leader | None) -> str:
@@ -124,8 +173,7 @@ def _server(leader: Leader | None) -> str:
     place = f"{leader.host}:{leader.port}"
     if not leader.health:
         return place
-    port = leader.health.rpartition(":")[2]
-    return f"{place} check port {port} inter 1s fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions"
+    return f"{place} {_checked(leader)}"
 
 
 def has_same_listeners(old: Sequence[Route], new: Sequence[Route]) -> bool:
@@ -151,6 +199,38 @@ def find_haproxy() -> str | None:
     return shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
 
 
+class Reads(NamedTuple):
+    """What HAProxy is told about a port for reads: all members, of which the leader is closed."""
+
+    instance: str
+    port: int
+    servers: tuple[Leader, ...]
+    leader: Leader | None
+
+    @classmethod
+    def of(cls, route: ReplicaRoute) -> Self:
+        """Return what a route is to HAProxy."""
+        return cls(route.instance, route.port, route.servers, route.leader if route.leader in route.servers else None)
+
+    def commands(self, before: "Reads") -> list[str]:
+        """Return the commands, for one worker, that make the port lead as here when it led as before another leader led."""
+        names = {place: name for name, place in _named(self.servers)}
+        commands: list[str] = []
+        if self.leader is not None:
+            server = f"replicas_{self.port}/{names[self.leader]}"
+            commands += [f"set server {server} state maint", f"shutdown sessions server {server}"]
+        if before.leader is not None:
+            server = f"replicas_{self.port}/{names[before.leader]}"
+            # Why down: it may lead still, as far as it knows itself; its own answer opens it.
+            commands += [f"set server {server} state ready", f"set server {server} health down"]
+        return commands
+
+
+def has_same_replicas(old: Sequence[Reads], new: Sequence[Reads]) -> bool:
+    """Whether commands can make the one the other: only leaders differ."""
+    return [each._replace(leader=None) for each in old] == [each._replace(leader=None) for each in new]
+
+
 class HAProxy:
     """HAProxy in a folder: `haproxy.cfg`, its process, its socket. It lives on without the router, and is found again."""
 
@@ -162,6 +242,7 @@ class HAProxy:
         self._user = "haproxy" if is_root and _has_user("haproxy") else ""
         self._process = Spawned(folder / "process")
         self._routes: tuple[Route, ...] | None = None
+        self._reads: tuple[Reads, ...] = ()
         self._connections_max = _connections_max()
         self._pause = Event()
 
@@ -175,16 +256,17 @@ class HAProxy:
         """The master's socket, for its owner alone."""
         return self._folder / "master.sock"
 
-    def apply(self, routes: Sequence[Route]) -> None:
+    def apply(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute] = ()) -> None:
         """Make HAProxy lead where the routes say; return when it does. Nothing happens when it does already.
 
         Raises InvalidInputError when HAProxy refuses the configuration, which then stays as it was; OSError when it does not
         answer.
         """
-        wanted = tuple(routes)
-        if wanted == self._routes and (self._process.is_alive or not wanted):
+        wanted, reads = tuple(routes), tuple(map(Reads.of, replicas))
+        if (wanted, reads) == (self._routes, self._reads) and (self._process.is_alive or not wanted):
             return
         before, self._routes = self._routes, None
+        reads_before, self._reads = self._reads, reads
         was_here = before is not None
         if before is None:
             before = self._remembered()
@@ -194,17 +276,30 @@ class HAProxy:
             self._routes = wanted
             return
         # Invariant: the file is right before the process is, so that whatever restarts HAProxy starts it right.
-        self._write(wanted)
+        self._write(wanted, replicas)
         if not self._process.is_alive:
             self._start()
-        elif not was_here or not has_same_listeners(before, wanted):
+        elif not (was_here and has_same_listeners(before, wanted) and has_same_replicas(reads_before, reads)):
             # Why after a restart of the router: HAProxy may run on an older file than the one that is here.
             self._reload()
-            self._tell(switches(before, wanted), old_workers_only=True)
+            self._tell(switches(before, wanted), self._reads_of(before, wanted), commands=[])
         else:
-            self._tell(switches(before, wanted), old_workers_only=False)
+            changed = switches(before, wanted)
+            commands = [switch.commands for switch in changed]
+            for former, latter in zip(reads_before, reads, strict=True):
+                commands += [latter.commands(former)] if former != latter else []
+            self._tell(changed, self._reads_of(before, wanted), commands=commands)
         write_private(self._folder / "routes.json", msgspec.json.encode(wanted).decode())
         self._routes = wanted
+
+    def _reads_of(self, before: Sequence[Route], after: Sequence[Route]) -> set[str]:
+        """Return where reads of the instances go whose leader has changed.
+
+        Why: an old worker asks nobody any more, and its readers would stay with a replica that leads now, and takes writes.
+        """
+        leaders = {route.instance: route.leader for route in after}
+        changed = {route.instance for route in before if leaders.get(route.instance) != route.leader}
+        return {f"replicas_{reads.port}" for reads in self._reads if reads.instance in changed}
 
     def _remembered(self) -> tuple[Route, ...]:
         """Where the router before this one led: connections that it left may still go there."""
@@ -213,8 +308,8 @@ class HAProxy:
         except (OSError, msgspec.MsgspecError):
             return ()
 
-    def _write(self, routes: Sequence[Route]) -> None:
-        text = configuration(routes, bind=self._bind, user=self._user, connections_max=self._connections_max)
+    def _write(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute]) -> None:
+        text = configuration(routes, replicas, bind=self._bind, user=self._user, connections_max=self._connections_max)
         if self.file.exists() and self.file.read_text() == text:
             return
         trial = self._folder / "trial.cfg"
@@ -261,14 +356,13 @@ class HAProxy:
         text = self.command("show proc")
         return [int(pid) for pid in _WORKER.findall(text.partition("# old workers")[2])]
 
-    def _tell(self, changed: Sequence[Switch], *, old_workers_only: bool) -> None:
-        if not changed:
-            return
-        if not old_workers_only:
-            for switch in changed:
-                self._say("@1", switch.commands)
-        for worker in self._old_workers():
-            self._cut(worker, {switch.place for switch in changed})
+    def _tell(self, changed: Sequence[Switch], reads: set[str], *, commands: Sequence[Sequence[str]]) -> None:
+        """Give the worker commands, port by port, and end old workers' sessions that lead where nobody may be led any more."""
+        for together in commands:
+            self._say("@1", together)
+        if changed:
+            for worker in self._old_workers():
+                self._cut(worker, reads | {switch.place for switch in changed})
 
     def _cut(self, worker: int, places: set[str]) -> None:
         """End an old worker's sessions one by one: it refuses commands about servers that it takes no connections for."""

@@ -2,13 +2,26 @@
 
 from collections.abc import Mapping
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from keyplan.apps.patroni.clusters import RUNNING
 from keyplan.apps.patroni.layout import MemberKey
 from keyplan.apps.patroni.records import Member
 
-__all__ = ["Candidate", "Leader", "Route", "Seen", "candidates", "health_of", "is_local", "routes"]
+__all__ = [
+    "Candidate",
+    "Leader",
+    "ReplicaRoute",
+    "Route",
+    "Seen",
+    "candidates",
+    "health_of",
+    "is_local",
+    "replica_routes",
+    "routes",
+]
 
 
 class Seen(NamedTuple):
@@ -17,6 +30,7 @@ class Seen(NamedTuple):
     allocations: Mapping[str, int]
     leaders: Mapping[str, str]
     members: Mapping[MemberKey, Member]
+    replica_ports: Mapping[str, int] = MappingProxyType({})
 
 
 class Leader(NamedTuple):
@@ -42,6 +56,25 @@ class Route(NamedTuple):
     leader: Leader | None
 
 
+class ReplicaRoute(NamedTuple):
+    """An instance's port for reads. It leads to replicas alone; to none of them, and connections are refused at once.
+
+    `asked` are all members that say by their REST interface whether they follow: a switchover changes nothing about them.
+    `following` are those that follow as far as the store knows, and `leader` is who does not.
+    """
+
+    instance: str
+    port: int
+    asked: tuple[Leader, ...]
+    following: tuple[Leader, ...]
+    leader: Leader | None = None
+
+    @property
+    def servers(self) -> tuple[Leader, ...]:
+        """Whom somebody who asks them chooses among: all that can be asked, and of the others those that follow."""
+        return self.asked + tuple(place for place in self.following if not place.health)
+
+
 def candidates(seen: Seen) -> dict[str, Candidate]:
     """Return who leads each routed instance, by its leader key and that member's address; instances without one are absent."""
     found: dict[str, Candidate] = {}
@@ -50,9 +83,13 @@ def candidates(seen: Seen) -> dict[str, Candidate]:
         member = seen.members.get(MemberKey(instance, name)) if name else None
         if name is None or member is None or member.address is None:
             continue
-        host, _, port = member.address.rpartition(":")
-        found[instance] = Candidate(name, Leader(host, int(port), health_of(member, host)))
+        found[instance] = Candidate(name, _place(member, member.address))
     return found
+
+
+def _place(member: Member, address: str) -> Leader:
+    host, _, port = address.rpartition(":")
+    return Leader(host, int(port), health_of(member, host))
 
 
 def routes(seen: Seen, confirmed: Mapping[str, Candidate]) -> tuple[Route, ...]:
@@ -61,6 +98,30 @@ def routes(seen: Seen, confirmed: Mapping[str, Candidate]) -> tuple[Route, ...]:
         Route(instance, port, confirmed[instance].leader if instance in confirmed else None)
         for instance, port in sorted(seen.allocations.items())
     )
+
+
+def replica_routes(seen: Seen) -> tuple[ReplicaRoute, ...]:
+    """Return a route for each port for reads, by instance; members by name."""
+    members: dict[str, list[tuple[str, Member]]] = {}
+    for key, member in sorted(seen.members.items()):
+        members.setdefault(key.cluster, []).append((key.member, member))
+    found: list[ReplicaRoute] = []
+    for instance, port in sorted(seen.replica_ports.items()):
+        asked: list[Leader] = []
+        following: list[Leader] = []
+        leader: Leader | None = None
+        for name, member in members.get(instance, ()):
+            if member.address is None:
+                continue
+            place = _place(member, member.address)
+            if place.health:
+                asked.append(place)
+            if name == seen.leaders.get(instance):
+                leader = place
+            elif member.role == "replica" and member.state in RUNNING:
+                following.append(place)
+        found.append(ReplicaRoute(instance, port, tuple(asked), tuple(following), leader))
+    return tuple(found)
 
 
 def health_of(member: Member, host: str) -> str:

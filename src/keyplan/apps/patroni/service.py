@@ -7,15 +7,16 @@ from typing import Final
 
 from keyplan.apps.patroni.admin_routes import AdminRoutes, Recreations
 from keyplan.apps.patroni.backups import Backups, read_callbacks
-from keyplan.apps.patroni.broker_bindings import Bindings
+from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
 from keyplan.apps.patroni.broker_work import Waits
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
+from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_description import DESCRIPTION
 from keyplan.apps.patroni.osb_edge import BrokerEdge
 from keyplan.apps.patroni.osb_routes import BrokerRoutes
-from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range
+from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range, reads_of
 from keyplan.errors import InvalidInputError
 from keyplan.server import Service, ServiceContext
 from keyplan.store import Store
@@ -23,25 +24,27 @@ from keyplan.store import Store
 __all__ = ["SERVICE_NAME", "build"]
 
 SERVICE_NAME: Final = "patroni-broker"
+_SSL_MODES: Final = ("prefer", "require", "verify-ca", "verify-full")
 _SECONDS_MAX: Final = 86_400.0
 
 
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
-    Settings: `host` (the router, in bindings), `ports`, `catalog` and `callbacks` (JSON files), `cells` (`alone`: fewer cells
-    than nodes are refused; or `shared`), `version-header` (`required` or `optional`), `parallel`, `claim-seconds`,
-    `cell-seconds`, `step-seconds`.
+    Settings: `host` (the router, in bindings) and `sslmode` (in their URIs), `ports`, `replica-ports` (the first of them),
+    `catalog` and `callbacks` (JSON files), `cells` (`alone`: fewer cells than nodes are refused; or `shared`),
+    `version-header` (`required` or `optional`), `parallel`, `claim-seconds`, `cell-seconds`, `step-seconds`.
     """
     settings = context.settings
     catalog = read_catalog(Path(settings["catalog"])) if "catalog" in settings else BUILT_IN_CATALOG
     ports = port_range(settings["ports"]) if "ports" in settings else PORTS_DEFAULT
+    reads_first = reads_of(settings["replica-ports"], ports) if "replica-ports" in settings else None
     backups = Backups(read_callbacks(Path(settings["callbacks"]))) if "callbacks" in settings else None
     # Why never closed: the engine is the server's, and without leases the store has nothing else to end.
     store = Store(context.engine, clock=context.clock)
     beginnings = Beginnings(
         store,
-        PortAllocator(store, ports),
+        PortAllocator(store, ports, reads_first=reads_first),
         context.clock,
         may_share_cells=_one_of(settings, "cells", "alone", "shared") == "shared",
         backups=backups,
@@ -58,14 +61,16 @@ def build(context: ServiceContext) -> Service:
         claim_seconds=_seconds(settings, "claim-seconds", 10.0, least=1),
         waits=waits,
         backups=backups,
+        on_ended=OperationMeters(context.metrics).ended,
     )
+    context.metrics.register(ClusterFigures(store, ports))
     routes = BrokerRoutes(
         context,
         store,
         catalog,
         beginnings,
         Bindings(store, context.clock),
-        host=settings.get("host", "127.0.0.1"),
+        router=RouterAddress(settings.get("host", "127.0.0.1"), _one_of(settings, "sslmode", "", *_SSL_MODES)),
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)

@@ -65,6 +65,16 @@ class Gateway:
         return self._ledger.revision
 
     @property
+    def pending(self) -> int:
+        """How many operations wait for a commit."""
+        return len(self._pending)
+
+    @property
+    def uncounted(self) -> int:
+        """How many changes of others wait for a number."""
+        return self._ledger.inbox.uncounted
+
+    @property
     def identity(self) -> Identity:
         """Who the store is; known once the service runs."""
         assert self._identity is not None

@@ -69,6 +69,12 @@ class Inbox:
         counted = (state.settled + 1, state.position)
         self._uncounted = [each for each in self._uncounted if (each.revision, each.position) >= counted]
 
+    @property
+    def uncounted(self) -> int:
+        """How many changes wait for a number."""
+        with self._condition:
+            return len(self._uncounted)
+
     def fail(self, error: KeyplanError) -> None:
         """Tell everybody who waits that nothing more comes."""
         with self._condition:

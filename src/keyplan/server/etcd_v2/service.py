@@ -11,6 +11,7 @@ from starlette.types import Scope
 from keyplan.errors import InvalidInputError
 from keyplan.server.etcd_member import EtcdRoute, Membership, answer_unknown, version_route
 from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
+from keyplan.server.etcd_v2.figures import GatewayFigures
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.journal import HISTORY_EVENTS_DEFAULT
 from keyplan.server.etcd_v2.members import MembersRoutes
@@ -34,6 +35,7 @@ def build(context: ServiceContext) -> Service:
     gateway = Gateway(context, history_events=_history_events(context.settings))
     members = MembersRoutes(gateway, context.clock, tuple(Membership.read(context.settings)))
     keys = KeysEndpoint(gateway)
+    context.metrics.register(GatewayFigures(gateway))
     routes = [
         _KeysRoute(PREFIX + "/{path:path}", keys),
         *members.routes(),

@@ -1,6 +1,7 @@
 """What `/v2/stats/store` counts: how often each kind of request succeeded and failed, here, since the start."""
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from keyplan.server.etcd_v2.records import Action
@@ -32,6 +33,17 @@ class StoreStatistics:
     def count_expiry(self) -> None:
         """Count a key or directory whose time was over."""
         self._counts["expireCount"] += 1
+
+    @property
+    def expired(self) -> int:
+        """How many keys and directories ended by their TTL."""
+        return self._counts["expireCount"]
+
+    def operations(self) -> Iterator[tuple[str, str, int]]:
+        """Yield kind, result and number of what was asked for."""
+        for action, name in _NAMES.items():
+            yield str(action), "success", self._counts[f"{name}Success"]
+            yield str(action), "failure", self._counts[f"{name}Fail"]
 
     def report(self, watchers: int) -> dict[str, int]:
         """Return the counters as etcd names and orders them."""

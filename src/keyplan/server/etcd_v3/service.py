@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from prometheus_client import Gauge
 from starlette.routing import Route
 
 from keyplan.engine import Capability
@@ -50,6 +51,8 @@ def build(context: ServiceContext) -> Service:
         if not context.engine.profile.claims(capability):
             raise UnsupportedByEngineError(engine=context.engine.profile.name, capability=capability.value)
     hub = WatchHub(context)
+    watches = Gauge("keyplan_etcd_v3_watches", "Watches that are open.", registry=context.metrics)
+    watches.set_function(lambda: hub.watches)
     endpoint = Endpoint(context, hub, progress_seconds=_progress_seconds(context.settings))
     advertised = Membership.read(context.settings)
 

@@ -107,6 +107,11 @@ class WatchHub:
         self._reached = 0
         self._is_closed = False
 
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return len(self._streams)
+
     async def _start(self) -> None:
         async with self._starting:
             if self._follower is not None or self._is_closed:

@@ -1,0 +1,130 @@
+"""Figures of clusters, operations and routers for Prometheus, on the server's /metrics. Labels take few values, and no ids.
+
+Gauges are read from one state of the store whenever somebody asks for them; operations are counted as this broker ends them.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
+from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.operations import IN_PROGRESS
+from keyplan.apps.patroni.ports import PortRange
+from keyplan.apps.patroni.records import Operation
+from keyplan.errors import KeyplanError
+from keyplan.store import Store
+
+__all__ = ["ClusterFigures", "OperationMeters"]
+
+_KINDS: Final = ("provision", "update", "deprovision")
+_SECONDS: Final = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 900.0)
+
+
+class OperationMeters:
+    """What this broker has carried out."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._ended = Counter(
+            "keyplan_patroni_operations_ended",
+            "Operations that this broker has ended.",
+            ("kind", "status"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "keyplan_patroni_operation_seconds",
+            "Time from an operation's beginning to its end, whoever began it.",
+            ("kind",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def ended(self, operation: Operation) -> None:
+        """An operation was ended here."""
+        self._ended.labels(operation.kind, operation.status).inc()
+        self._seconds.labels(operation.kind).observe(max(0.0, operation.ended_at - operation.begun_at))
+
+
+class ClusterFigures(Collector):
+    """What the store says now. Register it; reading blocks, and a store that cannot be read is a figure as well."""
+
+    def __init__(self, store: Store, ports: PortRange) -> None:
+        self._store = store
+        self._ports = ports
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        readable = GaugeMetricFamily("keyplan_patroni_store_readable", "1 when the figures of clusters could be read.")
+        try:
+            found = self._read()
+        except KeyplanError:
+            found = []
+        readable.add_metric((), float(bool(found)))
+        yield readable
+        yield from found
+
+    def _read(self) -> list[Metric]:
+        with self._store.snapshot() as state:
+            broker = Broker(state)
+            views = list(clusters(broker))
+            return [
+                *_of_clusters(views),
+                *_of_operations(broker),
+                *_of_places(broker, self._ports),
+                *_of_routers(broker),
+            ]
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"keyplan_patroni_{name}", text, value=value)
+
+
+def _of_clusters(views: list[ClusterView]) -> Iterator[Metric]:
+    yield _gauge("clusters", "Clusters, those that others made included.", len(views))
+    leaderless = sum(not view.leader for view in views)
+    yield _gauge("clusters_without_leader", "Clusters that nobody leads now.", leaderless)
+    nodes = [node for view in views for node in view.nodes]
+    members = GaugeMetricFamily("keyplan_patroni_members", "Members by whether PostgreSQL runs.", labels=("state",))
+    running = sum(node.state in RUNNING for node in nodes)
+    members.add_metric(("running",), running)
+    members.add_metric(("other",), len(nodes) - running)
+    yield members
+    on_dead_cells = sum(bool(node.cell) and not node.cell_is_alive for node in nodes)
+    yield _gauge("nodes_on_dead_cells", "Nodes whose cell is not alive.", on_dead_cells)
+    lag = max((node.lag_bytes or 0 for node in nodes), default=0)
+    yield _gauge("replication_lag_bytes_max", "How far the member that is behind most is behind its leader.", lag)
+
+
+def _of_operations(broker: Broker) -> Iterator[Metric]:
+    kinds = Tally(operation.kind for _, operation in broker.operations_by_status.list(IN_PROGRESS))
+    unclaimed = sum(not broker.claims.exists(instance) for instance, _ in broker.operations_by_status.list(IN_PROGRESS))
+    begun = GaugeMetricFamily("keyplan_patroni_operations_in_progress", "Operations under way.", labels=("kind",))
+    for kind in _KINDS:
+        begun.add_metric((kind,), kinds[kind])
+    yield begun
+    yield _gauge("operations_unclaimed", "Operations under way that no broker works on.", unclaimed)
+
+
+def _of_places(broker: Broker, ports: PortRange) -> Iterator[Metric]:
+    yield _gauge("cells", "Cells that are alive.", sum(1 for _ in broker.cells.keys()))  # noqa: SIM118  # a table
+    yield _gauge("bindings", "Bindings.", sum(1 for _ in broker.bindings.keys()))  # noqa: SIM118  # a table
+    taken = sum(ports.first <= port <= ports.last for _, port in broker.allocations.list())
+    yield _gauge("ports_free", "Public ports that no instance has.", ports.last - ports.first + 1 - taken)
+
+
+def _of_routers(broker: Broker) -> Iterator[Metric]:
+    reports = [report for _, report in broker.routers.list()]
+    yield _gauge("routers", "Routers that are alive.", len(reports))
+    led = GaugeMetricFamily(
+        "keyplan_patroni_router_ports", "Ports of all routers by where they lead.", labels=("state",)
+    )
+    led.add_metric(("leading",), sum(report.leading for report in reports))
+    led.add_metric(("pending",), sum(report.pending for report in reports))
+    led.add_metric(("closed",), sum(report.ports - report.leading - report.pending for report in reports))
+    yield led
+    switches = sum(report.switches for report in reports)
+    yield _gauge("router_switches", "How often living routers have led a port elsewhere since they began.", switches)
