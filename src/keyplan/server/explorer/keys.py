@@ -1,0 +1,166 @@
+"""One raw key: its meaning by each layout, its record, the index entries that belong to it, what is stored, whose it is."""
+
+import msgspec
+
+from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, KeyRange, Snapshot
+from keyplan.keyspace import OwnerKind
+from keyplan.layout import (
+    BoundLayout,
+    Kind,
+    Meaning,
+    plain_value,
+    readings_of,
+    shown_key,
+    text_of_value,
+    word_of_value,
+)
+from keyplan.maintenance import EntryState, KeyExplanation, explain_key, lease_life
+from keyplan.server.explorer.answers import DueEntryView, FieldView, KeyPage, OwnerView, Reading, Stored
+from keyplan.server.explorer.areas import Area, Areas
+from keyplan.server.explorer.bounds import RECORD_BYTES_MAX, VALUE_BYTES_MAX
+from keyplan.server.explorer.overview import item_of
+from keyplan.server.explorer.raw_keys import raw_crumbs
+
+__all__ = ["key_page"]
+
+
+def key_page(areas: Areas, area_name: str, raw_key: bytes) -> KeyPage:
+    """Return all that is known of a key, stored or not. Raises KeySpaceNotFoundError, KeySpaceDeletedError."""
+    area = areas.named(area_name)
+    found = readings_of(area.bounds, raw_key)
+    explanations = [explain_key(area.engine, bound, raw_key, beside=_others(area, bound)) for bound, _ in found]
+    readings = [
+        _reading(area, bound, meaning, explanation)
+        for (bound, meaning), explanation in zip(found, explanations, strict=True)
+    ]
+    with area.engine.snapshot() as snapshot:
+        entry = explanations[0].entry if explanations else snapshot.get(raw_key)
+        before, after = _neighbours(snapshot, raw_key)
+    return KeyPage(
+        area=area.name,
+        title=area.title,
+        crumbs=raw_crumbs(area, _parent(raw_key)),
+        key=shown_key(raw_key),
+        hex=raw_key.hex(),
+        owner=_owner(areas, area, raw_key),
+        readings=readings,
+        stored=None if entry is None else _stored(area, entry),
+        previous_href="" if before is None else area.links.key(before),
+        next_href="" if after is None else area.links.key(after),
+        raw_live_href=area.links.raw_live(raw_key),
+    )
+
+
+def _others(area: Area, bound: BoundLayout) -> list[BoundLayout]:
+    return [other for other in area.bounds if other is not bound]
+
+
+def _parent(raw_key: bytes) -> bytes:
+    """The bytes up to the last slash before the end, where these are text."""
+    parent = raw_key[: raw_key[:-1].rfind(b"/") + 1]
+    return parent if shown_key(parent).encode() == parent else b""
+
+
+def _neighbours(snapshot: Snapshot, raw_key: bytes) -> tuple[bytes | None, bytes | None]:
+    before = next(iter(snapshot.keys(KeyRange(b"", raw_key), limit=1, reverse=True)), None) if raw_key else None
+    after = next(iter(snapshot.keys(KeyRange(raw_key + b"\x00", ALL_KEYS.end), limit=1)), None)
+    return before, after
+
+
+def _owner(areas: Areas, area: Area, raw_key: bytes) -> OwnerView | None:
+    if area.keyspace is not None:
+        return OwnerView(kind=OwnerKind.KEYSPACE.value, keyspace=area.name, href=area.links.area)
+    owner = areas.owner_of(raw_key)
+    if owner is None:
+        return None
+    if owner.keyspace is None:
+        return OwnerView(kind=owner.kind.value, keyspace=None, href="")
+    share = areas.of_keyspace(owner.keyspace)
+    href = share.links.key(raw_key[len(owner.keyspace.raw_prefix) :])
+    return OwnerView(kind=owner.kind.value, keyspace=owner.keyspace.name, href=href)
+
+
+# ---- by a layout -------------------------------------------------------------------------------------------------------
+
+
+def _reading(area: Area, bound: BoundLayout, meaning: Meaning, explanation: KeyExplanation) -> Reading:
+    label, links = area.label_of(bound), area.links
+    record, is_cut = _record(explanation)
+    fields, words = _fields(area, bound, label, meaning)
+    is_listed = meaning.kind in (Kind.RECORD, Kind.INDEX_ENTRY)
+    item = str(meaning.item)
+    return Reading(
+        layout=label,
+        kind=meaning.kind.value,
+        is_known=meaning.is_known and meaning.kind is not Kind.NAMESPACE,
+        item=meaning.item,
+        template=meaning.template,
+        fields=fields,
+        departs_at=None if meaning.is_known else meaning.position,
+        record=record,
+        has_record=explanation.has_record,
+        is_record_cut=is_cut,
+        problem=explanation.problem,
+        entries=[
+            DueEntryView(
+                index=due.index,
+                key=shown_key(due.raw_key),
+                state=due.state.value,
+                is_present=due.state is EntryState.PRESENT,
+                href=links.key(due.raw_key),
+            )
+            for due in explanation.entries
+        ],
+        points_at=None if explanation.points_at is None else shown_key(explanation.points_at),
+        points_at_href="" if explanation.points_at is None else links.key(explanation.points_at),
+        points_at_state=None if explanation.pointed_at is None else explanation.pointed_at.value,
+        next_number=explanation.next_number,
+        findings=[str(finding) for finding in explanation.findings],
+        tree_href=links.tree(label, item, words[:-1]) if is_listed and words else "",
+        live_href=links.live(label, item, words) if is_listed else "",
+    )
+
+
+def _fields(area: Area, bound: BoundLayout, label: str, meaning: Meaning) -> tuple[list[FieldView], list[str]]:
+    """The key's fields, each with a link to all that agree up to it; and the words that name them."""
+    views: list[FieldView] = []
+    words: list[str] = []
+    if meaning.kind not in (Kind.RECORD, Kind.INDEX_ENTRY):
+        return views, words
+    fields = item_of(bound, str(meaning.item)).keys.template.fields
+    for number, field in enumerate(fields):
+        value = meaning.fields[field.name]
+        words.append(word_of_value(field.element, value))
+        is_last = number + 1 == len(fields)
+        href = area.links.key(meaning.raw_key) if is_last else area.links.tree(label, str(meaning.item), words)
+        views.append(FieldView(name=field.name, value=text_of_value(value), href=href))
+    return views, words
+
+
+def _record(explanation: KeyExplanation) -> tuple[object, bool]:
+    """The record as JSON values, and whether it is too large to be shown so."""
+    if not explanation.has_record:
+        return None, False
+    plain = plain_value(explanation.record)
+    is_cut = len(msgspec.json.encode(plain)) > RECORD_BYTES_MAX
+    return (None, True) if is_cut else (plain, False)
+
+
+# ---- as it is stored ---------------------------------------------------------------------------------------------------
+
+
+def _stored(area: Area, entry: Entry) -> Stored:
+    shown = entry.value[:VALUE_BYTES_MAX]
+    ttl_seconds, seconds_left = (None, None) if entry.lease == NO_LEASE else lease_life(area.engine, entry.lease)
+    return Stored(
+        revision=entry.mod_revision,
+        create_revision=entry.create_revision,
+        version=entry.version,
+        lease=entry.lease,
+        lease_ttl_seconds=ttl_seconds,
+        lease_seconds_left=seconds_left,
+        bytes=len(entry.value),
+        value_text=shown_key(shown),
+        value_hex=shown.hex(),
+        is_cut=len(entry.value) > len(shown),
+    )
