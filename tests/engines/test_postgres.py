@@ -4,26 +4,37 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from keyplan.engine import Engine, open_engine
+from keyplan.engine import Engine
+from keyplan.engine.postgres import PostgresEngine
 from keyplan.testing.engine_suite import EngineSuite
 from tests.servers.postgres import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def opened(postgres_server: PostgresServer) -> Iterator[list[PostgresEngine]]:
+    opened = [postgres_server.opened("judged")]
+    yield opened
+    opened[-1].close()
 
 
 @pytest.mark.engine
 class TestPostgresEngine(EngineSuite):
     @pytest.fixture
-    def url(self, postgres_server: PostgresServer) -> str:
-        return postgres_server.url(schema=postgres_server.fresh_schema())
+    def engine(self, opened: list[PostgresEngine], postgres_server: PostgresServer) -> Engine:
+        # Why not one for each test: a server's new connection takes longer than most of the tests.
+        if opened[-1].is_closed:
+            opened.append(postgres_server.opened("judged"))
+        postgres_server.emptied("judged")
+        return opened[-1]
 
     @pytest.fixture
-    def engine(self, url: str) -> Iterator[Engine]:
-        with open_engine(url) as engine:
-            yield engine
+    def pass_time(self, postgres_server: PostgresServer) -> Callable[[float], None]:
+        return lambda seconds: postgres_server.age_leases("judged", seconds)
 
     @pytest.fixture
-    def reopen(self, engine: Engine, url: str) -> Callable[[], Engine]:
-        return lambda: (engine.close(), open_engine(url))[1]
+    def reopen(self, engine: Engine, postgres_server: PostgresServer) -> Callable[[], Engine]:
+        return lambda: (engine.close(), postgres_server.opened("judged"))[1]
 
     @pytest.fixture
-    def other_process_url(self, url: str) -> str:
-        return url
+    def other_process_url(self, postgres_server: PostgresServer) -> str:
+        return postgres_server.local_url(schema="judged")

@@ -109,7 +109,7 @@ def test_an_installed_package_may_bring_an_engine(monkeypatch: pytest.MonkeyPatc
         return [point for point in points if name in (None, point.name)]
 
     monkeypatch.setattr(registry_module, "entry_points", entry_points)
-    assert known_schemes() == ["broken", "etcd", "lmdb", "memory", "third"]
+    assert known_schemes() == ["broken", "etcd", "lmdb", "memory", "postgres", "postgresql", "third"]
     with open_engine("third:place?option=1") as engine:
         assert is_empty(engine)
     assert "no_such_module:open of an installed package cannot be loaded" in problem_of("broken:")

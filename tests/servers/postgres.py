@@ -18,6 +18,8 @@ from urllib.parse import quote
 
 import psycopg
 
+from keyplan.engine import EngineUrl
+from keyplan.engine.postgres import PostgresEngine, options_of
 from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
@@ -69,6 +71,7 @@ class PostgresServer:
         self._arguments = list(arguments)
         self._process: subprocess.Popen[bytes] | None = None
         self._paused: list[int] = []
+        self._connections: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}
 
     # ---- where it is -----------------------------------------------------------------------------------------------------
 
@@ -80,16 +83,39 @@ class PostgresServer:
         login = f"{quote(user, safe='')}:{quote(password, safe='')}"
         return f"postgres://{login}@127.0.0.1:{self.port}/{quote(database, safe='')}{'?' if query else ''}{query}"
 
+    def local_url(self, **options: str) -> str:
+        """The URL by the server's socket in the file system, where no password is asked for: the quickest to open."""
+        query = "".join(f"&{name}={quote(value, safe='')}" for name, value in options.items())
+        return f"postgres://{SUPERUSER}@/postgres?host={quote(str(self.folder), safe='')}&port={self.port}{query}"
+
+    def opened(self, schema: str, **options: str) -> PostgresEngine:
+        """Open a store by the server's socket."""
+        return PostgresEngine(options_of(EngineUrl.parse(self.local_url(schema=schema, **options))))
+
     def connect(self, database: str = "postgres", **options: Any) -> "psycopg.Connection[tuple[Any, ...]]":
         """Connect as the superuser, without keyplan; each statement is a transaction."""
         given = {"user": SUPERUSER, "password": PASSWORD, **options}
         return psycopg.connect(host="127.0.0.1", port=self.port, dbname=database, autocommit=True, **given)
 
     def query(self, statement: str, *parameters: Any, database: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement as the superuser and return its rows."""
-        with self.connect(database) as connection:
-            cursor = connection.execute(statement.encode(), parameters or None)
-            return cursor.fetchall() if cursor.description is not None else []
+        """Run statements as the superuser and return the rows of the first. Its connection is kept until the server ends."""
+        connection = self._connections.get(database)
+        if connection is None:
+            place = {"host": str(self.folder), "user": SUPERUSER, "dbname": database}
+            connection = self._connections[database] = psycopg.connect(port=self.port, autocommit=True, **place)
+        cursor = connection.execute(statement.encode(), parameters or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def emptied(self, schema: str) -> None:
+        """Take everything out of a store behind its engines' back, so that a test finds it like a new one."""
+        self.query(
+            f'DELETE FROM "{schema}".entries; DELETE FROM "{schema}".history; DELETE FROM "{schema}".leases; '
+            f'UPDATE "{schema}".state SET compacted = 0'
+        )
+
+    def age_leases(self, schema: str, seconds: float) -> None:
+        """Let so many seconds pass for the leases of a store."""
+        self.query(f"UPDATE \"{schema}\".leases SET deadline = deadline - {seconds:f} * interval '1 second'")
 
     def fresh_schema(self) -> str:
         """Return a name that no store on this server has had."""
@@ -137,8 +163,9 @@ class PostgresServer:
             check=False,
         )
         assert made.returncode == 0, made.stderr.decode(errors="replace")
+        kind = "host" if self.tls is None else "hostssl"
+        (data / "pg_hba.conf").write_text(f"local all all trust\n{kind} all all 127.0.0.1/32 scram-sha-256\n")
         if self.tls is not None:
-            (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 scram-sha-256\n")
             for name, source in (
                 ("server.crt", self.tls.certificate("server")),
                 ("server.key", self.tls.key("server")),
@@ -185,6 +212,7 @@ class PostgresServer:
         self._end(signal.SIGQUIT)
 
     def _end(self, number: signal.Signals) -> None:
+        self.hang_up()
         if self._process is None:
             return
         self.resume()
@@ -197,6 +225,12 @@ class PostgresServer:
         """Stop and start again, on the same port."""
         self.stop()
         return self.start()
+
+    def hang_up(self) -> None:
+        """Give up the connections of `query`."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
 
     def pause(self) -> None:
         """Halt the server and all its processes; return when they have stopped."""

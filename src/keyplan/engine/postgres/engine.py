@@ -77,6 +77,11 @@ class PostgresEngine(Engine):
     def profile(self) -> Profile:
         return self._profile
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._workers.is_closed
+
     def snapshot(self) -> Snapshot:
         self._workers.check_open()
         self._look_at_leases()

@@ -71,6 +71,11 @@ class Pool:
 
     # ---- taking and giving back ------------------------------------------------------------------------------------------
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._is_closed
+
     def check_open(self) -> None:
         """Raise EngineUnavailableError after `close`, and in a forked process: its parent speaks on these connections."""
         if self._is_closed:
