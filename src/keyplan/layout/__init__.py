@@ -49,6 +49,7 @@ from keyplan.layout.plain import (
     prefix_of_words,
     text_of_value,
     value_of_text,
+    word_of_value,
 )
 from keyplan.layout.readings import readings_of
 from keyplan.layout.render import render_docs, render_map
@@ -156,4 +157,5 @@ __all__ = [
     "template_of_source",
     "text_of_value",
     "value_of_text",
+    "word_of_value",
 ]

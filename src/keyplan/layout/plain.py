@@ -19,6 +19,7 @@ __all__ = [
     "prefix_of_words",
     "text_of_value",
     "value_of_text",
+    "word_of_value",
 ]
 
 
@@ -43,6 +44,13 @@ def value_of_text(element: Element[Any], text: str) -> Any:
 def text_of_value(value: object) -> str:
     """A key field for people; `value_of_text` reads it back."""
     return shown_key(value) if isinstance(value, bytes) else str(value)
+
+
+def word_of_value(element: Element[Any], value: object) -> str:
+    """A key field as a word that `value_of_text` reads back, for every element; as `text_of_value` for those that people type."""
+    if issubclass(element.value_type, str | int | float | UUID | bytes):
+        return text_of_value(value)
+    return shown_key(element.encode(value))
 
 
 def key_of_words(keys: CompiledKeys, words: Sequence[str]) -> Any:

@@ -15,7 +15,7 @@ from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.lookup import Lookup
 from keyplan.store import pointers_of
 
-__all__ = ["DueEntry", "EntryState", "KeyExplanation", "PointedAt", "explain_key"]
+__all__ = ["DueEntry", "EntryState", "KeyExplanation", "PointedAt", "explain_key", "lease_life"]
 
 
 class EntryState(Enum):
@@ -87,7 +87,7 @@ def explain_key(
     entry = explanation.entry
     if entry is None or entry.lease == NO_LEASE:
         return explanation
-    ttl_seconds, seconds_left = _life_of(engine, entry.lease)
+    ttl_seconds, seconds_left = lease_life(engine, entry.lease)
     return replace(explanation, lease_ttl_seconds=ttl_seconds, lease_seconds_left=seconds_left)
 
 
@@ -171,8 +171,11 @@ def _pointed_at(index: BoundIndex, entry: Entry, read: Lookup) -> tuple[bytes | 
             return raw_key, PointedAt.DAMAGED
 
 
-def _life_of(engine: Engine, lease: int) -> tuple[float, float] | tuple[None, None]:
-    """Return the life that a lease has from each keep-alive, and what is left of it now; None of one that is gone."""
+def lease_life(engine: Engine, lease: int) -> tuple[float, float] | tuple[None, None]:
+    """Return the life in seconds that a lease has from each keep-alive, and what is left of it now; None of one that is gone.
+
+    None, too, where the engine does not say. Raises EngineError.
+    """
     if not engine.profile.claims(Capability.LEASES):
         return None, None
     try:
