@@ -34,6 +34,8 @@ from keyplan.layout.difference import (
     LayoutPairs,
     compare_keys,
     differences,
+    field_labels,
+    has_same_entries,
     layout_spec_of,
     pair_items,
 )
@@ -136,6 +138,8 @@ __all__ = [
     "compile_keys",
     "describe",
     "differences",
+    "field_labels",
+    "has_same_entries",
     "key_of_words",
     "layout_class_of",
     "layout_of_description",

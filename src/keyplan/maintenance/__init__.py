@@ -29,6 +29,20 @@ from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
 from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
 from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
+from keyplan.maintenance.migration import (
+    CleanUpReport,
+    Conversion,
+    MigrationPhase,
+    MigrationPlan,
+    MigrationProgress,
+    MigrationReport,
+    Migrations,
+    MigrationStep,
+    Verification,
+    clean_up_migration,
+    migrate,
+    plan_migration,
+)
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
 from keyplan.maintenance.restore import RestoreReport, restore_store
@@ -56,7 +70,9 @@ __all__ = [
     "BuildReport",
     "Check",
     "Claim",
+    "CleanUpReport",
     "Confidence",
+    "Conversion",
     "CopyProgress",
     "CopyReport",
     "Departure",
@@ -70,6 +86,12 @@ __all__ = [
     "ItemTally",
     "KeyExplanation",
     "KeySpacesRestored",
+    "MigrationPhase",
+    "MigrationPlan",
+    "MigrationProgress",
+    "MigrationReport",
+    "MigrationStep",
+    "Migrations",
     "Note",
     "OnConflict",
     "Outcome",
@@ -87,6 +109,7 @@ __all__ = [
     "Suggestion",
     "Tally",
     "Transfers",
+    "Verification",
     "Written",
     "audit",
     "back_up_key_spaces",
@@ -94,6 +117,7 @@ __all__ = [
     "build_index",
     "carry_out",
     "check",
+    "clean_up_migration",
     "copy_store",
     "drop_index",
     "explain_key",
@@ -101,8 +125,10 @@ __all__ = [
     "infer_keys",
     "lease_life",
     "list_indexes",
+    "migrate",
     "new_backup_file",
     "open_backup",
+    "plan_migration",
     "plan_repairs",
     "prepare_index",
     "read_backup",

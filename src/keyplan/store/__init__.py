@@ -23,6 +23,7 @@ from keyplan.store.plan import (
     keys_to_observe,
     plan_writes,
     pointers_of,
+    stored_pointers_of,
 )
 from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff
@@ -66,6 +67,7 @@ __all__ = [
     "plan_writes",
     "pointers_of",
     "root_values",
+    "stored_pointers_of",
     "transaction_ended",
     "url_with_options",
 ]

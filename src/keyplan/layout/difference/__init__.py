@@ -2,8 +2,9 @@
 
 from keyplan.layout.difference.change import CHANGE_CODES, Impact, LayoutChange
 from keyplan.layout.difference.differences import differences, layout_spec_of
+from keyplan.layout.difference.indexes import has_same_entries
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
-from keyplan.layout.difference.pairing import LayoutPairs, pair_items
+from keyplan.layout.difference.pairing import LayoutPairs, field_labels, pair_items
 
 __all__ = [
     "CHANGE_CODES",
@@ -13,6 +14,8 @@ __all__ = [
     "LayoutPairs",
     "compare_keys",
     "differences",
+    "field_labels",
+    "has_same_entries",
     "layout_spec_of",
     "pair_items",
 ]

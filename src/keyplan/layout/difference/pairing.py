@@ -6,7 +6,7 @@ Indexes and counters hold nothing that the records or a number do not say, and g
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from keyplan.errors import InvalidInputError, UnknownNameError
@@ -76,6 +76,7 @@ def pair_items(old: LayoutSpec, new: LayoutSpec, renames: Mapping[str, str] | No
     return LayoutPairs(old, new, names)
 
 
+@lru_cache(maxsize=1024)
 def plain_shape(template: Template) -> tuple[object, ...]:
     """The template without its fields' names: what decides its bytes."""
     places = {name: place for place, name in enumerate(template.field_names)}

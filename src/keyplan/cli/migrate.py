@@ -1,0 +1,278 @@
+"""The command `keyplan migrate`."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from keyplan.cli.bar import progress_bar
+from keyplan.cli.diff import DropOption, RenameOption, plain_change, renames_of_option
+from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
+from keyplan.cli.options import (
+    ConfigOption,
+    JsonOption,
+    KeySpaceOption,
+    ParameterOption,
+    StoreOption,
+    layout_of_option,
+    root_parameters,
+    store_of_option,
+)
+from keyplan.cli.output import print_json, print_text, printable
+from keyplan.errors import InvalidInputError
+from keyplan.layout import shown_key
+from keyplan.maintenance import (
+    CleanUpReport,
+    Conversion,
+    MigrationPhase,
+    MigrationPlan,
+    MigrationProgress,
+    MigrationReport,
+    Verification,
+    clean_up_migration,
+    migrate,
+    plan_migration,
+)
+from keyplan.store import Store
+
+__all__ = ["run"]
+
+
+def run(
+    *,
+    old: Annotated[str, typer.Option("--from", metavar="LAYOUT", help="The layout as it was.", show_default=False)],
+    new: Annotated[str, typer.Option("--to", metavar="LAYOUT", help="The layout as it shall be.", show_default=False)],
+    store: StoreOption = None,
+    keyspace: KeySpaceOption = None,
+    parameter: ParameterOption = None,
+    from_parameter: Annotated[
+        list[str] | None,
+        typer.Option("--from-parameter", metavar="NAME=VALUE", help="A parameter of the old root, where it differs."),
+    ] = None,
+    config: ConfigOption = None,
+    rename: RenameOption = None,
+    drop: DropOption = None,
+    function: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--function",
+            metavar="TABLE=MODULE:NAME@VERSION",
+            help="What makes a new record of an old one; may be repeated.",
+        ),
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept", metavar="CODE", help="A breaking change that does no harm here, as E17 without a ring."
+        ),
+    ] = None,
+    switched: Annotated[
+        bool, typer.Option("--switched", help="No program writes by the old layout any more: finish and verify.")
+    ] = False,
+    clean_up: Annotated[
+        bool, typer.Option("--clean-up", help="No program needs the old layout any more: remove what only it knows.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and end.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring a store from one layout to another beside the programs that use it, in three runs: now, --switched, --clean-up.
+
+    The plan is printed first, with every record that stands in the way; nothing is written before it is agreed to. A run that
+    was interrupted is finished by the same command. Exit code 1 when something is left to decide or stands in the way.
+    """
+    if switched and clean_up:
+        raise InvalidInputError(source="--clean-up", problem="--switched comes first, as a run of its own")
+    before, after = layout_of_option(old), layout_of_option(new)
+    bound_before = before.bound(**root_parameters(before, from_parameter or _known(before, parameter), config))
+    bound_after = after.bound(**root_parameters(after, parameter, config))
+    conversions = conversions_of_option(function)
+    with store_of_option(store, config, keyspace=keyspace, readonly=dry_run) as opened:
+        with progress_bar("examine") as told:
+            plan = plan_migration(
+                opened.engine,
+                bound_before,
+                bound_after,
+                renames=renames_of_option(rename),
+                drops=drop or (),
+                conversions=conversions,
+                accepts=accept or (),
+                progress=told,
+            )
+        _print_plan(plan, json=json)
+        if plan.obstacles:
+            raise typer.Exit(FINDINGS)
+        if dry_run or plan.is_over or not _is_agreed(plan, is_agreed=yes, switched=switched, clean_up=clean_up):
+            return
+        is_done = (
+            _cleaned(opened, plan, json=json) if clean_up else _migrated(opened, plan, json=json, switched=switched)
+        )
+    if not is_done:
+        raise typer.Exit(FINDINGS)
+
+
+def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:
+    """Read `--function TABLE=MODULE:NAME@VERSION`; without a version it is 1. Raises InvalidInputError."""
+    conversions: dict[str, Conversion] = {}
+    for text in given or []:
+        table, equals, named = text.partition("=")
+        name, at, version = named.partition("@")
+        if not (table and equals and ":" in name) or (at and not version.isdigit()):
+            raise InvalidInputError(source="--function", problem=f"{text!r} is not TABLE=MODULE:NAME@VERSION")
+        conversions[table] = Conversion(_imported(name), name, int(version or 1))
+    return conversions
+
+
+def _imported(name: str) -> Callable[[Any], Any]:
+    module_name, _, attribute = name.partition(":")
+    # Why: a console script's path holds its own folder; people name modules of the folder that they are in.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        function = getattr(import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInputError(source="--function", problem=f"cannot import {name}: {error}") from error
+    if not callable(function):
+        raise InvalidInputError(source="--function", problem=f"{name} is no function")
+    found: Callable[[Any], Any] = function
+    return found
+
+
+def _known(layout: Any, given: list[str] | None) -> list[str]:
+    """Those of the parameters that the old root has as well."""
+    return [text for text in given or [] if text.partition("=")[0] in layout.spec.root.field_names]
+
+
+def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up: bool) -> bool:
+    if is_agreed:
+        return True
+    if not sys.stdin.isatty():
+        raise InvalidInputError(
+            source="--yes", problem="there is nobody to ask: add --yes to carry out the plan, or --dry-run"
+        )
+    phases = (MigrationPhase.CLEAN_UP,) if clean_up else (MigrationPhase.PREPARE, MigrationPhase.FINISH)[: 1 + switched]
+    count = sum(step.phase in phases for step in plan.steps)
+    if typer.confirm(f"Take {count} steps?", err=True):
+        return True
+    print_hint("nothing was written")
+    return False
+
+
+def _migrated(store: Store, plan: MigrationPlan, *, json: bool, switched: bool) -> bool:
+    with progress_bar("migrate") as told:
+
+        def progress(now: MigrationProgress) -> None:
+            told(now.records)
+
+        report = migrate(store, plan, is_switched=switched, progress=progress)
+    if json:
+        print_json(_plain_report(report))
+    else:
+        _print_report(report, switched=switched)
+    return not report.contested and not report.entries_contested and (report.is_settled or not switched)
+
+
+def _cleaned(store: Store, plan: MigrationPlan, *, json: bool) -> bool:
+    with progress_bar("clean up") as told:
+
+        def progress(now: MigrationProgress) -> None:
+            told(now.records)
+
+        report = clean_up_migration(store, plan, progress=progress)
+    if json:
+        print_json(_plain_clean_up(report))
+        return report.is_cleaned
+    for verification in report.verified:
+        print_text(_verified(verification))
+    for contest in report.left:
+        print_text(printable(f"left: {contest}"))
+    print_text(f"removed {report.records} records, {report.entries} index entries, {report.numbers} numbers")
+    return report.is_cleaned
+
+
+# ---- printing --------------------------------------------------------------------------------------------------------------
+
+
+def _print_plan(plan: MigrationPlan, *, json: bool) -> None:
+    if not json:
+        print_text("\n".join(map(printable, plan.lines())) or "nothing to do")
+        return
+    print_json(
+        {
+            "migration": plan.id.hex(),
+            "is_over": plan.is_over,
+            "changes": [plain_change(change) for change in plan.changes],
+            "steps": [
+                {"phase": step.phase.name.lower(), "item": step.item, "what": step.what, "records": step.records}
+                for step in plan.steps
+            ],
+            "obstacles": list(plan.obstacles),
+        }
+    )
+
+
+def _print_report(report: MigrationReport, *, switched: bool) -> None:
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(report.counts.items()))
+    if counts:
+        print_text(f"records: {counts}")
+    for name in report.built:
+        print_text(f"{name} is readable")
+    for verification in report.verified:
+        print_text(_verified(verification))
+    for contest in report.contested:
+        print_text(printable(f"left: {contest}"))
+    for finding in report.entries_contested:
+        print_text(printable(f"left: {finding}"))
+    if report.is_settled:
+        print_text("settled: --clean-up may follow")
+    elif switched:
+        print_text("not settled: decide about what is left, and give the command again")
+    else:
+        print_text("prepared: upgrade the programs, then give the command with --switched")
+
+
+def _verified(found: Verification) -> str:
+    verdict = "verified" if found.is_equal else "NOT EQUAL"
+    count, digest = found.found
+    return (
+        f"{found.table}: {verdict}, {count} records, digest {digest[:16]}, {found.ahead} ahead, {found.missing} missing"
+    )
+
+
+def _plain_report(report: MigrationReport) -> dict[str, Any]:
+    return {
+        "is_settled": report.is_settled,
+        "counts": report.counts,
+        "built": report.built,
+        "verified": [_plain_verification(found) for found in report.verified],
+        "contested": [
+            {"old": shown_key(contest.old_key), "new": shown_key(contest.new_key or b""), "reason": contest.reason}
+            for contest in report.contested
+        ],
+        "entries_contested": [str(finding) for finding in report.entries_contested],
+    }
+
+
+def _plain_clean_up(report: CleanUpReport) -> dict[str, Any]:
+    return {
+        "is_cleaned": report.is_cleaned,
+        "records": report.records,
+        "entries": report.entries,
+        "numbers": report.numbers,
+        "verified": [_plain_verification(found) for found in report.verified],
+        "left": [{"old": shown_key(contest.old_key), "reason": contest.reason} for contest in report.left],
+    }
+
+
+def _plain_verification(found: Verification) -> dict[str, Any]:
+    return {
+        "table": found.table,
+        "is_equal": found.is_equal,
+        "expected": list(found.expected),
+        "found": list(found.found),
+        "ahead": found.ahead,
+        "missing": found.missing,
+    }

@@ -1,0 +1,23 @@
+"""A layout changed in production: planned, carried out beside writers of both layouts, resumed, verified, cleaned up."""
+
+from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
+from keyplan.maintenance.migration.driver import MigrationProgress, MigrationReport, migrate
+from keyplan.maintenance.migration.marks import Migrations
+from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, plan_migration
+from keyplan.maintenance.migration.transform import Conversion
+from keyplan.maintenance.migration.verify import Verification
+
+__all__ = [
+    "CleanUpReport",
+    "Conversion",
+    "MigrationPhase",
+    "MigrationPlan",
+    "MigrationProgress",
+    "MigrationReport",
+    "MigrationStep",
+    "Migrations",
+    "Verification",
+    "clean_up_migration",
+    "migrate",
+    "plan_migration",
+]

@@ -1,0 +1,160 @@
+r"""What a migration keeps in the store while it is not done, below the bytes `00 km` of the system area.
+
+    00 6b 6d  73 <id>             how far it is
+    00 6b 6d  63 <id> "racks"     up to which old key a table was gone through once: a hint, for going on
+    00 6b 6d  6d <id> <place>     a mark: one record was copied, and as what
+
+The mark is what makes the copying safe: it is written in the commit that writes the copy, so that both, or neither, are there;
+and it says what both records were like then, so that later it can be told which of the two was changed since.
+"""
+
+import hashlib
+from functools import cache
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from keyplan.codec import FixedBytes, TextTail
+from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged
+from keyplan.errors import CorruptionError
+from keyplan.layout import BoundLayout, BoundTable, Layout, Table
+
+__all__ = [
+    "Mark",
+    "MigrationState",
+    "Migrations",
+    "as_read",
+    "cursor_key",
+    "decoded",
+    "digest_of",
+    "encoded",
+    "mark_key",
+    "mark_range",
+    "migration_id",
+    "read_state",
+    "state_key",
+    "states_of",
+]
+
+_ID_BYTES = 6
+_PLACE_BYTES = 16
+
+
+class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a migration is.
+
+    `indexes`: those that it has to build, made write-only when it began; `built`: those of them that are done. `is_settled`:
+    everything was carried over and verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
+    """
+
+    old: str
+    new: str
+    old_root: bytes
+    new_root: bytes
+    indexes: tuple[str, ...] = ()
+    built: tuple[str, ...] = ()
+    is_settled: bool = False
+    is_cleaned: bool = False
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A record that was carried over: its old raw key, and what the old and the new record were like (`digest_of`)."""
+
+    key: bytes
+    old: bytes
+    new: bytes
+
+
+class MarkKey(NamedTuple):
+    """A migration, and the place of a record's old key: keys themselves may be too long for a longer key."""
+
+    migration: Annotated[bytes, FixedBytes(width=_ID_BYTES)]
+    place: Annotated[bytes, FixedBytes(width=_PLACE_BYTES)]
+
+
+class CursorKey(NamedTuple):
+    """A table of a migration."""
+
+    migration: Annotated[bytes, FixedBytes(width=_ID_BYTES)]
+    table: Annotated[str, TextTail()]
+
+
+class Migrations(Layout, root=b"\x00km"):
+    """The migrations of a store's layouts."""
+
+    states = Table(f"s{{migration:fixed(width={_ID_BYTES})}}".encode(), key=bytes, value=MigrationState)
+    cursors = Table(b"c{migration}{table}", key=CursorKey, value=bytes)
+    marks = Table(b"m{migration}{place}", key=MarkKey, value=Mark, form="msgpack")
+
+
+@cache
+def _table(name: str) -> BoundTable:
+    return Migrations.bound().tables[name]
+
+
+def migration_id(old: BoundLayout, new: BoundLayout, conversions: str) -> bytes:
+    """Return the id of a migration: another one when either layout, a root, or a function's name or version differs."""
+    text = f"{old.fingerprint}.{new.fingerprint}.{conversions}"
+    return hashlib.sha256(text.encode()).digest()[:_ID_BYTES]
+
+
+def state_key(migration: bytes) -> bytes:
+    """Return the raw key of a migration's state."""
+    return _table("states").keys.encode(migration)
+
+
+def cursor_key(migration: bytes, table: str) -> bytes:
+    """Return the raw key of the hint how far a table is."""
+    return _table("cursors").keys.encode(CursorKey(migration, table))
+
+
+def mark_key(migration: bytes, old_key: bytes) -> bytes:
+    """Return the raw key of the mark of the record at an old raw key."""
+    place = hashlib.sha256(old_key).digest()[:_PLACE_BYTES]
+    return _table("marks").keys.encode(MarkKey(migration, place))
+
+
+def mark_range(migration: bytes) -> KeyRange:
+    """Return the range of all marks of a migration."""
+    return KeyRange(*_table("marks").keys.range((migration,)))
+
+
+def encoded(record: MigrationState | Mark) -> bytes:
+    """Return the bytes to store."""
+    return _table("states" if isinstance(record, MigrationState) else "marks").form.encode(record)
+
+
+def decoded(entry: Entry) -> Any:
+    """Return the state or mark that an entry holds. Raises CorruptionError."""
+    states = _table("states")
+    table = states if states.keys.decode(entry.key) is not None else _table("marks")
+    try:
+        return table.form.decode(entry.value)
+    except CorruptionError as error:
+        raise CorruptionError(**{**error.facts, "table": table.name, "raw_key": entry.key.hex()}) from error
+
+
+def digest_of(entry: Entry | None) -> bytes:
+    """Return what a record is like: of its value and its lease; nothing for no record."""
+    if entry is None:
+        return b""
+    return hashlib.sha256(entry.lease.to_bytes(8, "big", signed=True) + entry.value).digest()[:_PLACE_BYTES]
+
+
+def as_read(raw_key: bytes, entry: Entry | None) -> Guard:
+    """Return the guard that a key still is as it was read."""
+    return KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
+
+
+def read_state(engine: Engine, migration: bytes) -> tuple[Entry | None, MigrationState | None]:
+    """Return the state of a migration with its entry; None, None when it never began."""
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(state_key(migration))
+    return entry, None if entry is None else decoded(entry)
+
+
+def states_of(engine: Engine) -> list[tuple[Entry, MigrationState]]:
+    """Return the states of all migrations of the store, those that are over included."""
+    with engine.snapshot() as snapshot:
+        entries = list(snapshot.scan(KeyRange(*_table("states").keys.range(()))))
+    return [(entry, decoded(entry)) for entry in entries]

@@ -1,0 +1,140 @@
+"""What a stored record of the old layout is in the new one: its raw key, its raw value, its index entries. Pure."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from keyplan.engine import Entry
+from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
+from keyplan.layout import BoundTable
+from keyplan.store import Pointer, pointers_of, stored_pointers_of
+
+__all__ = ["UNREADABLE", "Conversion", "Converted", "Converter", "described_conversions"]
+
+UNREADABLE = (CorruptionError, RecordError)
+"""What a record raises that cannot be carried over."""
+
+_FUNCTION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError)
+"""What a function raises that did not expect a record to be like this one."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A function from a record of the old layout to one of the new: pure, and the same every time.
+
+    `name` and `version` stand for it in the store: raise the version when its answers change.
+    """
+
+    function: Callable[[Any], Any]
+    name: str
+    version: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}"
+
+
+def described_conversions(conversions: Mapping[str, Conversion]) -> str:
+    """The conversions as one text, for the migration's id."""
+    return ",".join(f"{table}={conversion}" for table, conversion in sorted(conversions.items()))
+
+
+class Converted(NamedTuple):
+    """A record in the new layout."""
+
+    key: object
+    raw_key: bytes
+    raw_value: bytes
+    pointers: Mapping[bytes, Pointer]
+
+
+class Converter:
+    """Converts the records of one table. `labels`: new field names with the old ones of the same field.
+
+    `kept_indexes`: old indexes of the table whose entries the new layout has as well.
+    """
+
+    def __init__(
+        self,
+        old: BoundTable,
+        new: BoundTable,
+        labels: Mapping[str, str],
+        *,
+        has_other_values: bool,
+        conversion: Conversion | None,
+        kept_indexes: Collection[str] = (),
+    ) -> None:
+        self.old, self.new = old, new
+        names = old.keys.template.field_names
+        self._places = [names.index(labels[name]) for name in new.keys.template.field_names]
+        self._old_places = [self._places.index(place) for place in range(len(names))]
+        self.has_other_values = has_other_values or conversion is not None
+        self._conversion = conversion
+        self.kept_indexes = frozenset(kept_indexes)
+
+    def new_key(self, raw_key: bytes) -> tuple[object, bytes]:
+        """Return the new key of the record at an old raw key, and its bytes. Raises InvalidKeyError when it has none."""
+        shape = self.new.keys.shape
+        values = self.old.keys.shape.split(self.old.keys.decode(raw_key))
+        fields = [values[place] for place in self._places]
+        key = fields[0] if shape.is_scalar else shape.make(*fields)
+        return key, self.new.keys.encode(key)
+
+    def old_key(self, key: object) -> bytes:
+        """Return the old raw key of the record at a new key. Raises InvalidKeyError when it has none."""
+        shape = self.old.keys.shape
+        values = self.new.keys.shape.split(key)
+        fields = [values[place] for place in self._old_places]
+        return self.old.keys.encode(fields[0] if shape.is_scalar else shape.make(*fields))
+
+    def converted(self, entry: Entry) -> Converted:
+        """Return the record in the new layout. Raises what is in UNREADABLE, and what the conversion raises."""
+        key, raw_key = self.new_key(entry.key)
+        record = self._record(entry.value)
+        raw_value = self.new.form.encode(record) if self.has_other_values else entry.value
+        return Converted(key, raw_key, raw_value, pointers_of(self.new, key, record) if self.new.indexes else {})
+
+    def stored_pointers(self, entry: Entry) -> Mapping[bytes, Pointer]:
+        """The index entries that a record of the new table has, as it is stored; none when it cannot be read."""
+        if not self.new.indexes:
+            return {}
+        try:
+            key = self.new.keys.decode(entry.key)
+            return stored_pointers_of(self.new, key, self.new.form.decode(entry.value))
+        except CorruptionError:
+            return {}
+
+    def old_pointers(self, entry: Entry) -> Mapping[bytes, Pointer]:
+        """The index entries that a record of the old table has, as it is stored; none when it cannot be read."""
+        if not self.old.indexes:
+            return {}
+        try:
+            key = self.old.keys.decode(entry.key)
+            return stored_pointers_of(self.old, key, self.old.form.decode(entry.value))
+        except CorruptionError:
+            return {}
+
+    def _record(self, raw_value: bytes) -> Any:
+        if not self.has_other_values:
+            # Why: the bytes stay, and the new type reads them.
+            return self.new.form.decode(raw_value)
+        record = self.old.form.decode(raw_value)
+        if self._conversion is not None:
+            try:
+                return self._conversion.function(record)
+            except _FUNCTION_ERRORS as error:
+                # Why not its message: it may quote the record.
+                problem = f"the function raised {type(error).__name__}"
+                raise InvalidRecordError(table=self.new.name, problem=problem) from error
+        kind = self.new.form.value_type
+        try:
+            if kind is Any or isinstance(record, kind):
+                return record
+        except TypeError:
+            pass  # Why: a type such as dict[str, int] is no class to compare with.
+        try:
+            return msgspec.convert(msgspec.to_builtins(record), kind)
+        except (msgspec.ValidationError, TypeError) as error:
+            problem = "the new type does not take the record as it is: name a function that converts it"
+            raise InvalidRecordError(table=self.new.name, problem=problem) from error

@@ -1,0 +1,113 @@
+"""`keyplan diff` and `keyplan migrate` on a terminal and in a pipe: what is printed, what is asked, which exit code."""
+
+from pathlib import Path
+
+import pytest
+
+import keyplan
+from keyplan.maintenance import check
+from tests.cli.conftest import Keyplan
+from tests.maintenance.evolving import Box, Crate, Moved, Old, Shelf, Stated
+
+LAYOUTS = "tests.maintenance.evolving"
+MOVE = ("migrate", "--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved")
+
+
+def enlarged(box: Box) -> Crate:
+    return Crate(box.name, len(box.name), box.tags)
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    url = f"lmdb:{tmp_path}/old.kv"
+    with keyplan.open(url) as store, Old(store).transaction() as old:
+        for number in range(3):
+            old.boxes.insert(Shelf("a", number), Box(f"box{number}", ["red"]))
+    monkeypatch.setenv("KEYPLAN_STORE", url)
+    return url
+
+
+def test_diff_fails_beyond_what_is_allowed(run: Keyplan) -> None:
+    answer = run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Moved")
+    assert answer.code == 1
+    assert answer.lines[-1] == "Old to Moved: 3 changes, 2 beyond compatible"
+    assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Moved", "--allow", "rewrite").code == 0
+    assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Old").lines == ["Old to Old: 0 changes, 0 beyond compatible"]
+    assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Old", "--rename", "boxes").code == 5
+
+
+def test_diff_as_json_is_one_document(run: Keyplan, tmp_path: Path) -> None:
+    answer = run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Moved", "--json")
+    assert (answer.document["impact"], answer.document["beyond"]) == ("rewrite", 2)
+    change = answer.document["changes"][1]
+    assert (change["code"], change["item"], change["witness"], change["second"]) == (
+        "E6",
+        "boxes",
+        "/s/boxes/a/0",
+        "/s/crates/a/0",
+    )
+
+
+def test_a_migration_in_three_runs(run: Keyplan, url: str) -> None:
+    first = run(*MOVE, "--yes")
+    assert first.code == 0
+    assert first.lines[-2:] == [
+        "records: 3 copied, 3 unchanged",
+        "prepared: upgrade the programs, then give the command with --switched",
+    ]
+    refused = run(*MOVE, "--clean-up", "--yes")
+    assert refused.code == 4
+    assert "run the migration with --switched first" in refused.err
+    second = run(*MOVE, "--switched", "--yes")
+    assert second.code == 0
+    assert second.lines[-1] == "settled: --clean-up may follow"
+    assert second.lines[-2].startswith("boxes: verified, 3 records, digest ")
+    third = run(*MOVE, "--clean-up", "--yes")
+    assert (third.code, third.lines[-1]) == (0, "removed 3 records, 3 index entries, 0 numbers")
+    assert run(*MOVE, "--yes").lines[-1] == "the migration is over: nothing of the old layout is left"
+    with keyplan.open(url) as store:
+        assert Moved(store).boxes.count() == 3
+        assert list(check(store, Moved(store))) == []
+
+
+def test_a_plan_is_printed_and_nothing_written_unless_somebody_agrees(run: Keyplan, url: str) -> None:
+    planned = run(*MOVE, "--dry-run")
+    assert planned.code == 0
+    assert "beside programs of the old layout:" in planned.lines
+    assert run(*MOVE).code == 5  # there is nobody to ask
+    assert run(*MOVE, "--switched", "--clean-up").code == 5
+    with keyplan.open(url) as store:
+        assert Moved(store).boxes.count() == 0
+
+
+def test_a_migration_as_json_has_a_line_for_the_plan_and_one_for_what_was_done(run: Keyplan, url: str) -> None:
+    plan, done = run(*MOVE, "--switched", "--yes", "--json").documents
+    assert [step["phase"] for step in plan["steps"]] == ["prepare", "finish", "clean_up", "clean_up"]
+    assert (done["is_settled"], done["counts"], done["contested"]) == (True, {"copied": 3, "unchanged": 3}, [])
+    assert done["verified"][0]["expected"] == done["verified"][0]["found"]
+    _, cleaned = run(*MOVE, "--clean-up", "--yes", "--json").documents
+    assert (cleaned["is_cleaned"], cleaned["records"], cleaned["left"]) == (True, 3, [])
+
+
+def test_a_function_is_named_with_its_version(run: Keyplan, url: str) -> None:
+    state = ("migrate", "--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Stated")
+    assert run(*state, "--dry-run").code == 1
+    for wrong in (
+        "boxes",
+        "boxes=tests.cli.test_migrate",
+        "boxes=tests.cli.test_migrate:enlarged@x",
+        "boxes=none:none",
+    ):
+        assert run(*state, "--function", wrong, "--dry-run").code == 5
+    answer = run(*state, "--function", "boxes=tests.cli.test_migrate:enlarged@1", "--switched", "--yes")
+    assert answer.code == 0, answer
+    with keyplan.open(url) as store:
+        assert Stated(store).boxes.require(Shelf("a", 0)) == Crate("box0", 4, ["red"])
+
+
+def test_what_is_left_to_decide_is_told_and_fails(run: Keyplan, url: str) -> None:
+    with keyplan.open(url) as store:
+        Moved(store).boxes.insert(Shelf("a", 1), Box("mine"))
+    answer = run(*MOVE, "--switched", "--yes")
+    assert answer.code == 1
+    assert "left: /s/boxes/a/1 and /s/crates/a/1: another record stands at its new key" in answer.lines
