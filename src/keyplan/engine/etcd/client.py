@@ -8,6 +8,7 @@ from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.etcd import messages
+from keyplan.engine.etcd.crowds import Crowds
 from keyplan.engine.etcd.failures import NAME, Verdict, has_no_address, refusal, says, verdict
 from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
@@ -55,6 +56,7 @@ class EtcdClient:
 
     def __init__(self, options: EtcdOptions, transport: Transport) -> None:
         self.transport = transport
+        self.crowds = Crowds()
         self.version = _VERSION_MIN
         self._options = options
         self._endpoint = options.endpoints[0]

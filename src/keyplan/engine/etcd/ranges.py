@@ -4,9 +4,10 @@ from typing import Final
 
 from keyplan.engine.interface import KeyRange
 
-__all__ = ["etcd_range"]
+__all__ = ["NO_END", "etcd_range"]
 
-_NO_END: Final = b"\x00"
+NO_END: Final = b"\x00"
+"""What etcd takes for the end of a range that has none."""
 _FIRST_KEY: Final = b"\x00"
 
 
@@ -18,5 +19,5 @@ def etcd_range(key_range: KeyRange) -> tuple[bytes, bytes] | None:
     """
     start = key_range.start or _FIRST_KEY
     if key_range.end is None:
-        return start, _NO_END
+        return start, NO_END
     return (start, key_range.end) if start < key_range.end else None

@@ -107,17 +107,28 @@ class EtcdSnapshot(Snapshot):
     # ---- pages -----------------------------------------------------------------------------------------------------------
 
     def _forward(self, start: bytes, end: bytes, limit: int | None, *, keys_only: bool) -> Iterator[Message]:
-        page_entries = _PAGE_ENTRIES_FIRST
+        crowds, page_entries = self._client.crowds, _PAGE_ENTRIES_FIRST
+        begin, stops = start, [*crowds.stops(start, end), end]
+        is_known = False
         while True:
+            stop = stops.pop(0)
             wanted = page_entries if limit is None else min(page_entries, limit)
-            page = self._read(messages.RangeRequest(key=start, range_end=end, limit=wanted, keys_only=keys_only))
+            page = self._read(messages.RangeRequest(key=start, range_end=stop, limit=wanted, keys_only=keys_only))
             pairs = page.kvs
+            if stop == end and not is_known:
+                crowds.learn(begin, end, [pair.key for pair in pairs], page.count)
+                is_known = True
             yield from pairs
             if limit is not None:
                 limit -= len(pairs)
-            if not page.more or limit == 0:
+            if limit == 0 or (stop == end and not page.more):
                 return
-            start = pairs[-1].key + b"\x00"
+            start = pairs[-1].key + b"\x00" if page.more else stop
+            if len(pairs) < page_entries and not page.more:
+                # Why only what the first page still lacks: whoever takes little shall not be sent much.
+                page_entries -= len(pairs)
+                continue
+            stops = [end]
             fitting = _PAGE_BYTES * len(pairs) // max(page.ByteSize(), 1)
             page_entries = max(1, min(fitting, page_entries * _PAGE_GROWTH_MAX, _PAGE_ENTRIES_MAX))
 
