@@ -47,11 +47,15 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 
     asyncio.run(bounded(), debug=True)
     # Why the exception: grpc has one thread a process that polls for all loops, and ends with the process.
-    left = [
+    begun_threads = [
         thread
         for thread in threading.enumerate()
         if thread.ident not in before and not thread.name.endswith("(_poll_wrapper)")
     ]
+    # Why joined: a channel of grpc that was closed ends its thread a moment later.
+    for thread in begun_threads:
+        thread.join(LAST_TURNS_SECONDS)
+    left = [thread for thread in begun_threads if thread.is_alive()]
     assert not left, f"threads are left: {left}"
 
 

@@ -53,7 +53,10 @@ def start(program: str, *arguments: str) -> "subprocess.Popen[str]":
 def kill(process: "subprocess.Popen[str]") -> list[str]:
     """Kill without a chance to clean up, and return what was printed and not read yet."""
     process.kill()
-    rest, _ = process.communicate()
+    assert process.stdout is not None
+    # Trap: communicate() reads the pipe itself, and loses the lines that readline() has read ahead.
+    rest = process.stdout.read()
+    process.communicate()
     return rest.splitlines()
 
 
