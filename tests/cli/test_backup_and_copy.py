@@ -83,7 +83,7 @@ def test_a_copy_that_follows_ends_with_the_signal_and_a_verified_state(site: Key
     arguments = ["copy", "--from", source, "--to", "lmdb:second.kv", "--follow", "--json"]
     command = [sys.executable, "-c", f"import sys; from keyplan.cli.main import main; sys.exit(main({arguments!r}))"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        watchdog = threading.Timer(40.0, process.kill)
+        watchdog = threading.Timer(120.0, process.kill)
         watchdog.start()
         assert process.stderr is not None
         assert "following changes" in process.stderr.readline()
