@@ -67,7 +67,7 @@ def bindable(postgresql: tuple[Path, int], tmp_path_factory: pytest.TempPathFact
 
     with (
         open_store(url) as store,
-        broker_server(url, "host=router.example") as server,
+        broker_server(url, "host=router.example", "replica-ports=34000", "sslmode=require") as server,
         PaperCells(store, "n1", postgresql=led),
     ):
         platform = Platform(server.url)
@@ -94,8 +94,11 @@ def test_a_binding_lives_and_dies_and_its_tables_stay(bindable: Deployment, post
     one, two = first.json()["credentials"], second.json()["credentials"]
     assert one["username"] != two["username"]
     assert (one["host"], one["port"], one["name"]) == ("router.example", 33000, "postgres")
-    assert one["uri"] == f"postgres://{one['username']}:{one['password']}@router.example:33000/postgres"
-    assert first.json()["endpoints"] == [{"host": "router.example", "ports": ["33000"]}]
+    log_in = f"postgres://{one['username']}:{one['password']}@router.example"
+    assert one["uri"] == f"{log_in}:33000/postgres?sslmode=require"
+    assert one["jdbcUrl"].endswith(f"password={one['password']}&sslmode=require")
+    assert (one["read_port"], one["read_uri"]) == (34000, f"{log_in}:34000/postgres?sslmode=require")
+    assert first.json()["endpoints"] == [{"host": "router.example", "ports": ["33000", "34000"]}]
     again = platform.bind("db", "b1", SOLO)
     assert (again.status_code, again.json()) == (200, first.json())
     assert platform.bind("db", "b1", SOLO, app_guid="another").status_code == 409

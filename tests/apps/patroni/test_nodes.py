@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from keyplan.apps.patroni import Credentials
+from keyplan.apps.patroni.cli_options_cells import tls_of
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.processes import Running, Spawned, write_private
@@ -49,6 +50,31 @@ def test_a_node_of_a_restored_cluster_begins_with_the_cells_command() -> None:
     told = patroni_configuration(plan, home=Path("/h"), programs=Path("/p"))["bootstrap"]
     assert told["method"] == "restore"
     assert told["restore"] == {"command": """/opt/fetch --fast 'file:///b/it'"'"'s'"""}
+
+
+def test_a_node_with_a_certificate_talks_to_nobody_without_tls() -> None:
+    plain = patroni_configuration(PLAN, home=Path("/n/home"), programs=Path("/p"))["postgresql"]
+    assert "ssl" not in plain["parameters"]
+    assert plain["pg_hba"] == ["host replication replicator all scram-sha-256", "host all all all scram-sha-256"]
+    plan = msgspec.structs.replace(PLAN, has_tls=True)
+    told = patroni_configuration(plan, home=Path("/n/home"), programs=Path("/p"))["postgresql"]
+    assert told["pg_hba"] == ["hostssl replication replicator all scram-sha-256", "hostssl all all all scram-sha-256"]
+    shown = {name: value for name, value in told["parameters"].items() if name.startswith("ssl_")}
+    assert told["parameters"]["ssl"] == "on"
+    assert shown == {
+        "ssl_cert_file": "/n/server.crt",
+        "ssl_key_file": "/n/server.key",
+        "ssl_min_protocol_version": "TLSv1.2",
+    }
+
+
+@pytest.mark.parametrize("given", [("cert", None), (None, "cert"), ("cert", "none")])
+def test_a_certificate_goes_with_its_key(tmp_path: Path, given: tuple[str | None, str | None]) -> None:
+    (tmp_path / "cert").write_text("-----BEGIN CERTIFICATE-----")
+    certificate, key = (None if name is None else tmp_path / name for name in given)
+    with pytest.raises(InvalidInputError):
+        tls_of(certificate, key)
+    assert tls_of(None, None) is None
 
 
 def test_timing_keeps_patronis_rule() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from keyplan.apps.patroni import Broker
-from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range
+from keyplan.apps.patroni.ports import PortAllocator, PortRange, port_range, reads_of
 from keyplan.apps.patroni.refusals import NoPortsLeftError
 from keyplan.engine import Commit, Delete, MemoryEngine, Put
 from keyplan.errors import EngineError, InvalidInputError
+from keyplan.layout import Binding
 from keyplan.store import Store, open_store
 from keyplan.testing import checked
 from keyplan.testing.faults import FailingEngine
@@ -128,3 +129,25 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
 
 def test_a_range_is_read() -> None:
     assert port_range("33000-33999") == (33000, 33999)
+
+
+def test_ports_for_reads_stand_beside_the_others_one_for_each(store: Store) -> None:
+    ports = PortRange(33000, 33002)
+    allocator = PortAllocator(store, ports, reads_first=reads_of("34000", ports))
+    broker = Broker(store)
+
+    def begin(binding: Binding, instance: str) -> None:
+        allocator.allocate_reads_in(binding, instance, allocator.allocate_in(binding, instance))
+
+    for instance in ("f1", "f2"):
+        store.run(lambda binding, instance=instance: begin(binding, instance))  # type: ignore[misc]
+    assert dict(broker.replica_ports.list()) == {"f1": 34000, "f2": 34001}
+    # One that was made again has kept its port, here of a former range: there is none for reads beside it.
+    store.run(lambda binding: allocator.allocate_reads_in(binding, "f3", 32000))
+    assert not broker.replica_ports.exists("f3")
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "-1", "33000", "32998", "33002", "65534", "99999", "34000-34002"])
+def test_ports_for_reads_are_none_of_the_others(text: str) -> None:
+    with pytest.raises(InvalidInputError):
+        reads_of(text, PortRange(33000, 33002))

@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from keyplan.apps.patroni.processes import Running
 from keyplan.apps.patroni.router_haproxy import find_haproxy
+from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until, why_no_patroni
 
@@ -54,10 +55,17 @@ class UpProcess:
         self.folder = folder
         self.data = folder / "data"
         self.first_port = free_port()
+        # Why so far: the ranges of the two must not meet.
+        self.first_read_port = self.first_port + 20
+        authority = Authority.create(folder / "authority")
         self._arguments = [
             *("--cells", str(cells), "--data", str(self.data), "--listen", f"127.0.0.1:{free_port()}"),
             *("--node-ports", str(free_port()), "--parameter", "fsync=off", "--patroni", "loop_wait=1", "--json"),
+            *("--tls-certificate", str(authority.certificate("server")), "--tls-key", str(authority.key("server"))),
             *("--setting", f"patroni-broker.ports={self.first_port}-{self.first_port + 9}"),
+            *("--setting", f"patroni-broker.replica-ports={self.first_read_port}"),
+            # Why 5: a broker that was killed is waited for so long.
+            *("--setting", "patroni-broker.sslmode=require", "--setting", "patroni-broker.claim-seconds=5"),
         ]
         self.process: subprocess.Popen[str] | None = None
         self.ready: Mapping[str, Any] = {}
@@ -118,6 +126,14 @@ class UpProcess:
             return error.code, json.loads(error.read() or b"{}")
         except (URLError, OSError):
             return 0, {}
+
+    def metrics(self) -> str:
+        """What Prometheus would read."""
+        request = Request(f"{self._credentials['url']}/metrics")
+        user = f"{self._credentials['username']}:{self._credentials['password']}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(user.encode()).decode()}")
+        with urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
 
     def bash(self, lines: str) -> str:
         """Run lines of the guide in bash, in this one's folder and at its address; return what they print."""

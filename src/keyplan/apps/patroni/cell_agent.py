@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
@@ -27,11 +27,18 @@ from keyplan.errors import ConflictError, CorruptionError, EngineError, InvalidI
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Store
 
-__all__ = ["CellAgent", "CellSettings"]
+__all__ = ["CellAgent", "CellSettings", "TlsFiles"]
 
 _POLL_SECONDS: Final = 0.25
 _RETRY_SECONDS: Final = 1.0
 _PORTS_DEFAULT: Final = PortRange(20_000, 24_999)
+
+
+class TlsFiles(NamedTuple):
+    """The certificate that the PostgreSQL of every node of a cell shows, and its key."""
+
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class CellSettings:
     lease_seconds: float = CELL_LEASE_SECONDS
     is_new_store_accepted: bool = False
     restore_command: str = ""
+    tls: TlsFiles | None = None
 
 
 class CellAgent:
@@ -98,6 +106,9 @@ class CellAgent:
             raise InvalidInputError(source=str(self._settings.folder), problem="another agent runs this cell") from None
         self._nodes = {node.plan.node: node for node in found_nodes(self._folder, self._host, self._clock)}
         for node in self._nodes.values():
+            if self._settings.tls is not None:
+                node.show_certificate(*self._settings.tls)
+                node.prepare_anew()
             LOGGER.info(
                 "node %s of %s is there%s", node.plan.node, node.plan.instance, ", running" * bool(node.process)
             )
@@ -218,6 +229,8 @@ class CellAgent:
             # Invariant: the report comes first, and the broker knows of the node before anything of it runs.
             self._registrar.report(name, NodeReport(instance=order.instance, state="starting"))
             node = self._nodes[name] = Node(self._folder / name, plan, self._host, self._clock)
+            if self._settings.tls is not None:
+                node.show_certificate(*self._settings.tls)
             node.prepare()
             self._require_same_store()
             LOGGER.info("node %s of %s is new, on port %d", name, order.instance, plan.port)

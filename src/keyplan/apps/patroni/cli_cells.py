@@ -13,11 +13,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings, TlsFiles
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
+    CertificateOption,
     ForwardOption,
     HostnameOption,
+    KeyOption,
     LeaseOption,
     LogLevelOption,
     ParameterOption,
@@ -26,6 +28,7 @@ from keyplan.apps.patroni.cli_options_cells import (
     RestoreOption,
     UserOption,
     settings_of,
+    tls_of,
 )
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
@@ -73,6 +76,8 @@ def cell(
     parameter: ParameterOption = None,
     patroni: PatroniOption = None,
     restore: RestoreOption = "",
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     lease: LeaseOption = CELL_LEASE_SECONDS,
     stop_nodes: Annotated[
         bool,
@@ -90,6 +95,7 @@ def cell(
     SIGTERM ends the agent; its nodes go on without it, as they do when it is killed, and the next one finds them.
     """
     set_up_logging(log_level)
+    tls = tls_of(certificate, key)
     settings = CellSettings(
         name=name,
         folder=data.absolute(),
@@ -102,6 +108,7 @@ def cell(
         lease_seconds=lease,
         is_new_store_accepted=accept_store,
         restore_command=restore,
+        tls=None if tls is None else TlsFiles(*tls),
     )
     with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
         agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))

@@ -7,8 +7,10 @@ import typer
 
 __all__ = [
     "AddressOption",
+    "CertificateOption",
     "ForwardOption",
     "HostnameOption",
+    "KeyOption",
     "LeaseOption",
     "LogLevelOption",
     "ParameterOption",
@@ -17,6 +19,7 @@ __all__ = [
     "RestoreOption",
     "UserOption",
     "settings_of",
+    "tls_of",
 ]
 
 from keyplan.errors import InvalidInputError
@@ -55,6 +58,27 @@ ForwardOption = Annotated[
     bool, typer.Option("--forward", help="Forward connections in this process, also where HAProxy is installed.")
 ]
 LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+CertificateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-certificate", metavar="FILE", help="What PostgreSQL shows; without TLS it talks to nobody then."
+    ),
+]
+KeyOption = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")]
+
+
+def tls_of(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Return both files, or None for neither. Raises InvalidInputError for one alone, and for one that is not there."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInputError(source="--tls-certificate", problem="belongs with --tls-key")
+    for file in (certificate, key):
+        if not file.is_file():
+            raise InvalidInputError(source=str(file), problem="there is no such file")
+    return certificate.absolute(), key.absolute()
 
 
 def settings_of(given: list[str] | None, option: str) -> dict[str, str]:

@@ -8,7 +8,9 @@ import typer
 
 from keyplan.apps.patroni.cli_cells import dynamic_of, told_by_signals
 from keyplan.apps.patroni.cli_options_cells import (
+    CertificateOption,
     ForwardOption,
+    KeyOption,
     LogLevelOption,
     ParameterOption,
     PatroniOption,
@@ -16,6 +18,7 @@ from keyplan.apps.patroni.cli_options_cells import (
     RestoreOption,
     UserOption,
     settings_of,
+    tls_of,
 )
 from keyplan.apps.patroni.logs import set_up_logging
 from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
@@ -54,6 +57,8 @@ def up(
     parameter: ParameterOption = None,
     patroni: PatroniOption = None,
     restore: RestoreOption = "",
+    certificate: CertificateOption = None,
+    key: KeyOption = None,
     forward: ForwardOption = False,
     as_json: JsonOption = False,
     log_level: LogLevelOption = "info",
@@ -71,6 +76,8 @@ def up(
     find_host(user=user, programs=postgresql)
     options = ["--user", user, "--log-level", log_level, *(["--postgresql", str(postgresql)] if postgresql else [])]
     options += ["--restore", restore] if restore else []
+    tls = tls_of(certificate, key)
+    options += ["--tls-certificate", str(tls[0]), "--tls-key", str(tls[1])] if tls is not None else []
     for name, given in (("--parameter", parameter), ("--patroni", patroni)):
         for text in given or ():
             options += [name, text]

@@ -12,8 +12,19 @@ from msgspec import Struct, field
 
 from keyplan.apps.patroni.records import Credentials
 
-__all__ = ["DYNAMIC_DEFAULT", "Gateway", "NodePlan", "merged", "patroni_configuration", "written"]
+__all__ = [
+    "CERTIFICATE_FILE",
+    "DYNAMIC_DEFAULT",
+    "KEY_FILE",
+    "Gateway",
+    "NodePlan",
+    "merged",
+    "patroni_configuration",
+    "written",
+]
 
+CERTIFICATE_FILE: Final = "server.crt"
+KEY_FILE: Final = "server.key"
 REWIND_USER: Final = "rewinder"
 
 DYNAMIC_DEFAULT: Final[Mapping[str, Any]] = {
@@ -66,6 +77,8 @@ class NodePlan(Struct, kw_only=True):
     """Where the backup is that the cluster begins with; empty: it begins empty."""
     restore_command: str = ""
     """What makes a data folder of a backup, called as Patroni calls it, with the backup's place behind."""
+    has_tls: bool = False
+    """Whether PostgreSQL has a certificate, and talks to nobody without TLS."""
 
     @property
     def member(self) -> str:
@@ -83,11 +96,12 @@ def _rewind_password(plan: NodePlan) -> str:
 
 
 def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict[str, Any]:
-    """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to."""
+    """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to; certificates lie above it."""
     rest, address = _place(plan.address, plan.rest_port), _place(plan.address, plan.port)
     store: dict[str, Any] = {"hosts": plan.gateway.hosts}
     if plan.gateway.password:
         store |= {"username": plan.gateway.username or "cell", "password": plan.gateway.password}
+    connection = "hostssl" if plan.has_tls else "host"
     log_in = {"authentication": _user(plan.rest)} if plan.rest.password else {}
     return {
         "scope": plan.instance,
@@ -117,13 +131,23 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
                 "unix_socket_directories": "",
                 # Why: the shared memory of a killed PostgreSQL is removed with its folder then.
                 "dynamic_shared_memory_type": "mmap",
+                **(_tls_parameters(home.parent) if plan.has_tls else {}),
                 **plan.parameters,
             },
             "pg_hba": [
-                f"host replication {plan.replication.username} all scram-sha-256",
-                "host all all all scram-sha-256",
+                f"{connection} replication {plan.replication.username} all scram-sha-256",
+                f"{connection} all all all scram-sha-256",
             ],
         },
+    }
+
+
+def _tls_parameters(folder: Path) -> dict[str, str]:
+    return {
+        "ssl": "on",
+        "ssl_cert_file": str(folder / CERTIFICATE_FILE),
+        "ssl_key_file": str(folder / KEY_FILE),
+        "ssl_min_protocol_version": "TLSv1.2",
     }
 
 

@@ -2,7 +2,7 @@
 
     NODE/node.json     what it is, for the agent alone          NODE/patroni.yml   Patroni's, readable by its user alone
     NODE/process       id and start time of Patroni             NODE/home/         all that PostgreSQL writes
-    NODE/log           what both say
+    NODE/log           what both say                       NODE/server.*      certificate and key, where it has one
 
 A node lives on without the agent, and the next agent finds it here.
 """
@@ -17,11 +17,18 @@ from typing import Final
 
 import msgspec
 
-from keyplan.apps.patroni.node_config import Gateway, NodePlan, patroni_configuration, written
+from keyplan.apps.patroni.node_config import (
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    Gateway,
+    NodePlan,
+    patroni_configuration,
+    written,
+)
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.processes import Running, Spawned, write_private
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, InvalidInputError
 
 __all__ = ["STOP_SECONDS_MAX", "Node", "found_nodes"]
 
@@ -109,12 +116,31 @@ class Node:
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
         write_private(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
 
+    def show_certificate(self, certificate: Path, key: Path) -> None:
+        """Let PostgreSQL show this certificate, and talk to nobody without TLS; a new certificate takes the old one's place.
+
+        Raises InvalidInputError when a file cannot be read.
+        """
+        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        for source, name in ((certificate, CERTIFICATE_FILE), (key, KEY_FILE)):
+            try:
+                text = source.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidInputError(source=str(source), problem="cannot be read") from error
+            # Why not in its home: whoever may write there could put a link in the place of what is given to them.
+            write_private(self.folder / name, text, owner=self._host.owner)
+        self.plan.has_tls = True
+
     def move_to(self, gateway: Gateway) -> None:
         """Let it find its store elsewhere from now on; Patroni, when it runs, reads its configuration again."""
         if gateway != self.plan.gateway:
             self.plan.gateway = gateway
-            self.prepare()
-            self._process.send(signal.SIGHUP)
+            self.prepare_anew()
+
+    def prepare_anew(self) -> None:
+        """Write its configuration again; Patroni, when it runs, reads it, and PostgreSQL its certificate."""
+        self.prepare()
+        self._process.send(signal.SIGHUP)
 
     def keep(self) -> None:
         """See to it that it runs: start it, again too, later each time when it ends by itself."""

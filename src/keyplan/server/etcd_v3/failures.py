@@ -6,6 +6,7 @@ from typing import Any, Final
 from keyplan.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
+    EngineError,
     EngineLimitError,
     EngineUnavailableError,
     InvalidInputError,
@@ -77,6 +78,8 @@ _FAILURES: Final[tuple[tuple[type[KeyplanError], Code, str], ...]] = (
     (CommitConflictError, Code.UNAVAILABLE, "etcdserver: too many requests"),
     (UnsupportedByEngineError, Code.UNIMPLEMENTED, "keyplan: the engine cannot do this"),
     (InvalidInputError, Code.INVALID_ARGUMENT, "keyplan: the request is not valid"),
+    # Why unavailable: nothing was written, a full disk for one; clients ask another member, or again, and do not give up.
+    (EngineError, Code.UNAVAILABLE, "keyplan: the engine failed"),
 )
 
 

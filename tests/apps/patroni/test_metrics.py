@@ -1,0 +1,108 @@
+"""Figures of clusters, operations and routers: what stands on /metrics is what stands in the store."""
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from keyplan.apps.patroni import (
+    Broker,
+    Cell,
+    InstanceState,
+    Member,
+    MemberKey,
+    NodeKey,
+    Operation,
+    RouterReport,
+)
+from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
+from keyplan.apps.patroni.ports import PortRange
+from keyplan.engine import MemoryEngine
+from keyplan.store import Store, open_store
+from keyplan.testing.faults import FailingEngine
+from tests.apps.patroni.conftest import Deployment
+from tests.apps.patroni.osb_platform import SOLO
+
+
+def figures(text: str) -> dict[str, float]:
+    """The samples of keyplan's own figures, by their name with labels."""
+    lines = [line for line in text.splitlines() if line.startswith("keyplan_")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def told(store: Store) -> dict[str, float]:
+    registry = CollectorRegistry()
+    registry.register(ClusterFigures(store, PortRange(33000, 33009)))
+    return figures(generate_latest(registry).decode())
+
+
+def test_figures_tell_clusters_operations_ports_and_routers() -> None:
+    with open_store("memory:") as store:
+        broker, lease = Broker(store), store.lease(600, keep_alive=False)
+        broker.cells.put("c1", Cell(), lease=lease)
+        for instance, port in (("f1", 33000), ("f2", 33001), ("f3", 40000)):
+            broker.instances.put(instance, InstanceState(instance_id=instance))
+            broker.allocations.put(instance, port)
+        broker.leaders.put("f1", "n1", lease=lease)
+        for node, cell, role, state, position in (
+            ("n1", "c1", "primary", "running", 500),
+            ("n2", "dead", "replica", "streaming", 380),
+            ("n3", "c1", "replica", "starting", 499),
+        ):
+            broker.nodes.put(NodeKey("f1", node), cell)
+            member = Member(role=role, state=state, xlog_location=position)
+            broker.members.put(MemberKey("f1", node), member, lease=lease)
+        broker.operations.put("f2", Operation(id="u", kind="update"))
+        broker.operations.put("f3", Operation(id="p", kind="provision", status="success"))
+        broker.routers.put("r1", RouterReport(by="haproxy", ports=3, leading=1, pending=1, switches=4), lease=lease)
+        broker.routers.put("r2", RouterReport(by="haproxy", ports=3, leading=2, switches=1), lease=lease)
+        prefix = "keyplan_patroni_"
+        assert {name.removeprefix(prefix): value for name, value in told(store).items()} == {
+            "store_readable": 1,
+            "clusters": 3,
+            "clusters_without_leader": 2,
+            'members{state="running"}': 2,
+            'members{state="other"}': 1,
+            "nodes_on_dead_cells": 1,
+            "replication_lag_bytes_max": 120,
+            'operations_in_progress{kind="provision"}': 0,
+            'operations_in_progress{kind="update"}': 1,
+            'operations_in_progress{kind="deprovision"}': 0,
+            "operations_unclaimed": 1,
+            "cells": 1,
+            "bindings": 0,
+            "ports_free": 8,
+            "routers": 2,
+            'router_ports{state="leading"}': 3,
+            'router_ports{state="pending"}': 1,
+            'router_ports{state="closed"}': 2,
+            "router_switches": 5,
+        }
+
+
+def test_operations_are_counted_and_timed_as_they_end() -> None:
+    registry = CollectorRegistry()
+    meters = OperationMeters(registry)
+    meters.ended(Operation(id="1", kind="provision", status="success", begun_at=100.0, ended_at=104.0))
+    meters.ended(Operation(id="2", kind="provision", status="failed", begun_at=100.0, ended_at=99.0))
+    found = figures(generate_latest(registry).decode())
+    assert found['keyplan_patroni_operations_ended_total{kind="provision",status="success"}'] == 1
+    assert found['keyplan_patroni_operations_ended_total{kind="provision",status="failed"}'] == 1
+    assert found['keyplan_patroni_operation_seconds_sum{kind="provision"}'] == 4
+    assert found['keyplan_patroni_operation_seconds_bucket{kind="provision",le="5.0"}'] == 2
+
+
+def test_a_store_that_cannot_be_read_is_a_figure() -> None:
+    with FailingEngine(MemoryEngine(), at_step=1) as engine:
+        assert told(Store(engine)) == {"keyplan_patroni_store_readable": 0}
+
+
+@pytest.mark.slow
+def test_a_servers_metrics_show_its_broker(deployed: Deployment) -> None:
+    assert deployed.platform.provision("measured", SOLO).status_code == 202
+    assert deployed.platform.ended("measured")["state"] == "succeeded"
+    found = figures(httpx.get(f"{deployed.server.url}/metrics").text)
+    assert found["keyplan_patroni_store_readable"] == 1
+    assert found["keyplan_patroni_clusters"] == 1
+    assert found["keyplan_patroni_clusters_without_leader"] == 0
+    assert found["keyplan_patroni_ports_free"] == 199
+    assert found['keyplan_patroni_operations_ended_total{kind="provision",status="success"}'] == 1
