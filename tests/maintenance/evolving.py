@@ -1,12 +1,30 @@
-"""A layout and what it becomes: a table that moves, indexes that come and go, values that are written anew."""
+"""A layout and what it becomes: a table that moves, indexes that come and go, values that are written anew; and the runs."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from keyplan.layout import Counter, Index, Layout, Table, Unique
+from keyplan.maintenance import Conversion, MigrationPlan, MigrationReport, clean_up_migration, migrate, plan_migration
+from keyplan.store import Backoff, Store
+from tests.maintenance.layouts import dump
 
-__all__ = ["Box", "Crate", "Moved", "Old", "Reindexed", "Shelf", "Stated"]
+__all__ = [
+    "ENLARGED",
+    "NO_WAIT",
+    "Box",
+    "Crate",
+    "Moved",
+    "Old",
+    "Reindexed",
+    "Shelf",
+    "Stated",
+    "cleaned",
+    "fill",
+    "own",
+    "plan",
+    "switched",
+]
 
 
 class Shelf(NamedTuple):
@@ -58,3 +76,34 @@ class Reindexed(Layout, root="/s/"):
     named = Index("named/{name}/{room}/{number}", of=boxes, key=str)
     notes = Table("notes/{note}", key=str, value=str)
     tickets = Counter("tickets", start=7)
+
+
+NO_WAIT = Backoff(sleep=lambda _: None)
+ENLARGED = Conversion(lambda box: Crate(box.name, len(box.name), [*box.tags, "counted"]), "tests:enlarged")
+
+
+def plan(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> MigrationPlan:
+    return plan_migration(store.engine, old.bound(), new.bound(), **options)
+
+
+def switched(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> MigrationReport:
+    return migrate(store, plan(store, old, new, **options), is_switched=True, backoff=NO_WAIT)
+
+
+def cleaned(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> None:
+    report = clean_up_migration(store, plan(store, old, new, **options), backoff=NO_WAIT)
+    assert report.is_cleaned, report
+
+
+def fill(store: Store, count: int = 5) -> Old:
+    old = Old(store)
+    with old.transaction() as transaction:
+        for number in range(count):
+            transaction.boxes.insert(Shelf("a", number), Box(f"box{number}", ["red"]))
+        transaction.notes.insert("n", "note")
+    return old
+
+
+def own(store: Store) -> dict[bytes, bytes]:
+    """What is stored, but for what keyplan keeps for itself."""
+    return {key: value for key, (value, _) in dump(store).items() if not key.startswith(b"\x00k")}

@@ -1,59 +1,36 @@
 """Migrations: planned, resumed from anywhere, beside writers of both layouts; nothing is lost, nothing is done twice."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 import keyplan
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed
-from keyplan.engine import Commit, Delete, MemoryEngine, Put, WrappedEngine
-from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, IndexNotReadyError, MigrationRefusedError
+from keyplan.engine import Delete, Put
+from keyplan.errors import IndexNotReadyError, MigrationRefusedError
 from keyplan.layout import Layout, Table, lint
 from keyplan.maintenance import (
     Conversion,
-    MigrationPlan,
-    MigrationReport,
     Migrations,
     check,
     clean_up_migration,
     migrate,
-    plan_migration,
 )
-from keyplan.store import Backoff, Store
-from keyplan.testing.faults import FailingEngine
-from tests.maintenance.evolving import Box, Crate, Moved, Old, Reindexed, Shelf, Stated
+from keyplan.store import Store
+from tests.maintenance.evolving import (
+    ENLARGED,
+    Box,
+    Crate,
+    Moved,
+    Old,
+    Reindexed,
+    Shelf,
+    Stated,
+    cleaned,
+    fill,
+    own,
+    plan,
+    switched,
+)
 from tests.maintenance.layouts import dump, write
-
-NO_WAIT = Backoff(sleep=lambda _: None)
-ENLARGED = Conversion(lambda box: Crate(box.name, len(box.name), [*box.tags, "counted"]), "tests:enlarged")
-
-
-def plan(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> MigrationPlan:
-    return plan_migration(store.engine, old.bound(), new.bound(), **options)
-
-
-def switched(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> MigrationReport:
-    return migrate(store, plan(store, old, new, **options), is_switched=True, backoff=NO_WAIT)
-
-
-def cleaned(store: Store, old: type[Layout], new: type[Layout], **options: Any) -> None:
-    report = clean_up_migration(store, plan(store, old, new, **options), backoff=NO_WAIT)
-    assert report.is_cleaned, report
-
-
-def fill(store: Store, count: int = 5) -> Old:
-    old = Old(store)
-    with old.transaction() as transaction:
-        for number in range(count):
-            transaction.boxes.insert(Shelf("a", number), Box(f"box{number}", ["red"]))
-        transaction.notes.insert("n", "note")
-    return old
-
-
-def own(store: Store) -> dict[bytes, bytes]:
-    """What is stored, but for what keyplan keeps for itself."""
-    return {key: value for key, (value, _) in dump(store).items() if not key.startswith(b"\x00k")}
 
 
 @pytest.fixture
@@ -360,131 +337,6 @@ def test_a_function_that_fails_is_named_without_the_record(full: Store) -> None:
     (obstacle,) = plan(full, Old, Stated, conversions={"boxes": failing}).obstacles
     assert "the function raised KeyError" in obstacle
     assert "box0" not in obstacle
-
-
-# ---- kills and races -------------------------------------------------------------------------------------------------------
-
-Story = Callable[[Store], object]
-
-
-def moving(store: Store) -> None:
-    steps = plan(store, Old, Moved)
-    migrate(store, steps, backoff=NO_WAIT)
-    migrate(store, steps, is_switched=True, backoff=NO_WAIT)
-    clean_up_migration(store, plan(store, Old, Moved), backoff=NO_WAIT)
-
-
-def converting(store: Store) -> None:
-    options = {"conversions": {"boxes": ENLARGED}}
-    switched(store, Old, Stated, **options)
-    cleaned(store, Old, Stated, **options)
-
-
-def reindexing(store: Store) -> None:
-    switched(store, Old, Reindexed)
-    cleaned(store, Old, Reindexed)
-
-
-def steps_of(story: Story) -> tuple[int, dict[bytes, tuple[bytes, int]]]:
-    """How many steps a story takes without failures, and what is stored at its end."""
-    engine = FailingEngine(MemoryEngine())
-    with Store(engine) as store:
-        fill(store, 2)
-        engine.steps.clear()
-        story(store)
-        count = len(engine.steps)
-        return count, dump(store)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("story", [moving, converting, reindexing])
-def test_a_migration_that_is_killed_at_any_step_ends_in_the_same_state(story: Story) -> None:
-    count, expected = steps_of(story)
-    assert count > 30
-    for at_step in range(1, count + 1):
-        engine = FailingEngine(MemoryEngine())
-        with Store(engine) as store:
-            fill(store, 2)
-            engine.steps.clear()
-            engine.at_step = at_step
-            with pytest.raises((EngineUnavailableError, CommitOutcomeUnknownError)):
-                story(store)
-            story(store)
-            assert dump(store) == expected, f"killed at step {at_step}"
-
-
-class WritingBetween(WrappedEngine):
-    """A program of the old layout writes before chosen commits of somebody else."""
-
-    def __init__(self, inner: MemoryEngine, writes: Callable[[int, Store], None]) -> None:
-        super().__init__(inner)
-        self._writes = writes
-        self._other = Store(inner)
-        self.turn = 0
-
-    def commit(self, commit: Commit) -> int:
-        self.turn += 1
-        self._writes(self.turn, self._other)
-        return self.inner.commit(commit)
-
-
-def test_no_write_of_an_old_program_is_lost_whenever_it_comes() -> None:
-    acknowledged: dict[Shelf, Box] = {}
-
-    def writes(turn: int, store: Store) -> None:
-        key = Shelf("a", turn % 7)
-        if turn % 5 == 0:
-            Old(store).boxes.delete(key, missing_ok=True)
-            acknowledged.pop(key, None)
-        else:
-            acknowledged[key] = Box(f"turn{turn}", [f"tag{turn % 3}"])
-            Old(store).boxes.put(key, acknowledged[key])
-
-    inner = MemoryEngine()
-    with Store(inner) as plain:
-        fill(plain, 7)
-        acknowledged |= {Shelf("a", number): Box(f"box{number}", ["red"]) for number in range(7)}
-        beside = Store(WritingBetween(inner, writes))
-        for _ in range(3):
-            migrate(beside, plan(plain, Old, Moved), backoff=NO_WAIT)
-        assert switched(plain, Old, Moved).is_settled
-        cleaned(plain, Old, Moved)
-        assert dict(Moved(plain).boxes.list()) == acknowledged
-        assert list(check(plain, Moved(plain))) == []
-
-
-def test_a_writer_between_decision_and_commit_of_the_clean_up_keeps_its_record() -> None:
-    def writes(turn: int, store: Store) -> None:
-        if turn == 1:
-            Old(store).boxes.put(Shelf("a", 0), Box("late"))
-
-    inner = MemoryEngine()
-    with Store(inner) as plain:
-        fill(plain, 1)
-        switched(plain, Old, Moved)
-        beside = Store(WritingBetween(inner, writes))
-        report = clean_up_migration(beside, plan(plain, Old, Moved), backoff=NO_WAIT)
-        assert not report.is_cleaned
-        assert own(plain)[b"/s/boxes/a/0"] == b'{"name":"late","tags":[]}'
-        assert switched(plain, Old, Moved).is_settled
-        cleaned(plain, Old, Moved)
-        assert dict(Moved(plain).boxes.list()) == {Shelf("a", 0): Box("late")}
-
-
-def test_a_commit_never_exceeds_what_the_engine_takes() -> None:
-    sizes: list[int] = []
-
-    class Noting(WrappedEngine):
-        def commit(self, commit: Commit) -> int:
-            sizes.append(len(commit.guards) + len(commit.mutations))
-            return self.inner.commit(commit)
-
-    with Store(Noting(MemoryEngine())) as store:
-        fill(store, 200)
-        sizes.clear()
-        moving(store)
-        assert max(sizes) <= 512
-        assert Moved(store).boxes.count() == 200
 
 
 def test_damage_is_left_where_it_is_and_told(full: Store) -> None:
