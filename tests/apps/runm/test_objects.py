@@ -171,7 +171,11 @@ def test_a_delete_removes_the_record_and_every_entry(west: Served) -> None:
     before = west.dump()
     for given in (IMAGE_1, IMAGE_2, ROW):
         west.client.object_create(SW, object=given)
-    uuids = [I1, "60B53EDD-1676-4F6A-BC08-1DDB0A73E69C", I1, GROUP, "1" * 32, "no uuid"]
+    uuids = [I1, "60B53EDD-1676-4F6A-BC08-1DDB0A73E69C", I1, GROUP, "1" * 32]
+    created = west.dump()
+    with refused("INVALID_ARGUMENT", "UUID is not a UUID."):  # D7: validated everywhere
+        west.client.object_delete_by_uuids(SW, uuids=[*uuids, "no uuid"])
+    assert west.dump() == created
     assert west.client.object_delete_by_uuids(SW, uuids=uuids).num_deleted == 3
     assert west.dump() == before
     assert west.client.object_delete_by_uuids(SW, uuids=uuids).SerializeToString() == b""

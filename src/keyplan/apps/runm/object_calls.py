@@ -108,12 +108,12 @@ def object_create(deployment: Deployment, request: Any) -> Any:
 
 
 def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
-    """Delete objects; those that are not there, or not the caller's to see, are passed over."""
+    """Delete objects; those that are not there, or not the caller's to see, are passed over. All of them are UUIDs (D7)."""
     with deployment.reading_for(request) as state:
         caller = caller_of(request, state)
     if not request.uuids:
         raise missing("at least one UUID is required.")
-    uuids = [uuid for uuid in map(parsed_uuid, request.uuids) if uuid is not None]
+    uuids = [checked_uuid(text) for text in request.uuids]
     return message_class("DeleteResponse")(num_deleted=delete(deployment, caller, uuids))
 
 
