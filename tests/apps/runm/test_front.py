@@ -112,7 +112,7 @@ def test_the_beginning_of_a_property_is_looked_at_by_the_client(
         return code, captured.out + captured.err
 
     assert [line.split("\t")[3] for line in runm("provider", "list", "--filter", "cpu=AMD*")[1].splitlines()] == ["a"]
-    assert runm("provider", "delete", "--filter", "cpu=AMD*", "-v") == (0, "deleted 1 provider\n")
+    assert runm("provider", "delete", "--filter", "cpu=AMD*", "-v") == (0, "deleted 1 provider(s)\n")
     assert runm("provider", "delete", "--filter", "cpu=AMD*") == (
         5,
         "Error: no matching records could be found.\n",

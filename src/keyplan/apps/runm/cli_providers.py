@@ -76,4 +76,4 @@ def provider_delete(
     if not wanted and expressions:
         raise EndedError(5, "no matching records could be found.")
     count = own.client.api("provider_delete", any=wanted).num_deleted
-    own.output.done(f"deleted {count} provider{'' if count == 1 else 's'}", {"deleted": count})
+    own.output.done(f"deleted {count} provider(s)", {"deleted": count})
