@@ -55,7 +55,17 @@ from keyplan.layout.plain import (
 )
 from keyplan.layout.readings import readings_of
 from keyplan.layout.render import render_docs, render_map
-from keyplan.layout.rules import RULES, EngineLimits, Finding, LintReport, Rule, Severity, lint, lint_prefix
+from keyplan.layout.rules import (
+    RULES,
+    EngineLimits,
+    Finding,
+    LintReport,
+    Rule,
+    Severity,
+    collisions_of,
+    lint,
+    lint_prefix,
+)
 from keyplan.layout.spec import (
     Component,
     Condition,
@@ -134,6 +144,7 @@ __all__ = [
     "bind_layout",
     "bound_layout_of",
     "canonical_description",
+    "collisions_of",
     "compare_keys",
     "compile_keys",
     "describe",

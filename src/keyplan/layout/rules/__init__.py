@@ -1,6 +1,6 @@
 """The exact lint of layouts: what two templates, a list or a root do to each other, with a shortest key that shows it."""
 
-from keyplan.layout.rules.check import lint
+from keyplan.layout.rules.check import collisions_of, lint
 from keyplan.layout.rules.engine_limits import EngineLimits
 from keyplan.layout.rules.finding import RULES, Finding, Rule, Severity
 from keyplan.layout.rules.prefixes import lint_prefix
@@ -13,6 +13,7 @@ __all__ = [
     "LintReport",
     "Rule",
     "Severity",
+    "collisions_of",
     "lint",
     "lint_prefix",
 ]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from keyplan.layout.rules.collisions import ambiguities, collisions
 from keyplan.layout.rules.directories import directories, lease_mismatches
 from keyplan.layout.rules.engine_limits import EngineLimits
+from keyplan.layout.rules.finding import Finding
 from keyplan.layout.rules.leaks import leaks
 from keyplan.layout.rules.order import disorders
 from keyplan.layout.rules.placement import fan_outs
@@ -15,7 +16,7 @@ from keyplan.layout.rules.sizes import exceeded_limits
 from keyplan.layout.rules.subject import subjects_of
 from keyplan.layout.spec import LayoutSpec
 
-__all__ = ["lint"]
+__all__ = ["collisions_of", "lint"]
 
 
 def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineLimits | None = None) -> LintReport:
@@ -44,3 +45,9 @@ def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineL
         *lease_mismatches(own, leased),
     ]
     return LintReport.of(spec.name, findings, spec.waivers)
+
+
+def collisions_of(spec: LayoutSpec) -> tuple[Finding, ...]:
+    """Judge a layout by the rules L1 and L2 alone, without its waivers: whether every key has one meaning. Soon done."""
+    own, foreign = subjects_of(spec, ())
+    return (*collisions(own, foreign), *ambiguities(own))
