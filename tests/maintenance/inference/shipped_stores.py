@@ -155,7 +155,8 @@ def fill_hepnos(layout: type) -> Callable[[Store, range], None]:
                     case "HEPnOSEvents":
                         transaction.events.insert(EventKey(dataset, run, number % 9, 11 * number), None)
                     case _:
-                        key = ProductKey(dataset, run, number % 9, 11 * number, "slc", "std::vector<rec::Slice>")
+                        label = ("slc", "vertices")[number % 2]
+                        key = ProductKey(dataset, run, number % 9, 11 * number, label, "std::vector<rec::Slice>")
                         transaction.products.insert(key, bytes([7, number % 256, 255]))
 
     return fill

@@ -45,11 +45,14 @@ def _templates(keys: Sequence[bytes], before: bytes, notes: list[Note]) -> list[
     by_width: dict[int, list[bytes]] = defaultdict(list)
     for key in bare:
         by_width[len(key)].append(key)
+    start, recognized = _recognized(bare)
+    if all(is_text_key(key[start:]) for key in bare):
+        return [head + recognized + _text_or_bytes([key[start:] for key in bare], before, recognized, notes)]
     if len(by_width) <= _WIDTHS_MAX and min(map(len, by_width.values())) >= _WIDTH_KEYS_MIN:
         reason = ", ".join(f"{len(group)} of {width} bytes" for width, group in sorted(by_width.items()))
         _say(notes, before, "a template for each width", reason, Confidence.FAIR)
         return [head + _columns(group, before, notes) for _, group in sorted(by_width.items())]
-    return [head + _open_ended(bare, before, notes)]
+    return [head + recognized + _text_or_bytes([key[start:] for key in bare], before, recognized, notes)]
 
 
 def _whole(keys: Sequence[bytes], before: bytes, notes: list[Note]) -> list[Part] | None:
@@ -104,8 +107,15 @@ def _tagged(keys: Sequence[bytes]) -> dict[bytes, list[bytes]]:
         return {}
     if _begins_with_uuid(keys):
         return {}
-    regular = [group for group in groups.values() if _whole([key[1:] for key in group], b"x", []) is not None]
+    regular = [group for group in groups.values() if _is_regular([key[1:] for key in group])]
     return dict(groups) if 2 * len(regular) > len(groups) else {}
+
+
+def _is_regular(keys: Sequence[bytes]) -> bool:
+    if _whole(keys, b"x", []) is not None:
+        return True
+    start, recognized = _recognized(keys)
+    return bool(recognized) and all(is_text_key(key[start:]) for key in keys)
 
 
 def _has_letter_tags(keys: Sequence[bytes]) -> bool:
@@ -119,8 +129,8 @@ def _begins_with_uuid(keys: Sequence[bytes]) -> bool:
     return min(map(len, keys)) >= 16 and uuid_stands_at(keys, 0)
 
 
-def _open_ended(keys: Sequence[bytes], before: bytes, notes: list[Note]) -> list[Part]:
-    """Fields of fixed widths as far as they are recognized, then text or bytes to the end."""
+def _recognized(keys: Sequence[bytes]) -> tuple[int, list[Part]]:
+    """Fields of fixed widths at the start of keys of any length, as far as they are recognized, and where they end."""
     shortest = min(map(len, keys))
     common = shared_start(keys)
     if is_text_key(common) and len(common) < shortest:
@@ -139,7 +149,9 @@ def _open_ended(keys: Sequence[bytes], before: bytes, notes: list[Note]) -> list
             break
         head.append(recognized.pop(0))
         start += width or 0
-    return head + _text_or_bytes([key[start:] for key in keys], before, head, notes)
+    if head and isinstance(head[-1], Field) and head[-1].element.code == "u8":
+        return start - 1, head[:-1]  # Why: the last byte of the shortest key is any byte of the longer ones.
+    return start, head
 
 
 def _text_or_bytes(rests: Sequence[bytes], before: bytes, head: Sequence[Part], notes: list[Note]) -> list[Part]:
@@ -149,18 +161,28 @@ def _text_or_bytes(rests: Sequence[bytes], before: bytes, head: Sequence[Part], 
         reason = f"lengths vary in {len(rests)} keys, and no form fits them"
         _say(notes, before, "unknown bytes", reason, Confidence.LOW)
         return [Field(unused("unknown", taken), None, Tail(empty=has_empty))]
-    for divider in DIVIDERS:
+    divider = _first_divider(rests)
+    if divider is not None:
         raw = divider.encode()
-        if all(raw in rest[:-1] for rest in rests):
-            names = [rest.partition(raw)[0] for rest in rests]
-            first = Text(exclude=divider, bytes_max=_bound(names), empty=any(not name for name in names))
-            reason = f"{divider!r} stands in each of {len(rests)} keys"
-            _say(notes, before, f"a name, {divider!r}, and text to the end", reason, Confidence.FAIR)
-            name = unused("name", taken)
-            other = unused("name", {*taken, name})
-            return [Field(name, None, first), Literal(raw), Field(other, None, TextTail())]
+        names = [rest.partition(raw)[0] for rest in rests]
+        first = Text(exclude=divider, bytes_max=_bound(names), empty=any(not name for name in names))
+        reason = f"{divider!r} stands in each of {len(rests)} keys"
+        _say(notes, before, f"a name, {divider!r}, and text to the end", reason, Confidence.FAIR)
+        name = unused("name", taken)
+        other = unused("name", {*taken, name})
+        return [Field(name, None, first), Literal(raw), Field(other, None, TextTail())]
     _say(notes, before, "text to the end", f"so in {len(rests)} keys", Confidence.FAIR)
     return [Field(unused("name", taken), None, TextTail(empty=has_empty))]
+
+
+def _first_divider(rests: Sequence[bytes]) -> str | None:
+    """The divider that stands in every text, with something behind it; of several the one that comes first."""
+    furthest = {
+        divider: max(rest.index(divider.encode()) for rest in rests)
+        for divider in DIVIDERS
+        if all(divider.encode() in rest[:-1] for rest in rests)
+    }
+    return min(furthest, key=lambda divider: furthest[divider], default=None)
 
 
 def _bound(names: Sequence[bytes]) -> int:

@@ -26,7 +26,7 @@ def fields_of_columns(keys: Sequence[bytes], taken: set[str]) -> list[Part]:
     parts: list[Part] = []
     position, unknown_from = 0, 0
     while position < width:
-        element = _element_at(keys, position)
+        element = _element_at(keys, position, is_behind_known=unknown_from == position)
         literal = _literal_at(keys, position) if element is None else b""
         if element is None and not literal:
             position += 1
@@ -49,7 +49,7 @@ def uuid_stands_at(keys: Sequence[bytes], position: int) -> bool:
     return all(map(is_raw_uuid, found))
 
 
-def _element_at(keys: Sequence[bytes], position: int) -> Element[Any] | None:
+def _element_at(keys: Sequence[bytes], position: int, *, is_behind_known: bool) -> Element[Any] | None:
     rest = len(keys[0]) - position
     if rest >= _UUID_BYTES and uuid_stands_at(keys, position):
         return RawUuid()
@@ -59,7 +59,7 @@ def _element_at(keys: Sequence[bytes], position: int) -> Element[Any] | None:
             return number
     if rest >= 8 and all(key[position : position + 2] == _SIGN_POSITIVE for key in keys):
         return I64()
-    if rest == 1 and len({key[position] for key in keys}) > 1:
+    if rest == 1 and is_behind_known and len({key[position] for key in keys}) > 1:
         return U8()
     return None
 
@@ -71,8 +71,11 @@ def _is_number(keys: Sequence[bytes], position: int, size: int) -> bool:
     numbers = [column for column in columns if column != b"\xff" * size]
     if not numbers or any(any(column[:high]) for column in numbers):
         return False
-    # Why: a column of zeros alone is a number only where eight bytes of it stand together.
-    return size == 8 or any(any(column) for column in numbers)
+    if size == 8:
+        # Why: four printable bytes behind four others are a name behind a number of 32 bits.
+        return not all(all(0x20 <= byte <= 0x7E for byte in column[4:]) for column in numbers)
+    # Why: a column of zeros alone, or of one number, is a number only where eight bytes of it stand together.
+    return len(numbers) > 1
 
 
 def _literal_at(keys: Sequence[bytes], position: int) -> bytes:

@@ -58,7 +58,12 @@ def decide(place: Place) -> Decision:
         (values if judged.is_value else literals).extend(group)
         reasons.append(judged.reason)
         confidence = min(confidence, judged.confidence, key=_sureness)
-    values += _cannot_be_reserved(literals) if values or place.rest is not None else []
+    if values or place.rest is not None:
+        values += [word for word in literals if word and not _can_be_reserved(word)]
+    if place.is_folding and place.parents > 1:
+        # Why: where places were merged, a word may have been folded behind one of them; what is no value behind another would
+        # then be a key that nothing spells.
+        values += [word for word in literals if word and word not in values and not _is_recurring(place, [word])]
     odd = _odd_ones(place, literals, values)
     if odd:
         values += odd
@@ -170,12 +175,8 @@ def _is_of_records(place: Place) -> bool:
     return any(inner.values is not None and inner.values.signature for inner in place.below())
 
 
-def _cannot_be_reserved(literals: Sequence[bytes]) -> list[bytes]:
-    """Literals that a field beside them cannot be told to leave out."""
-    return [word for word in literals if word and not _can_be_reserved(word)]
-
-
 def _can_be_reserved(word: bytes) -> bool:
+    """Whether a field beside a literal can be told to leave it out."""
     return word.isascii() and word.decode().isprintable() and b" " not in word and len(word) <= _RESERVED_BYTES_MAX
 
 

@@ -17,9 +17,9 @@ from keyplan.layout import (
     LayoutSpec,
     Template,
     bind_layout,
+    collisions_of,
     compile_keys,
     layout_of_description,
-    lint,
 )
 from keyplan.maintenance.inference.assembly import NamedTable, assembled, description_of, root_of
 from keyplan.maintenance.inference.binary_keys import binary_templates
@@ -133,7 +133,7 @@ def _inferred(
         survey.own,
         gathered.left_out,
         tuple(gathered.left_out_keys),
-        tuple(finding for finding in lint(spec).findings if finding.rule in ("L1", "L2")),
+        collisions_of(spec),
     )
 
 

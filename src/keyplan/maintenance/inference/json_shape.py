@@ -1,6 +1,5 @@
 """The shape of JSON values: which fields, of which types, how often; and the record type that all of them fit."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +39,7 @@ class JsonShape:
     __slots__ = ("_depth", "fields", "is_mapping", "item", "kinds", "value")
 
     def __init__(self, depth: int = 0) -> None:
-        self.kinds: Counter[str] = Counter()
+        self.kinds: dict[str, int] = {}
         self.fields: dict[str, JsonShape] = {}
         self.item: JsonShape | None = None
         self.value: JsonShape | None = None
@@ -49,12 +48,12 @@ class JsonShape:
 
     @property
     def count(self) -> int:
-        return self.kinds.total()
+        return sum(self.kinds.values())
 
     def add(self, value: Any) -> None:
         """Take in one decoded value."""
         kind = _kind_of(value)
-        self.kinds[kind] += 1
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
         if self._depth >= _DEPTH_MAX:
             return
         if kind == "array":
@@ -66,7 +65,8 @@ class JsonShape:
 
     def merge(self, other: "JsonShape") -> None:
         """Take in all that another shape saw."""
-        self.kinds += other.kinds
+        for kind, number in other.kinds.items():
+            self.kinds[kind] = self.kinds.get(kind, 0) + number
         if other.item is not None:
             self._item().merge(other.item)
         if other.is_mapping and not self.is_mapping:
@@ -107,14 +107,14 @@ class JsonShape:
 
     def type(self) -> JsonType:
         """Return the type that every value seen fits."""
-        scalars = [kind for kind in _SCALARS if self.kinds[kind]]
+        scalars = [kind for kind in _SCALARS if kind in self.kinds]
         if "float" in scalars and "int" in scalars:
             scalars.remove("int")
-        item = (self.item.type() if self.item is not None else JsonType()) if self.kinds["array"] else None
+        item = (self.item.type() if self.item is not None else JsonType()) if "array" in self.kinds else None
         value, fields = None, None
-        if self.kinds["object"]:
+        if "object" in self.kinds:
             value, fields = self._object_type()
-        return JsonType(tuple(scalars), self.kinds["null"] > 0, item, value, fields)
+        return JsonType(tuple(scalars), "null" in self.kinds, item, value, fields)
 
     def _object_type(self) -> "tuple[JsonType | None, dict[str, tuple[JsonType, bool]] | None]":
         if self.is_mapping or not self.fields or self._is_keyed_by_data():

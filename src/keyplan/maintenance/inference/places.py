@@ -6,7 +6,7 @@ A number, a UUID or the like is folded at once: programs make those up. Other wo
 of them at one place; then those that are alike (likeness.py) are folded. What is literal and what varies is decided at the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from keyplan.engine import Entry
@@ -18,6 +18,9 @@ __all__ = ["Place", "PlaceTree"]
 
 WORDS_MAX: Final = 64
 """Words kept apart at one place. Why: a person who declares literals does not write so many."""
+
+MERGED_WORDS_MAX: Final = 2 * WORDS_MAX
+"""Words that a place may come to have when others are merged into it."""
 
 PLACES_MAX: Final = 20_000
 """Places in the tree. Why: each takes one to ten kilobytes, most of them for the fields of JSON values."""
@@ -61,6 +64,22 @@ class Place:
         self.rest_words.add(word)
         self.folded().merge(self.words.pop(word))
 
+    def fold_surplus(self, words_max: int, kept: Collection[bytes]) -> None:
+        """Fold words when there are too many: those of the largest group that are alike, then the rarest others.
+
+        Words that come again behind most of the places merged into this one may be literals; they, and `kept`, are not folded
+        while others are.
+        """
+        self.is_folding = True
+        alike = set(max(groups_of(self), key=len))
+        recurring = {word for word in self.words if self.parents > 1 and 2 * self.words[word].parents >= self.parents}
+        foldable = alike - recurring if len(alike) > 1 else set[bytes]()
+        rarest = sorted(self.words.keys() - foldable, key=lambda word: (self.words[word].keys, word))
+        surplus = rarest[: max(0, len(rarest) - words_max // 2)]
+        for word in (*sorted(foldable), *surplus):
+            if word not in kept:
+                self.fold(word)
+
     def merge(self, other: "Place") -> None:
         """Take in another place. It must not be used afterwards."""
         self.parents += other.parents
@@ -76,6 +95,8 @@ class Place:
                 self.words[word] = place
             else:
                 mine.merge(place)
+        if len(self.words) > MERGED_WORDS_MAX:
+            self.fold_surplus(WORDS_MAX, frozenset())
         if other.rest is not None:
             self.folded().merge(other.rest)
             self.rest_words.merge(other.rest_words)
@@ -152,22 +173,13 @@ class PlaceTree:
             if parent.is_folding and parent.rest is not None and is_like(place, parent.rest):
                 parent.fold(word)
             elif len(parent.words) > self._words_max:
-                self._fold(parent)
+                parent.fold_surplus(self._words_max, self._open_words())
         if self._places > PLACES_MAX:
             self._shrink()
 
-    def _fold(self, place: Place) -> None:
-        """Fold words of a place that has too many: the largest group of words that are alike, then the rarest others."""
-        place.is_folding = True
-        open_words = {word for word, _ in self._path}
-        groups = groups_of(place)
-        alike = max(groups, key=len)
-        rarest = sorted(place.words, key=lambda word: (place.words[word].keys, word))
-        others = [word for word in rarest if word not in alike]
-        surplus = others[: max(0, len(others) - self._words_max // 2)]
-        for word in (*(alike if len(alike) > 1 else ()), *surplus):
-            if word not in open_words:
-                place.fold(word)
+    def _open_words(self) -> set[bytes]:
+        """Words on the way to the latest key, whose places must stay where they are."""
+        return {word for word, _ in self._path}
 
     def _shrink(self) -> None:
         """Allow fewer words at each place until the tree is small enough."""
@@ -182,12 +194,11 @@ class PlaceTree:
             self._words_max //= 2
             for place in list(self.root.below()):
                 if len(place.words) > self._words_max:
-                    self._fold(place)
+                    place.fold_surplus(self._words_max, self._open_words())
 
     def _fold_all(self, place: Place) -> None:
         """Leave one word or place behind each place. Why: keys without any structure must not fill the memory either."""
-        open_words = {word for word, _ in self._path}
-        for word in [word for word in place.words if word not in open_words]:
+        for word in place.words.keys() - self._open_words():
             place.fold(word)
         place.is_folding = True
         for inner in (*place.words.values(), *(() if place.rest is None else (place.rest,))):

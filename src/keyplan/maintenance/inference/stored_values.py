@@ -53,7 +53,8 @@ class ValueProfile:
 
     def merge(self, other: "ValueProfile") -> None:
         """Take in all values of another profile."""
-        self.kinds += other.kinds
+        for kind, number in other.kinds.items():
+            self.kinds[kind] += number
         self.leased += other.leased
         self.shape.merge(other.shape)
         self.sample.merge(other.sample)
@@ -88,8 +89,8 @@ class ValueProfile:
     @property
     def main_kind(self) -> str:
         """What all values are: empty, decimal, uuid, raw_uuid, json (or nearly all), text, or bytes when nothing else."""
-        if not self.count:
-            return "empty"
+        if len(self.kinds) < 2:
+            return next(iter(self.kinds), "empty")
         kind, number = self.kinds.most_common(1)[0]
         is_nearly = kind == "json" and self.count >= MOSTLY_OF_MIN and number >= MOSTLY * self.count
         if number == self.count or is_nearly:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from keyplan.engine import Snapshot
 from keyplan.errors import RecordError
-from keyplan.layout import BoundLayout, BoundTable
+from keyplan.layout import BoundLayout, BoundTable, Literal
 from keyplan.maintenance.inference.assembly import NamedTable
 
 __all__ = ["Suggestion", "suggestions"]
@@ -43,10 +43,13 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
+    """What a table may be. `pointed` are the keys that its sampled entries would point at, `own` their fields' spellings."""
+
     table: str
     kind: str
     of: str
-    raw_keys: tuple[bytes, ...]
+    pointed: tuple[bytes, ...]
+    own: tuple[tuple[bytes, ...], ...]
     evidence: str
 
 
@@ -58,19 +61,25 @@ def suggestions(bound: BoundLayout, tables: Sequence[NamedTable], snapshot: Snap
         if not table.found.fields and table.found.values.main_kind == "decimal"
     ]
     candidates = [candidate for table in tables for candidate in _candidates(bound, table, tables)]
-    asked = sorted({raw_key for candidate in candidates for raw_key in candidate.raw_keys})
-    there = {entry.key for entry in snapshot.get_many(asked) if entry is not None} if asked else set[bytes]()
-    best: dict[str, tuple[tuple[float, int, int], Suggestion]] = {}
+    asked = sorted({raw_key for candidate in candidates for raw_key in candidate.pointed})
+    there = {entry.key: entry.value for entry in snapshot.get_many(asked) if entry is not None} if asked else {}
+    best: dict[str, tuple[tuple[float, float, int, int], Suggestion]] = {}
     for candidate in candidates:
-        found = sum(raw_key in there for raw_key in candidate.raw_keys)
-        share = found / len(candidate.raw_keys)
+        found = [raw_key in there for raw_key in candidate.pointed]
+        share = found.count(True) / len(found)
         if share < _FOUND_SHARE_MIN:
             continue
-        evidence = candidate.evidence.format(found=found, sampled=len(candidate.raw_keys))
-        # Why: of tables that all have the keys, the one with most fields is the most telling; then that with fewest literals,
-        # since `robots/{robot}` is the robot and `robot/{robot}/state` a part of it.
+        told = [
+            all(word in there.get(raw_key, b"") for word in words)
+            for raw_key, words in zip(candidate.pointed, candidate.own, strict=True)
+        ]
+        is_told = told.count(True) >= _FOUND_SHARE_MIN * len(told)
+        evidence = candidate.evidence.format(found=found.count(True), sampled=len(found))
+        evidence += ", whose values hold the other fields" if is_told else ""
+        # Why: of tables that all have the keys, one whose records hold the fields of the entry calls for it; then the one with
+        # most key fields is the most telling, then that with fewest literals: `robots/{robot}` is the robot.
         template = bound.tables[candidate.of].keys.template
-        merit = share, len(template.fields), -len(template.literal_bytes)
+        merit = share, float(is_told), len(template.fields), -len(template.literal_bytes)
         if candidate.table not in best or best[candidate.table][0] < merit:
             best[candidate.table] = merit, Suggestion(candidate.table, candidate.kind, candidate.of, evidence)
     return counters + [suggestion for _, suggestion in best.values()]
@@ -84,31 +93,30 @@ def _candidates(bound: BoundLayout, table: NamedTable, tables: Sequence[NamedTab
     for other in tables:
         if other is table or not other.found.fields or other.found.values.main_kind == "empty":
             continue
-        target = bound.tables[other.name]
+        own, target = bound.tables[table.name], bound.tables[other.name]
         if kind == "empty":
-            yield from _by_key(bound.tables[table.name], table, target, other, sample)
+            yield from _by_key(own, target, sample)
         elif kind in ("uuid", "raw_uuid", "decimal", "text", "bytes"):
-            yield from _by_value(bound.root, table, target, other, sample)
+            yield from _by_value(bound.root, own, target, sample)
 
 
 def _by_value(
-    root: bytes, table: NamedTable, target: BoundTable, other: NamedTable, sample: Sequence[tuple[bytes, bytes]]
+    root: bytes, own: BoundTable, target: BoundTable, sample: Sequence[tuple[bytes, bytes]]
 ) -> Iterator[_Candidate]:
     """Values that hold the key of another table: its one field, or all of it below the root."""
     if target.spec.key.is_scalar:
-        start = target.keys.prefix(())
-        end = b"" if target.keys.template.parts[-1] is target.keys.template.fields[-1] else _end_of(target)
+        start, last = target.keys.prefix(()), target.keys.template.parts[-1]
+        end = last.raw if isinstance(last, Literal) else b""
         pointed = [start + value + end for _, value in sample]
     else:
         pointed = [root + value for _, value in sample]
     if all(target.keys.decode(raw_key) is not None for raw_key in pointed):
-        evidence = f"the values of {{found}} of {{sampled}} sampled keys are keys of {other.name}"
-        yield _Candidate(table.name, "unique", other.name, tuple(pointed), evidence)
+        words = tuple(_words(own, raw_key) for raw_key, _ in sample)
+        evidence = f"the values of {{found}} of {{sampled}} sampled keys are keys of {target.name}"
+        yield _Candidate(own.name, "unique", target.name, tuple(pointed), words, evidence)
 
 
-def _by_key(
-    own: BoundTable, table: NamedTable, target: BoundTable, other: NamedTable, sample: Sequence[tuple[bytes, bytes]]
-) -> Iterator[_Candidate]:
+def _by_key(own: BoundTable, target: BoundTable, sample: Sequence[tuple[bytes, bytes]]) -> Iterator[_Candidate]:
     """Keys without values whose last fields are the key of another table."""
     number = len(target.keys.template.fields)
     if len(own.keys.template.fields) <= number:
@@ -117,14 +125,18 @@ def _by_key(
     for raw_key, _ in sample:
         fields: tuple[Any, ...] = tuple((own.keys.values(raw_key) or {}).values())[-number:]
         try:
-            pointed.append(
-                target.keys.encode(fields[0] if target.spec.key.is_scalar else target.spec.key.make(*fields))
-            )
+            key = fields[0] if target.spec.key.is_scalar else target.spec.key.make(*fields)
+            pointed.append(target.keys.encode(key))
         except (RecordError, IndexError):
             return
-    evidence = f"no values, and {{found}} of {{sampled}} sampled keys end in a key of {other.name}"
-    yield _Candidate(table.name, "index", other.name, tuple(pointed), evidence)
+    words = tuple(_words(own, raw_key)[:-number] for raw_key, _ in sample)
+    evidence = f"no values, and {{found}} of {{sampled}} sampled keys end in a key of {target.name}"
+    yield _Candidate(own.name, "index", target.name, tuple(pointed), words, evidence)
 
 
-def _end_of(target: BoundTable) -> bytes:
-    return bytes(getattr(target.keys.template.parts[-1], "raw", b""))
+def _words(table: BoundTable, raw_key: bytes) -> tuple[bytes, ...]:
+    """How a key's fields are spelled."""
+    values = table.keys.values(raw_key) or {}
+    return tuple(
+        field.element.encode(values[field.name]) for field in table.keys.template.fields if field.name in values
+    )

@@ -16,8 +16,8 @@ __all__ = ["TextTemplates"]
 
 _TEMPLATES_MAX: Final = 200
 _IRREGULAR_MIN: Final = 24
-_IRREGULAR_KEYS: Final = 4
-"""More than so many templates below one place with fewer keys each than this are no layout: files in folders."""
+_IRREGULAR_KEYS_MAX: Final = 2
+"""So many templates below one place, most of them with so few keys, are no layout: files in folders."""
 
 
 class TextTemplates:
@@ -41,6 +41,7 @@ class TextTemplates:
         decision = decide(place)
         self._note(decision, parts, has_rest=place.rest is not None)
         behind: list[Found] = []
+        noted = len(self.notes)
         profile, inner = _gathered(place, decision)
         if profile.count:
             fields = self._fields(profile, parts, decision.literals)
@@ -48,6 +49,7 @@ class TextTemplates:
         for word in decision.literals:
             behind += self._below(place.words[word], (*parts, self._literal(word)))
         if _is_irregular(behind):
+            del self.notes[noted:]  # Why: what was decided below is not used.
             behind = [self._anything(behind, parts, has_empty=b"" in place.words)]
         return found + behind
 
@@ -119,5 +121,5 @@ def _gathered(place: Place, decision: Decision) -> tuple[WordProfile, Place]:
 
 
 def _is_irregular(behind: Sequence[Found]) -> bool:
-    keys = sum(found.keys for found in behind)
-    return len(behind) > _TEMPLATES_MAX or (len(behind) > _IRREGULAR_MIN and keys < _IRREGULAR_KEYS * len(behind))
+    few = sum(found.keys <= _IRREGULAR_KEYS_MAX for found in behind)
+    return len(behind) > _TEMPLATES_MAX or (len(behind) > _IRREGULAR_MIN and 2 * few > len(behind))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyplan.codec import (
+    ANY_BYTE,
     Bytes,
     Choice,
     Decimal,
@@ -49,6 +50,9 @@ _HYPHENATED: Final = Series(
         Repeat(_HEX, 12, 12),
     )
 )
+_ENDPOINT: Final = Series((Repeat(Bytes(ANY_BYTE), 1), literal(b":"), Repeat(_DIGIT, 1)))
+"""Whatever it is before the colon, what is behind it is counted: an address with its port."""
+
 HYPHENATED_BYTES: Final = 36
 
 _Matcher = Callable[[bytes], object]
@@ -63,7 +67,7 @@ _is_hex: Final = _matcher(Repeat(_HEX, 1))
 _is_decimal: Final = _matcher(Decimal().language)
 _is_percent: Final = _matcher(Percent().language)
 _is_identifier: Final = _matcher(
-    Choice((Repeat(_DIGIT, 1), _LONG_HEX, _HYPHENATED, TimestampText().language, HexUuid().language))
+    Choice((Repeat(_DIGIT, 1), _LONG_HEX, _HYPHENATED, TimestampText().language, _ENDPOINT))
 )
 
 _TESTS: Final[dict[str, _Matcher]] = {
@@ -226,6 +230,8 @@ class WordProfile:
 
     def division(self) -> tuple[str, "list[WordProfile]"] | None:
         """The divider that splits all words into fields, and the fields; None when the words are whole."""
+        if self.kind != "name":
+            return None
         for divider in DIVIDERS:
             division = (self.divisions or {}).get(divider)
             if division is None:
