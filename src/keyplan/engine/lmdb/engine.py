@@ -98,7 +98,8 @@ class LmdbEngine(Engine):
             environment.live.discard(id(transaction))
 
     def commit(self, commit: Commit) -> int:
-        self._check_writable()
+        if self._is_closed or self._environment.problem is not None or self._options.is_readonly:
+            self._check_writable()
         admit_commit(self._profile, commit)
         return self._environment.write(lambda target: target.commit(commit))
 

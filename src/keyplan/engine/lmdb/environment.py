@@ -48,7 +48,9 @@ class Environment:
         self.problem: str | None = None
         """Why nothing can be done with it any more: it was closed, or this process is a fork of the one that opened it."""
         self.news = Condition()
-        """Notified after each commit of this process."""
+        """Notified after each commit of this process while somebody waits."""
+        self.waiting_for_news = 0
+        """How many wait for `news`. Changed under its lock, before whoever waits looks whether there is news already."""
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._closing = Lock()
@@ -134,8 +136,10 @@ class Environment:
             for ticket in batch:
                 self._carry_out([ticket])
         else:
-            with self.news:
-                self.news.notify_all()
+            # Why asked before: nobody watches most stores. Who begins to wait is counted before it looks, and so sees this.
+            if self.waiting_for_news:
+                with self.news:
+                    self.news.notify_all()
 
     def _carry_out_together(self, batch: list[Ticket[WriteTransaction]]) -> None:
         while True:
@@ -156,15 +160,13 @@ class Environment:
     def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
         if self.problem is not None:
             raise self.unavailable()
-        self._forget_dead_readers()
+        self._commits_since_look += 1
+        if self._commits_since_look >= _READERS_LOOK_COMMITS:
+            self._forget_dead_readers()
         transaction = self.lmdb.begin(self.databases.data, write=True)
         try:
-            target = WriteTransaction(
-                transaction,
-                self.databases,
-                clock=self.options.clock,
-                history_revisions_max=self.options.history_revisions_max,
-            )
+            options = self.options
+            target = WriteTransaction(transaction, self.databases, options.clock, options.history_revisions_max)
             if target.state.leases_living and self.is_look_due():
                 target.expire_leases()
             outcomes = [_outcome(ticket, target) for ticket in batch]
@@ -181,11 +183,9 @@ class Environment:
                 ticket.fail(error)
 
     def _forget_dead_readers(self) -> None:
-        """Let go of the snapshots of processes that were killed, every so many commits."""
-        self._commits_since_look += 1
-        if self._commits_since_look >= _READERS_LOOK_COMMITS:
-            self._commits_since_look = 0
-            self.lmdb.reader_check()
+        """Let go of the snapshots of processes that were killed."""
+        self._commits_since_look = 0
+        self.lmdb.reader_check()
 
     def _end(self, transaction: "lmdb.Transaction[bytes]", *, has_changes: bool) -> CommitOutcomeUnknownError | None:
         """Commit what there is. Raises lmdb.Error when nothing was written; returns an error when that cannot be told."""
@@ -202,6 +202,16 @@ class Environment:
                 raise  # the header on disk is the one before: nothing happened
             return CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
         return None
+
+    @contextmanager
+    def awaiting_news(self) -> Iterator[None]:
+        """Hold the lock of `news`, and be counted among those that wait for it."""
+        with self.news:
+            self.waiting_for_news += 1
+            try:
+                yield
+            finally:
+                self.waiting_for_news -= 1
 
     # ---- leases -------------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,12 @@
 The first thread to come leads: it carries out its own work and whatever arrived meanwhile. The others wait for their answer.
 """
 
+from _thread import LockType
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from keyplan.errors import CommitOutcomeUnknownError
 
@@ -21,18 +24,20 @@ class Work(Protocol[Target_contra]):
     def __call__(self, target: Target_contra, /) -> Any: ...
 
 
-class Ticket(Generic[Target_contra]):
+def _held() -> LockType:
+    lock = Lock()
+    lock.acquire()
+    return lock
+
+
+class Ticket(msgspec.Struct, Generic[Target_contra]):
     """One thread's work in the queue. Invariant: `answered` is held until there is a result, an error, or the lead."""
 
-    __slots__ = ("answered", "error", "is_done", "result", "work")
-
-    def __init__(self, work: Work[Target_contra]) -> None:
-        self.work = work
-        self.result: object = None
-        self.error: BaseException | None = None
-        self.is_done = False
-        self.answered = Lock()
-        self.answered.acquire()
+    work: Work[Target_contra]
+    result: Any = None
+    error: BaseException | None = None
+    is_done: bool = False
+    answered: LockType = msgspec.field(default_factory=_held)
 
     def finish(self, result: object) -> None:
         """Leave the result for the thread that waits. It is told once its batch is committed."""
@@ -71,7 +76,8 @@ class CommitQueue(Generic[Target_contra]):
             self._lead()
         if ticket.error is not None:
             raise ticket.error
-        return cast(Result, ticket.result)
+        result: Result = ticket.result
+        return result
 
     def _lead(self) -> None:
         """Carry out everything that waits, then pass the lead to the next thread that came meanwhile."""

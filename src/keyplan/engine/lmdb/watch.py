@@ -62,7 +62,7 @@ class LmdbWatch:
     def _wait_for_news(self, give_up_at: float) -> None:
         """Wait for a commit of any process, the look at leases, the end of the watch, or the time to give up."""
         environment = self._environment
-        with environment.news:
+        with environment.awaiting_news():
             # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
             while not self._is_closed and environment.problem is None:
                 remaining = give_up_at - SYSTEM_CLOCK.monotonic()

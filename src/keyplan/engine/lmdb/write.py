@@ -1,8 +1,8 @@
 """One write transaction: guards, mutations, the log, leases. The state row is read at its begin and stored at its end."""
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import lmdb
 
@@ -30,7 +30,7 @@ from keyplan.engine.lmdb.format import (
     State,
 )
 from keyplan.engine.lmdb.snapshot import HistorySnapshot, LmdbSnapshot, RawSnapshot
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CommitConflictError, InvalidInputError
 
 __all__ = ["WriteTransaction"]
 
@@ -65,7 +65,6 @@ class WriteTransaction:
         self,
         transaction: "lmdb.Transaction[bytes]",
         databases: Databases,
-        *,
         clock: Clock,
         history_revisions_max: int,
     ) -> None:
@@ -73,7 +72,7 @@ class WriteTransaction:
         self._databases = databases
         self._clock = clock
         self._history_revisions_max = history_revisions_max
-        self._state_as_read = transaction.get(STATE_KEY, db=databases.meta)
+        self._state_as_read = transaction.get(STATE_KEY, None, databases.meta)
         self.state = State.unpack(self._state_as_read)
         self.has_changes = False
         self.has_history = history_revisions_max > 0
@@ -94,6 +93,8 @@ class WriteTransaction:
 
     def commit(self, commit: Commit) -> int:
         """Check the guards and the leases, then write. Return the revision after it."""
+        if self.has_history and self._create(commit):
+            return self.state.revision
         check_guards(commit.guards, self.snapshot())
         for mutation in commit.mutations:
             if isinstance(mutation, Put) and mutation.lease != NO_LEASE:
@@ -102,6 +103,46 @@ class WriteTransaction:
             return self._apply_raw(commit.mutations)
         return self.apply(commit.mutations, present={g.key for g in commit.guards if isinstance(g, KeyUnchanged)})
 
+    def _create(self, commit: Commit) -> bool:
+        """Carry out a commit that only makes new entries, and return True; else False, and nothing is written.
+
+        Why: most commits insert records. Their guards say that the keys are absent, and LMDB tells that in the descent that
+        writes a key: asking first would be another. Where an entry turns out to be in the way, what was written is taken back.
+        """
+        revision = self.state.revision + 1
+        new = _new_entries(commit.mutations, revision)
+        if new is None or not self._hold_beside(commit.guards, new.stored):
+            return False
+        transaction, stored = self._transaction, new.stored
+        _, added = transaction.cursor().putmulti(stored.items(), overwrite=False)
+        if added < len(stored):
+            for key, raw in stored.items():
+                # Invariant: nothing older has the revision in its header; what has it was written just now.
+                if transaction.get(key) == raw:
+                    transaction.delete(key)
+            return False
+        if sum(map(len, new.events)) <= _LOG_PART_BYTES:
+            self._log_part(revision, 0, new.events)
+        else:
+            self._log(revision, ((key, raw, b"") for key, raw in stored.items()))
+        self._reach(revision)
+        return True
+
+    def _hold_beside(self, guards: Sequence[Guard], stored: Mapping[bytes, bytes]) -> bool:
+        """Tell whether the guards hold that writing new entries does not check. False when none says that they are new."""
+        beside = [guard for guard in guards if not (isinstance(guard, KeyAbsent) and guard.key in stored)]
+        if not beside:
+            return bool(guards)
+        if len(beside) == len(guards) or any(
+            isinstance(guard, KeyUnchanged) and guard.key in stored for guard in beside
+        ):
+            return False
+        try:
+            check_guards(beside, self.snapshot())
+        except CommitConflictError:
+            return False  # Why: who goes the long way then is told of every guard that does not hold.
+        return True
+
     def apply(self, mutations: Sequence[Mutation], *, present: Set[bytes] = frozenset()) -> int:
         """Write mutations that were checked, and log them. Return the revision after it.
 
@@ -109,10 +150,14 @@ class WriteTransaction:
         """
         revision = self.state.revision + 1
         if self._log(revision, self._changes(_by_key(mutations), revision, present)):
-            self.state.revision = revision
-            self.has_changes = True
-            self._forget_old()
+            self._reach(revision)
         return self.state.revision
+
+    def _reach(self, revision: int) -> None:
+        """Be at a revision whose entries and events are written."""
+        self.state.revision = revision
+        self.has_changes = True
+        self._forget_old()
 
     def _changes(
         self, mutations: Iterable[Mutation], revision: int, present: Set[bytes]
@@ -190,8 +235,7 @@ class WriteTransaction:
             header = HEADER.pack(revision, revision, 1, NO_LEASE)
             pairs = [(key, header + value) for key, value in pairs]
             self._log(revision, ((key, after, b"") for key, after in pairs))
-            self.state.revision = revision
-            self._forget_old()
+            self._reach(revision)
         self._transaction.cursor().putmulti(pairs, append=True)
         self.has_changes = True
 
@@ -309,6 +353,27 @@ class WriteTransaction:
         lease: int = HEADER.unpack_from(stored)[3]
         if lease != NO_LEASE:
             self._transaction.delete(LEASE_ID.pack(lease), key, db=self._databases.lease_keys)
+
+
+class _NewEntries(NamedTuple):
+    """What a commit of new entries writes: the entries as they are stored, and as events; in the order of keys."""
+
+    stored: dict[bytes, bytes]
+    events: list[bytes]
+
+
+def _new_entries(mutations: Sequence[Mutation], revision: int) -> _NewEntries | None:
+    """Return what the mutations write where they find nothing; None when there is more to do than to put entries."""
+    header, pack = HEADER.pack(revision, revision, 1, NO_LEASE), EVENT.pack
+    stored: dict[bytes, bytes] = {}
+    events: list[bytes] = []
+    for mutation in _by_key(mutations):
+        if not isinstance(mutation, Put) or mutation.lease != NO_LEASE:
+            return None
+        key, raw = mutation.key, header + mutation.value
+        stored[key] = raw
+        events += (pack(len(key), len(raw), 0), key, raw)
+    return _NewEntries(stored, events)
 
 
 def _by_key(mutations: Sequence[Mutation]) -> Sequence[Mutation]:
