@@ -9,8 +9,10 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
@@ -22,21 +24,43 @@ from keyplan.apps.patroni import Broker, MemberKey
 from keyplan.apps.patroni.router_agent import Router, Switchboard
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
-from keyplan.engine import KeyRange
+from keyplan.engine import SYSTEM_CLOCK, KeyRange
+from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
 from keyplan.store import Store
 from tests.servers.etcd import free_port
+from tests.servers.full_disk import full_disk
+from tests.servers.gateways import GatewayServer
 from tests.servers.keyplan_server import KeyplanServer
 from tests.servers.patroni import Mode, PatroniCluster, PatroniNode, until, why_no_patroni
 from tests.servers.routed_writer import RoutedWriter
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(why_no_patroni() is not None, reason=f"needs Patroni and PostgreSQL: {why_no_patroni()}"),
 ]
 
 MODES: dict[str, tuple[Mode, Mode]] = {"f2": ("etcd", "etcd"), "f3": ("etcd3", "etcd3"), "mixed": ("etcd", "etcd3")}
 TTL_SECONDS = 20
+
+
+class SteppedClock:
+    """The machine's clock, whose wall time is set by steps, as an administrator or NTP sets it."""
+
+    def __init__(self) -> None:
+        self._steps: dict[tuple[str, float], float] = {}
+
+    def monotonic(self) -> float:
+        return SYSTEM_CLOCK.monotonic()
+
+    def wall(self) -> float:
+        return SYSTEM_CLOCK.wall() + sum(self._steps.values())
+
+    def epoch(self) -> bytes:
+        return SYSTEM_CLOCK.epoch()
+
+    def step(self, who: str, seconds: float) -> None:
+        self._steps[who, seconds] = seconds
 
 
 class Site(NamedTuple):
@@ -50,6 +74,17 @@ class Site(NamedTuple):
     def served(self) -> KeyplanServer:
         """Return the server, for a `with` block."""
         return KeyplanServer(self.store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--listen", self.address)
+
+    @contextmanager
+    def served_by_a_clock(self) -> Iterator[tuple[Store, SteppedClock]]:
+        """The gateways in this process, on the same store and at the same address, by a clock that can be set."""
+        clock = SteppedClock()
+        folder, port = Path(self.store_url.removeprefix("lmdb:")), int(self.address.rpartition(":")[2])
+        with (
+            LmdbEngine(folder, LmdbOptions(clock=clock)) as engine,
+            GatewayServer(engine, clock=clock, port=port),
+        ):
+            yield Store(engine, clock=clock), clock
 
 
 @pytest.fixture
@@ -69,31 +104,58 @@ def told(line: str) -> None:
 
 def test_real_clusters_elect_switch_over_fail_over_outlive_their_store_and_are_removed(site: Site) -> None:
     clusters = site.clusters
-    with site.served(), keyplan.open(site.store_url) as store:
+    with site.served() as server, keyplan.open(site.store_url) as store:
         broker = Broker(store)
         for cluster in clusters:
             broker.allocations.insert(cluster.scope, site.ports[cluster.scope])
             cluster.start()
-        for cluster in clusters:
-            taken = until(cluster.is_complete, 90, cluster.logs)
-            told(f"{cluster.scope}: complete after {taken:.1f} s more")
-            _check_records(cluster, store)
-            _leader(cluster).query("create table kept (number int); insert into kept values (1)")
-        for cluster in clusters:
-            _switch_over(cluster, broker)
+        at_once(partial(_begin, store), clusters)
+        at_once(partial(_switch_over, broker), clusters)
         _lose_leaders(clusters, store, site.ports)
+        _outlive_a_full_disk(server, clusters)
         # The leader of a failsafe cluster asks its members instead of the store.
         _leader(clusters[-1]).patronictl("edit-config", "mixed", "--set", "failsafe_mode=true", "--force")
         until(lambda: set(broker.failsafes.get("mixed") or ()) == {"n1", "n2"}, 30, clusters[-1].logs)
-        known_since = time.time()
-        until(lambda: all(node.store_seen_at() > known_since + 1 for node in clusters[-1].nodes), 30, clusters[-1].logs)
+        _until_heard(clusters[-1], time.time() + 1)
     _outlive_the_store(clusters)
-    with site.served(), keyplan.open(site.store_url) as store:
-        for cluster in clusters:
-            taken = until(cluster.is_complete, 60, cluster.logs)
-            told(f"{cluster.scope}: complete again {taken:.1f} s after its store came back")
-            assert _leader(cluster).query("insert into kept values (2); select count(*) from kept") == "2"
-            _remove(cluster, store)
+    with site.served_by_a_clock() as (store, clock):
+        at_once(partial(_return, clock), clusters)
+        at_once(partial(_remove, store), clusters)
+
+
+def at_once(work: Callable[[PatroniCluster], None], clusters: list[PatroniCluster]) -> None:
+    """Do the same with every cluster, each in a thread: most of the time all of them wait."""
+    with ThreadPoolExecutor(len(clusters)) as threads:
+        for _ in threads.map(work, clusters):
+            pass
+
+
+def _begin(store: Store, cluster: PatroniCluster) -> None:
+    taken = until(cluster.is_complete, 180, cluster.logs)
+    told(f"{cluster.scope}: complete after {taken:.1f} s more")
+    _check_records(cluster, store)
+    _leader(cluster).query("create table kept (number int); insert into kept values (1)")
+
+
+def _return(clock: SteppedClock, cluster: PatroniCluster) -> None:
+    """A cluster comes back with its store, and takes no notice when the clock of the store's machine is set."""
+    taken = until(cluster.is_complete, 120, cluster.logs)
+    told(f"{cluster.scope}: complete again {taken:.1f} s after its store came back")
+    leader = _leader(cluster)
+    timeline = leader.query("select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)")
+    for seconds in (3600.0, -7200.0):
+        clock.step(cluster.scope, seconds)
+        # Why four seconds: more loops than it takes to lose a leader key that is over.
+        _until_heard(cluster, time.time() + 4)
+        assert _leader(cluster) is leader
+        # Why: whoever takes over, itself or another one, begins a timeline.
+        assert leader.query("select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)") == timeline
+    assert leader.query("insert into kept values (2); select count(*) from kept") == "2"
+
+
+def _until_heard(cluster: PatroniCluster, after: float) -> None:
+    """Wait until every node has read its store after a time."""
+    until(lambda: all(node.store_seen_at() > after for node in cluster.nodes), 60, cluster.logs)
 
 
 def _check_records(cluster: PatroniCluster, store: Store) -> None:
@@ -125,12 +187,12 @@ def _leader(cluster: PatroniCluster) -> PatroniNode:
     return leader
 
 
-def _switch_over(cluster: PatroniCluster, broker: Broker) -> None:
+def _switch_over(broker: Broker, cluster: PatroniCluster) -> None:
     leader = _leader(cluster)
     assert not broker.histories.exists(cluster.scope)
     (candidate,) = cluster.replicas()
     leader.patronictl("switchover", "--leader", leader.name, "--candidate", candidate.name, "--force", cluster.scope)
-    until(candidate.is_primary, 30, cluster.logs)
+    until(candidate.is_primary, 60, cluster.logs)
     assert broker.leaders.get(cluster.scope) == candidate.name
     taken = until(cluster.is_complete, 60, cluster.logs)
     told(f"{cluster.scope}: switched over, complete again after {taken:.1f} s")
@@ -217,6 +279,17 @@ def routed(store: Store) -> Iterator[None]:
         shutil.rmtree(folder)
 
 
+def _outlive_a_full_disk(server: KeyplanServer, clusters: list[PatroniCluster]) -> None:
+    """When nothing can be written to the store, leaders give up writing, as if it were gone; with room they come back."""
+    with full_disk(server.process.pid, file_bytes_max=4_096):
+        for cluster in clusters:
+            taken = until(lambda nodes=cluster.nodes: not any(node.is_primary() for node in nodes), 60, cluster.logs)  # type: ignore[misc]
+            told(f"{cluster.scope}: read-only {taken:.1f} s after its store's disk was full")
+    for cluster in clusters:
+        taken = until(cluster.is_complete, 120, cluster.logs)
+        told(f"{cluster.scope}: complete again {taken:.1f} s after there was room")
+
+
 def _outlive_the_store(clusters: list[PatroniCluster]) -> None:
     """Without their store leaders give up writing, but for the one of a failsafe cluster."""
     *ordinary, failsafe = clusters
@@ -238,7 +311,7 @@ def _is_standby(node: PatroniNode) -> bool:
         return False  # Why: PostgreSQL is between its two lives.
 
 
-def _remove(cluster: PatroniCluster, store: Store) -> None:
+def _remove(store: Store, cluster: PatroniCluster) -> None:
     """`patronictl remove` of a cluster whose nodes are gone leaves none of its keys."""
     leader = _leader(cluster)
     for node in cluster.nodes:

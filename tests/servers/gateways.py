@@ -19,7 +19,7 @@ _BUILDERS: Final[Mapping[str, ServiceBuilder]] = {"etcd-v2": etcd_v2.build, "etc
 
 
 class GatewayServer:
-    """Both gateways on a free port. `with GatewayServer(engine) as server: ... server.url`; the engine stays open."""
+    """Both gateways, on any free port or a given one, for a `with` block: `server.url`; the engine stays open."""
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class GatewayServer:
         settings: Mapping[str, str] | None = None,
         access: Access | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        port: int = 0,
     ) -> None:
         self.engine = engine
         self._application = Application.build(engine, _BUILDERS, settings=settings, access=access, clock=clock)
@@ -37,7 +38,9 @@ class GatewayServer:
         self._server = uvicorn.Server(config)
         # Trap: asyncio sends small answers at once only on a socket that says that it is TCP; others wait 40 ms for the client.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._socket.bind(("127.0.0.1", 0))
+        # Why: a server in another process may have been here a moment ago.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", port))
         self._socket.listen(1_024)
         self._is_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gateway", daemon=True)

@@ -90,6 +90,22 @@ def asked_to_switch_over(everything: UpProcess) -> tuple[str, str]:
     return first, second
 
 
+def assert_reads_and_tls(everything: UpProcess, uri: str, reads: str) -> None:
+    """The port for reads leads to a replica, where nothing can be written, and PostgreSQL takes nobody without TLS."""
+    assert f":{everything.first_read_port}/" in reads
+    until(lambda: psql(reads, "select pg_is_in_recovery()") == "t", 60, everything.logs)
+    assert "read-only transaction" in psql(reads, "insert into story values (0)")
+    assert "SSL connection (protocol: TLS" in psql(uri, r"\conninfo")
+    assert "error:" in psql(uri.replace("sslmode=require", "sslmode=disable"), "select 1")
+
+
+def assert_figures(everything: UpProcess) -> None:
+    """One cluster, led, and one router that leads to it."""
+    figures = everything.metrics().splitlines()
+    for expected in ("clusters 1.0", "clusters_without_leader 0.0", "routers 1.0", 'router_ports{state="leading"} 1.0'):
+        assert f"keyplan_patroni_{expected}" in figures
+
+
 def assert_nothing_left(everything: UpProcess) -> None:
     """No process, no data, no key, no open port of the instance."""
     assert [line for line in everything.left() if "/nodes/" in line] == []
@@ -140,11 +156,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
 
     # "a rw and ro port" for each instance, and TLS up to PostgreSQL: the router carries what it cannot read
     reads = bound["credentials"]["read_uri"]
-    assert f":{everything.first_read_port}/" in reads
-    until(lambda: psql(reads, "select pg_is_in_recovery()") == "t", 60, everything.logs)
-    assert "read-only transaction" in psql(reads, "insert into story values (0)")
-    assert "SSL connection (protocol: TLS" in psql(uri, r"\conninfo")
-    assert "error:" in psql(uri.replace("sslmode=require", "sslmode=disable"), "select 1")
+    assert_reads_and_tls(everything, uri, reads)
 
     # No password is on a command line, and the store's URL may hold one.
     assert [line for line in everything.left() if everything.ready["store"] in line] == []
@@ -178,9 +190,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     assert cells_of(everything, "f1") == others
     assert psql(uri, "select count(*) from story") == "3"
     assert everything.bash(examined) == "Nothing is wrong.\n"
-    figures = everything.metrics().splitlines()
-    for expected in ("clusters 1.0", "clusters_without_leader 0.0", "routers 1.0", 'router_ports{state="leading"} 1.0'):
-        assert f"keyplan_patroni_{expected}" in figures
+    assert_figures(everything)
 
     # "a store restart": everything is stopped, nothing runs; started again, everything is there
     assert everything.tell(signal.SIGTERM) == 0

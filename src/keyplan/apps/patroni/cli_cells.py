@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings, TlsFiles
+from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
     CertificateOption,
@@ -22,6 +22,7 @@ from keyplan.apps.patroni.cli_options_cells import (
     KeyOption,
     LeaseOption,
     LogLevelOption,
+    ModeOption,
     ParameterOption,
     PatroniOption,
     PostgreSQLOption,
@@ -55,10 +56,7 @@ def cell(
     ],
     store: StoreOption = None,
     config: ConfigOption = None,
-    mode: Annotated[
-        str,
-        typer.Option("--mode", metavar="etcd3|etcd", help="Patroni's protocol: v3's JSON gateway, or v2's keys API."),
-    ] = "etcd3",
+    mode: ModeOption = "etcd3",
     password_file: Annotated[
         Path | None, typer.Option("--gateway-password-file", metavar="FILE", help="The gateway's token, in a file.")
     ] = None,
@@ -95,7 +93,6 @@ def cell(
     SIGTERM ends the agent; its nodes go on without it, as they do when it is killed, and the next one finds them.
     """
     set_up_logging(log_level)
-    tls = tls_of(certificate, key)
     settings = CellSettings(
         name=name,
         folder=data.absolute(),
@@ -108,7 +105,7 @@ def cell(
         lease_seconds=lease,
         is_new_store_accepted=accept_store,
         restore_command=restore,
-        tls=None if tls is None else TlsFiles(*tls),
+        tls=tls_of(certificate, key),
     )
     with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
         agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))

@@ -13,6 +13,7 @@ __all__ = [
     "KeyOption",
     "LeaseOption",
     "LogLevelOption",
+    "ModeOption",
     "ParameterOption",
     "PatroniOption",
     "PostgreSQLOption",
@@ -22,6 +23,7 @@ __all__ = [
     "tls_of",
 ]
 
+from keyplan.apps.patroni.cell_agent import TlsFiles
 from keyplan.errors import InvalidInputError
 
 AddressOption = Annotated[
@@ -57,6 +59,9 @@ RestoreOption = Annotated[
 ForwardOption = Annotated[
     bool, typer.Option("--forward", help="Forward connections in this process, also where HAProxy is installed.")
 ]
+ModeOption = Annotated[
+    str, typer.Option("--mode", metavar="etcd3|etcd", help="Patroni's protocol: v3's JSON gateway, or v2's keys API.")
+]
 LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
 
 
@@ -69,7 +74,7 @@ CertificateOption = Annotated[
 KeyOption = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")]
 
 
-def tls_of(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+def tls_of(certificate: Path | None, key: Path | None) -> TlsFiles | None:
     """Return both files, or None for neither. Raises InvalidInputError for one alone, and for one that is not there."""
     if certificate is None and key is None:
         return None
@@ -78,7 +83,7 @@ def tls_of(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | No
     for file in (certificate, key):
         if not file.is_file():
             raise InvalidInputError(source=str(file), problem="there is no such file")
-    return certificate.absolute(), key.absolute()
+    return TlsFiles(certificate.absolute(), key.absolute())
 
 
 def settings_of(given: list[str] | None, option: str) -> dict[str, str]:
