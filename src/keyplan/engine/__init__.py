@@ -6,7 +6,6 @@ from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.interface import (
     ALL_KEYS,
     NO_LEASE,
-    AscendingKeys,
     Commit,
     Delete,
     DeleteRange,
@@ -32,6 +31,7 @@ from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
+from keyplan.engine.sorted_keys import AscendingKeys
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 

@@ -11,21 +11,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import islice, repeat
-from operator import lt
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
 from keyplan.engine.profile import Profile
-from keyplan.errors import CommitConflictError, EngineLimitError, EngineUnavailableError, InvalidInputError
+from keyplan.engine.sorted_keys import check_sorted
+from keyplan.errors import CommitConflictError, EngineUnavailableError
 from keyplan.limits import COMMIT_RETRIES_MAX
 
 __all__ = [
     "ALL_KEYS",
     "NO_LEASE",
-    "AscendingKeys",
     "Commit",
     "Delete",
     "DeleteRange",
@@ -434,48 +432,11 @@ class Engine(ABC):
         self.close()
 
 
-class AscendingKeys(list[bytes]):
-    """Keys that are known to ascend, and to have at most so many bytes each: `put_sorted` does not look at them again.
-
-    For keys that are made of sorted columns of numbers. Who makes one answers for it.
-    """
-
-    __slots__ = ("key_bytes_max",)
-
-    def __init__(self, keys: Iterable[bytes], *, key_bytes_max: int) -> None:
-        super().__init__(keys)
-        self.key_bytes_max = key_bytes_max
-
-
 # ---- many sorted keys by commits ------------------------------------------------------------------------------------------
 
 _PART_OPERATIONS_MAX: Final = 10_000
 _GUARD_BYTES_MAX: Final = 1_024
 """Why: room in a commit for a caller's guards, which are few and on short keys."""
-
-
-def check_sorted(keys: Sequence[bytes], values: Sequence[bytes] | None, profile: Profile) -> Iterable[bytes]:
-    """Return a value for each key, when keys ascend and all are within the profile's limits.
-
-    Raises InvalidInputError, EngineLimitError. Why by `max` and `map`: it is paid for each of millions of keys.
-    """
-    key_bytes = keys.key_bytes_max if isinstance(keys, AscendingKeys) else None
-    if values is not None and len(values) != len(keys):
-        raise InvalidInputError(source="put_sorted", problem=f"{len(keys)} keys and {len(values)} values")
-    if key_bytes is None and not all(map(lt, keys, islice(keys, 1, None))):
-        raise InvalidInputError(source="put_sorted", problem="keys must ascend")
-    if keys and not keys[0] and not profile.empty_key:
-        raise EngineLimitError(limit="key_bytes_min", allowed=1, actual=0)
-    for limit, allowed, known, given in (
-        ("key_bytes_max", profile.key_bytes_max, key_bytes, keys),
-        ("value_bytes_max", profile.value_bytes_max, None, values or ()),
-    ):
-        if allowed is None:
-            continue
-        actual = max(map(len, given), default=0) if known is None else known
-        if actual > allowed:
-            raise EngineLimitError(limit=limit, allowed=allowed, actual=actual)
-    return repeat(b"", len(keys)) if values is None else values
 
 
 def _parts(

@@ -24,9 +24,9 @@ from keyplan.engine.interface import (
     RangeUnchanged,
     Snapshot,
     Watch,
-    check_sorted,
 )
 from keyplan.engine.profile import Profile
+from keyplan.engine.sorted_keys import check_sorted
 from keyplan.engine.wrap import WrappedEngine, WrappedSnapshot
 from keyplan.errors import CommitConflictError
 
