@@ -63,7 +63,8 @@ def test_the_history_of_a_memory_is_bounded_by_its_option() -> None:
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
-    assert problem_of("mysql://host") == "there is no engine 'mysql'; the engines are etcd, lmdb, memory, ring"
+    engines = "etcd, lmdb, memory, postgres, postgresql, ring"
+    assert problem_of("mysql://host") == f"there is no engine 'mysql'; the engines are {engines}"
 
 
 @pytest.mark.parametrize("url", ["", "chamber.kv", "/var/lib/store", "?x=y", ":"])

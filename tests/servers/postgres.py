@@ -97,12 +97,16 @@ class PostgresServer:
         given = {"user": SUPERUSER, "password": PASSWORD, **options}
         return psycopg.connect(host="127.0.0.1", port=self.port, dbname=database, autocommit=True, **given)
 
+    def local(self, database: str = "postgres") -> "psycopg.Connection[tuple[Any, ...]]":
+        """Connect by the server's socket, without a password; each statement is a transaction."""
+        folder = str(self.folder)
+        return psycopg.connect(host=folder, port=self.port, user=SUPERUSER, dbname=database, autocommit=True)
+
     def query(self, statement: str, *parameters: Any, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run statements as the superuser and return the rows of the first. Its connection is kept until the server ends."""
         connection = self._connections.get(database)
         if connection is None:
-            place = {"host": str(self.folder), "user": SUPERUSER, "dbname": database}
-            connection = self._connections[database] = psycopg.connect(port=self.port, autocommit=True, **place)
+            connection = self._connections[database] = self.local(database)
         cursor = connection.execute(statement.encode(), parameters or None)
         return cursor.fetchall() if cursor.description is not None else []
 

@@ -25,7 +25,12 @@ _OWED_SECONDS: Final = 10.0
 """How long the answer to a ROLLBACK that was sent without waiting may take."""
 _GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 _FATAL: Final = frozenset({b"FATAL", b"PANIC"})
-_REFUSALS_THAT_PASS: Final = ("starting up", "shutting down", "recovery mode", "too many", "remaining connection slots")
+_REFUSALS: Final = (
+    "authentication failed", "no password supplied", "pg_hba.conf", "does not exist", "permission denied", "not permitted",
+    "certificate verify failed",
+)  # fmt: skip
+"""What a server says that will say the same the next time. Why by words: libpq tells no code before a connection is made. In
+another language than English, it is asked again until the time is over, and its words are told all the same."""
 
 
 class Statement(NamedTuple):
@@ -63,19 +68,25 @@ class Result(NamedTuple):
         return self.rows(tuple[Any, ...])[0]
 
 
+class _Connection(psycopg.Connection[Any]):
+    """A connection that ends without a word when nobody has it any more."""
+
+    def __del__(self, *_: object) -> None:
+        """Warn of nothing. Why: what was not closed is an engine, and the driver would name what its user never saw."""
+
+
 def connect(keywords: dict[str, str], *, seconds: float) -> "Session":
     """Open a connection. Raises ConnectionLostError, which says whether a server answered and refused."""
     try:
         # Why two seconds at least: libpq knows no shorter time.
         conninfo = make_conninfo(**keywords, connect_timeout=max(int(seconds), 2), client_encoding="utf8")
-        connection = psycopg.connect(conninfo, autocommit=True)
+        connection = _Connection.connect(conninfo, autocommit=True)
     except (psycopg.Error, UnicodeError) as error:
         # Trap: the error carries the connection, and with it the password; so it must be nobody's cause or context.
         text = " ".join(str(error).split())
     else:
         return Session(connection)
-    is_refused = "FATAL" in text and not any(words in text for words in _REFUSALS_THAT_PASS)
-    raise ConnectionLostError(text, is_refused=is_refused)
+    raise ConnectionLostError(text, is_refused=any(words in text for words in _REFUSALS))
 
 
 class Session:
