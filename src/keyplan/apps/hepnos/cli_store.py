@@ -1,12 +1,15 @@
 """What the commands of `keyplan hepnos` share: the store that is named, and the container in it."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.numbered import Numbered, Run, SubRun
 from keyplan.apps.hepnos.products import Container
+from keyplan.apps.hepnos.remote_calls import is_server_url
 from keyplan.apps.hepnos.store import DataStore, open_hepnos
 from keyplan.cli import store_url_of_option
 from keyplan.errors import InvalidInputError
@@ -14,11 +17,19 @@ from keyplan.errors import InvalidInputError
 __all__ = ["container_named", "counts_of", "dataset_named", "opened"]
 
 
+_TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
+
+
 def opened(
     url: str | None, config: Path | None, *, create: bool = False, databases: dict[str, int] | None = None
 ) -> DataStore:
-    """Open the store of `--store`, KEYPLAN_STORE or the settings, for a `with` block."""
-    return open_hepnos(store_url_of_option(url, config), create=create, databases=databases)
+    """Open the store of `--store`, KEYPLAN_STORE or the settings, for a `with` block.
+
+    A server, by its URL, is asked with the token in KEYPLAN_TOKEN.
+    """
+    named = store_url_of_option(url, config)
+    token = os.environ.get(_TOKEN_VARIABLE) if is_server_url(named) else None
+    return open_hepnos(named, create=create, databases=databases, token=token)
 
 
 def counts_of(given: Sequence[str]) -> dict[str, int]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Final, Protocol
 
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.engine import Capability, Engine, EngineUrl, Snapshot, open_engine
+from keyplan.apps.hepnos.remote import RemoteServer
+from keyplan.apps.hepnos.remote_calls import is_server_url
+from keyplan.engine import Capability, Engine, EngineUrl, ReadOnlyEngine, Snapshot, open_engine
 from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.ring import RingEngine, database_engine, join_ring, remembered, ring_of
 
@@ -17,19 +19,47 @@ __all__ = ["Address", "Databases", "database_counts"]
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
+class Opener(Protocol):
+    """Opens one database of a store."""
+
+    def __call__(self, kind: Kind, index: int, *, create: bool) -> Engine:
+        """Return it, made where it was not there and `create` says so."""
+        ...
+
+
 @dataclass(frozen=True)
 class Address:
-    """Where a store is: one URL below which its databases lie, or the URLs of each kind's databases in their order.
+    """Where a store is: one URL below which its databases lie, that of a server, or the URLs of each kind's databases in order.
 
-    Another process opens the same store by it.
+    Another process opens the same store by it. `token` is what a server is asked with.
     """
 
     url: str = ""
     urls: tuple[tuple[str, tuple[str, ...]], ...] = ()
     is_readonly: bool = False
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def is_server(self) -> bool:
+        """True when the databases are those of a server."""
+        return is_server_url(self.url)
+
+    def opener(self) -> "Opener":
+        """Return what opens each of the databases."""
+        if not self.is_server:
+            return self.engine
+        server = RemoteServer(self.url, token=self.token)
+
+        def of_server(kind: Kind, index: int, *, create: bool) -> Engine:  # noqa: ARG001  # Why: as the other opener.
+            database = server.database(kind, index)
+            return ReadOnlyEngine(database) if self.is_readonly else database
+
+        return of_server
 
     def engine(self, kind: Kind, index: int, *, create: bool) -> Engine:
-        """Open one database."""
+        """Open one database. Raises InvalidInputError for a server, whose databases are opened together."""
+        if self.is_server:
+            raise InvalidInputError(source=self.url, problem="a server's databases are made and grown where it is")
         for name, urls in self.urls:
             if name == kind.value:
                 return open_engine(urls[index], create=create, readonly=self.is_readonly)
@@ -38,8 +68,9 @@ class Address:
 
     def queues(self) -> Engine:
         """Open the database of queues, with a history, so that it can be watched. Raises InvalidInputError: it has no URL."""
-        if not self.url:
-            raise InvalidInputError(source="queues", problem="a store given by the URLs of its databases has no queues")
+        if not self.url or self.is_server:
+            problem = "a store of a server, or given by the URLs of its databases, has no queues"
+            raise InvalidInputError(source="queues", problem=problem)
         return database_engine(self.url, "queues.0", create=not self.is_readonly, readonly=self.is_readonly)
 
     def counts(self) -> dict[str, int]:
@@ -84,9 +115,10 @@ class Databases:
         is to be made.
         """
         given = database_counts(address.counts())
+        opener = address.opener()
         with ExitStack() as stack:
             rings = {
-                kind: _open_ring(stack, address, kind, given.get(kind, counts.get(kind, 0)), create=create)
+                kind: _open_ring(stack, address, opener, kind, given.get(kind, counts.get(kind, 0)), create=create)
                 for kind in Kind
             }
             stack.pop_all()
@@ -137,7 +169,7 @@ class Databases:
         if mode != "exist":
             return ring.put_sorted_in(database, keys, values, overwrite=mode == "overwrite")
         with ring.open_snapshot(database) as snapshot:
-            present = [number for number, key in enumerate(keys) if snapshot.value(key) is not None]
+            present = [number for number, value in enumerate(snapshot.values(keys)) if value is not None]
         if present:
             own_values = None if values is None else [values[number] for number in present]
             ring.put_sorted_in(database, [keys[number] for number in present], own_values)
@@ -155,16 +187,18 @@ class Databases:
                 yield kind, number
 
 
-def _open_ring(stack: ExitStack, address: Address, kind: Kind, count: int, *, create: bool) -> RingEngine:
+def _open_ring(
+    stack: ExitStack, address: Address, opener: Opener, kind: Kind, count: int, *, create: bool
+) -> RingEngine:
     try:
-        first = stack.enter_context(address.engine(kind, 0, create=create and not address.is_readonly))
+        first = stack.enter_context(opener(kind, 0, create=create and not address.is_readonly))
     except StoreMissingError as error:
         raise StoreMissingError(url=address.url, problem=f"there is no HEPnOS store here: no {kind.value}") from error
     known = remembered(first)
     size = count or (1 if known is None else known.databases)
     others = [
-        stack.enter_context(address.engine(kind, index, create=create and not address.is_readonly))
-        for index in range(1, size)
+        stack.enter_context(opener(kind, index, create=create and not address.is_readonly)) for index in range(1, size)
     ]
     engines = [first, *others]
-    return join_ring(engines) if address.is_readonly else ring_of(engines, kind.layout, create=create)
+    is_joined = address.is_readonly and not address.is_server
+    return join_ring(engines) if is_joined else ring_of(engines, kind.layout, create=create and not address.is_server)

@@ -25,16 +25,21 @@ __all__ = ["DataStore", "open_at", "open_databases", "open_hepnos"]
 
 
 def open_hepnos(
-    url: str, *, databases: Mapping[str, int] | None = None, create: bool = True, readonly: bool = False
+    url: str,
+    *,
+    databases: Mapping[str, int] | None = None,
+    create: bool = True,
+    readonly: bool = False,
+    token: str | None = None,
 ) -> "DataStore":
     """Open a HEPnOS store: `lmdb:PATH` a folder of LMDB files, `memory:NAME`, `etcd://...` one store for all.
 
+    `http://HOST:PORT`, `https://HOST` or `unix:PATH` is that of a server, which is asked with `token`; see `service.py`.
     `databases` says how many there are of each kind, {"events": 4, "products": 4}, one where nothing is said; for a store that
     exists it may be left out. Raises RingMismatchError when the data was written with other numbers.
     """
-    return DataStore(
-        Databases.open(Address(url, is_readonly=readonly), database_counts(databases), create=create and not readonly)
-    )
+    address = Address(url, is_readonly=readonly, token=token)
+    return DataStore(Databases.open(address, database_counts(databases), create=create and not readonly))
 
 
 def open_databases(urls: Mapping[str, Sequence[str]], *, create: bool = True, readonly: bool = False) -> "DataStore":

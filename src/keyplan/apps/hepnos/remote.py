@@ -1,0 +1,311 @@
+"""Databases of a HEPnOS server as engines: `hepnos.open("http://host:8210")` puts its whole API on them.
+
+A read of many keys, and a page of a range, are of one state each. A range that is longer than a page is read page by page: what
+is written meanwhile behind the last key that was read may be among what follows, as with HEPnOS itself.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.packed import pack, unpack
+from keyplan.apps.hepnos.remote_calls import Calls
+from keyplan.engine import (
+    NO_LEASE,
+    Capability,
+    Commit,
+    Delete,
+    Engine,
+    Entry,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Lease,
+    Profile,
+    Put,
+    Snapshot,
+    Watch,
+    admit_commit,
+)
+from keyplan.errors import (
+    EngineLimitError,
+    EngineUnavailableError,
+    InvalidInputError,
+    KeyplanError,
+    StoreMissingError,
+    UnsupportedByEngineError,
+)
+from keyplan.ring import RING_KEY
+
+__all__ = ["RemoteDatabase", "RemoteServer"]
+
+_NAME: Final = "hepnos-server"
+_MORE_HEADER: Final = "keyplan-more"
+_PART_KEYS_MAX: Final = 65_536
+_PART_BYTES_MAX: Final = 8 << 20
+"""Why: a request of more is held in memory on both sides, and wins nothing."""
+_PAGE_KEYS_FIRST: Final = 64
+_PAGE_KEYS_MAX: Final = 16_384
+"""Why growing pages: a short range is read in one small answer, a long one in few."""
+_REVISION: Final = 1
+"""What the ring's description is said to be of: that it is unchanged, each request says by its digest."""
+
+
+class _Database(msgspec.Struct):
+    description: str
+    value_bytes_max: Annotated[int, msgspec.Meta(ge=1)]
+    commit_bytes_max: Annotated[int, msgspec.Meta(ge=1)]
+    key_bytes_max: int | None = None
+    commit_operations_max: int | None = None
+    capabilities: list[str] = []  # Why: msgspec copies it.
+
+
+class _Described(msgspec.Struct):
+    databases: dict[str, list[_Database]]
+
+
+class RemoteServer:
+    """A server and the databases that it has. Closed by the last of its databases."""
+
+    def __init__(self, url: str, *, token: str | None = None) -> None:
+        self.calls = Calls(url, token=token)
+        try:
+            raw = self.calls.ask("GET", "/hepnos/databases").body
+            self._databases = msgspec.json.decode(raw, type=_Described).databases
+        except msgspec.MsgspecError as error:
+            self.calls.close()
+            raise EngineUnavailableError(engine=_NAME, problem=f"{url} is no HEPnOS server") from error
+        except KeyplanError:
+            self.calls.close()
+            raise
+
+    def database(self, kind: Kind, number: int) -> "RemoteDatabase":
+        """Return one of the databases. Raises StoreMissingError."""
+        known = self._databases.get(kind.value, [])
+        if number >= len(known):
+            problem = (
+                f"the server has {len(known)} databases of {kind.value}; it makes them, or rebalances, where it is"
+            )
+            raise StoreMissingError(url=self.calls.url, problem=problem)
+        return RemoteDatabase(self.calls, kind, number, known[number])
+
+
+class RemoteDatabase(Engine):
+    """One database. Every request names the ring that it was opened with, and is refused when that has changed."""
+
+    def __init__(self, calls: Calls, kind: Kind, number: int, database: _Database) -> None:
+        self.description = database.description.encode()
+        ring = hashlib.blake2b(self.description, digest_size=8).hexdigest()
+        self._calls = calls
+        self._path = f"/hepnos/databases/{kind.value}/{number}"
+        self._ring = f"?ring={ring}"
+        own = {Capability.DURABLE, Capability.SHARED}
+        self._profile = Profile(
+            name=_NAME,
+            # Why always shared: whoever reaches the server may open it.
+            capabilities=frozenset(each for each in own if each.name.lower() in database.capabilities)
+            | {Capability.SHARED},
+            key_bytes_max=database.key_bytes_max,
+            value_bytes_max=database.value_bytes_max,
+            commit_operations_max=database.commit_operations_max,
+            commit_bytes_max=database.commit_bytes_max,
+        )
+        self._is_closed = False
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    def snapshot(self) -> Snapshot:
+        self._check_open()
+        return _RemoteSnapshot(self)
+
+    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+        if fence_key != RING_KEY:
+            return super().fenced_value(key, fence_key, fence)
+        # Why one key: the ring is looked at by the server, with every request.
+        return fence == self.description, self.values((key,))[0]
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value or None for each key, as of one state."""
+        (found,) = unpack(self._ask("get", pack(keys)), 1)
+        return found
+
+    def page(
+        self, key_range: KeyRange, limit: int, *, reverse: bool, has_values: bool
+    ) -> tuple[list[bytes], list[bytes], bool]:
+        """Return the first keys of a range, their values where asked for, and whether there are more."""
+        options = f"&limit={limit}&reverse={int(reverse)}&values={int(has_values)}"
+        self._check_open()
+        body = pack([key_range.start, key_range.end])
+        answer = self._calls.ask("POST", f"{self._path}/list{self._ring}{options}", body)
+        columns: list[Any] = unpack(answer.body, 1 + has_values)
+        return columns[0], columns[1] if has_values else [], answer.headers.get(_MORE_HEADER) == "1"
+
+    def count(self, key_range: KeyRange) -> int:
+        """Return how many keys there are in a range."""
+        found: int = msgspec.json.decode(self._ask("count", pack([key_range.start, key_range.end])))["count"]
+        return found
+
+    def commit(self, commit: Commit) -> int:
+        """Apply a commit; its guards may be on keys that must be absent, and on the ring's description."""
+        admit_commit(self._profile, commit)
+        absent = [guard.key for guard in self._own_guards(commit.guards) if isinstance(guard, KeyAbsent)]
+        puts = [each for each in commit.mutations if isinstance(each, Put)]
+        if any(put.lease != NO_LEASE for put in puts):
+            raise self._unsupported(Capability.LEASES)
+        removed = [each.key for each in commit.mutations if isinstance(each, Delete)]
+        ranges = [each.range for each in commit.mutations if not isinstance(each, Put | Delete)]
+        body = pack(
+            absent,
+            [put.key for put in puts],
+            [put.value for put in puts],
+            removed,
+            [each.start for each in ranges],
+            [each.end for each in ranges],
+        )
+        self._ask("commit", body, is_write=True)
+        return 0
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        self._own_guards(guards)
+        if values is not None and len(values) != len(keys):
+            raise InvalidInputError(source="put_sorted", problem=f"{len(keys)} keys and {len(values)} values")
+        for limit, allowed, given in (
+            ("key_bytes_max", self._profile.key_bytes_max, keys),
+            ("value_bytes_max", self._profile.value_bytes_max, values or ()),
+        ):
+            actual = max(map(len, given), default=0)
+            if allowed is not None and actual > allowed:
+                raise EngineLimitError(limit=limit, allowed=allowed, actual=actual)
+        options = f"&mode={'overwrite' if overwrite else 'new'}"
+        made = 0
+        for begin, end in _parts(keys, values):
+            body = pack(keys[begin:end], () if values is None else values[begin:end])
+            made += msgspec.json.decode(self._ask("put", body, options, is_write=True))["new"]
+        return made
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        raise UnsupportedByEngineError(engine=_NAME, capability="loading")
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        raise self._unsupported(Capability.WATCH)
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        raise self._unsupported(Capability.LEASES)
+
+    def compact(self, revision: int) -> None:
+        raise self._unsupported(Capability.REVISIONS)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._calls.close()
+
+    def _ask(self, verb: str, body: bytes, options: str = "", *, is_write: bool = False) -> bytes:
+        self._check_open()
+        return self._calls.ask("POST", f"{self._path}/{verb}{self._ring}{options}", body, is_write=is_write).body
+
+    def _own_guards(self, guards: Sequence[Guard]) -> list[Guard]:
+        """Return the guards without that on the ring, which each request carries. Raises UnsupportedByEngineError."""
+        others = [each for each in guards if not (isinstance(each, KeyUnchanged) and each.key == RING_KEY)]
+        if not all(isinstance(each, KeyAbsent) for each in others):
+            raise self._unsupported(Capability.REVISIONS)
+        return others
+
+    def _unsupported(self, capability: Capability) -> UnsupportedByEngineError:
+        return UnsupportedByEngineError(engine=_NAME, capability=capability.value)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise EngineUnavailableError(engine=_NAME, problem="the store was closed")
+
+
+class _RemoteSnapshot(Snapshot):
+    """Reads through the database that it is of; see the module's docstring for what is of one state."""
+
+    def __init__(self, database: RemoteDatabase) -> None:
+        self._database = database
+
+    @property
+    def revision(self) -> int:
+        return 0
+
+    def get(self, key: bytes) -> Entry | None:
+        if key == RING_KEY:
+            return Entry(key, self._database.description, 0, _REVISION, 0, NO_LEASE)
+        value = self.value(key)
+        return None if value is None else Entry(key, value, 0, 0, 0, NO_LEASE)
+
+    def value(self, key: bytes) -> bytes | None:
+        return self._database.description if key == RING_KEY else self._database.values((key,))[0]
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        parts = (self._database.values(keys[at : at + _PART_KEYS_MAX]) for at in range(0, len(keys), _PART_KEYS_MAX))
+        return list(chain.from_iterable(parts))
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        if keys_only:
+            return (Entry(key, b"", 0, 0, 0, NO_LEASE) for key in self.keys(key_range, limit=limit, reverse=reverse))
+        pairs = self.pairs(key_range, limit=limit, reverse=reverse)
+        return (Entry(key, value, 0, 0, 0, NO_LEASE) for key, value in pairs)
+
+    def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
+        pages = self._pages(key_range, limit, reverse=reverse, has_values=False)
+        return islice(chain.from_iterable(keys for keys, _ in pages), limit)
+
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        pages = self._pages(key_range, limit, reverse=reverse, has_values=True)
+        strict_zip = partial(zip, strict=True)
+        return islice(chain.from_iterable(strict_zip(keys, values) for keys, values in pages), limit)
+
+    def _pages(
+        self, key_range: KeyRange, limit: int | None, *, reverse: bool, has_values: bool
+    ) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        size = _PAGE_KEYS_FIRST if limit is None else min(max(limit, 1), _PAGE_KEYS_MAX)
+        has_more = limit != 0 and not key_range.is_empty
+        while has_more:
+            keys, values, has_more = self._database.page(key_range, size, reverse=reverse, has_values=has_values)
+            if keys:
+                yield keys, values
+                rest = (key_range.start, keys[-1]) if reverse else (keys[-1] + b"\x00", key_range.end)
+                key_range = KeyRange(*rest)
+            size = min(size * 8, _PAGE_KEYS_MAX)
+
+    def count(self, key_range: KeyRange) -> int:
+        return self._database.count(key_range)
+
+    def close(self) -> None:
+        return
+
+
+def _parts(keys: Sequence[bytes], values: Sequence[bytes] | None) -> Iterator[tuple[int, int]]:
+    """Yield the parts that one request takes, by number and by bytes."""
+    if values is None:
+        yield from ((at, min(at + _PART_KEYS_MAX, len(keys))) for at in range(0, len(keys), _PART_KEYS_MAX))
+        return
+    begin = size = 0
+    for at, value in enumerate(values):
+        if at > begin and (at - begin >= _PART_KEYS_MAX or size + len(value) > _PART_BYTES_MAX):
+            yield begin, at
+            begin, size = at, 0
+        size += len(value)
+    if begin < len(keys):
+        yield begin, len(keys)

@@ -1,0 +1,156 @@
+"""One connection that speaks as much HTTP/1.1 as a HEPnOS server's client needs: a request, and its whole answer.
+
+Why not the standard library's: it reads an answer's head as that of a mail, which takes longer than the rest of a small read.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+__all__ = ["Answer", "BrokenAnswerError", "Wire", "tcp", "unix"]
+
+_HEAD_BYTES_MAX = 64 << 10
+_READ_BYTES = 1 << 16
+
+
+class BrokenAnswerError(OSError):
+    """What came is no answer of HTTP/1.1, or ended within one. Never leaves this package's client."""
+
+
+class Answer(NamedTuple):
+    """Status, headers by their names in lower case, and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Wire:
+    """A connection, made when it is first used. For one thread."""
+
+    def __init__(self, connect: Callable[[], socket.socket], host: str, headers: Mapping[str, str]) -> None:
+        self._connect = connect
+        self._socket: socket.socket | None = None
+        lines = {"Host": host, "User-Agent": "keyplan", **headers}
+        self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+
+    def ask(self, method: str, path: str, body: bytes) -> Answer:
+        """Send a request, and return the answer. Raises OSError; the connection is closed then."""
+        try:
+            return self._asked(method, path, body)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it. Closing twice is harmless."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __del__(self) -> None:
+        # Why: the connection of a thread goes with the thread.
+        self.close()
+
+    def _asked(self, method: str, path: str, body: bytes) -> Answer:
+        if self._socket is None:
+            self._socket = self._connect()
+        wire = self._socket
+        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(body)}\r\n\r\n"
+        wire.sendall(head.encode("latin-1") + body)  # Why at once: two parts are two packets.
+        raw = b""
+        while (end := raw.find(b"\r\n\r\n")) < 0:
+            if len(raw) > _HEAD_BYTES_MAX:
+                raise BrokenAnswerError("the answer's head is too large")
+            raw += _part(wire)
+        status, headers = _head_of(raw[:end])
+        rest = raw[end + 4 :]
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            found = _chunks(wire, rest)
+        else:
+            found = _whole(wire, rest, _length(headers))
+        if headers.get("connection", "").lower() == "close":
+            self.close()
+        return Answer(status, headers, found)
+
+
+def tcp(host: str, port: int, timeout_seconds: float, context: ssl.SSLContext | None) -> socket.socket:
+    """Connect to a host, with TLS where there is a context. Raises OSError."""
+    wire = socket.create_connection((host, port), timeout_seconds)
+    wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is None:
+        return wire
+    try:
+        return context.wrap_socket(wire, server_hostname=host)
+    except BaseException:
+        wire.close()
+        raise
+
+
+def unix(path: str, timeout_seconds: float) -> socket.socket:
+    """Connect to a unix socket. Raises OSError."""
+    wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        wire.settimeout(timeout_seconds)
+        wire.connect(path)
+    except BaseException:
+        wire.close()
+        raise
+    return wire
+
+
+def _part(wire: socket.socket) -> bytes:
+    part = wire.recv(_READ_BYTES)
+    if not part:
+        raise BrokenAnswerError("the connection was closed")
+    return part
+
+
+def _head_of(raw: bytes) -> tuple[int, dict[str, str]]:
+    first, *lines = raw.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
+        raise BrokenAnswerError("this is not HTTP/1.1")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(rest[:3]), headers
+
+
+def _length(headers: Mapping[str, str]) -> int:
+    text = headers.get("content-length", "0")
+    if not (text.isascii() and text.isdecimal()):
+        raise BrokenAnswerError("the answer does not say how long it is")
+    return int(text)
+
+
+def _whole(wire: socket.socket, rest: bytes, length: int) -> bytes:
+    if len(rest) >= length:
+        return rest[:length]
+    body = bytearray(length)
+    body[: len(rest)] = rest
+    view, at = memoryview(body), len(rest)
+    while at < length:
+        taken = wire.recv_into(view[at:])
+        if not taken:
+            raise BrokenAnswerError("the connection was closed within an answer")
+        at += taken
+    return bytes(body)
+
+
+def _chunks(wire: socket.socket, raw: bytes) -> bytes:
+    """Read a body in chunks, as proxies send it."""
+    parts: list[bytes] = []
+    while True:
+        while (end := raw.find(b"\r\n")) < 0:
+            raw += _part(wire)
+        try:
+            size = int(raw[:end].partition(b";")[0], 16)
+        except ValueError as error:
+            raise BrokenAnswerError("a chunk does not say how long it is") from error
+        raw = raw[end + 2 :]
+        while len(raw) < size + 2:
+            raw += _part(wire)
+        if size == 0:
+            return b"".join(parts)
+        parts.append(raw[:size])
+        raw = raw[size + 2 :]

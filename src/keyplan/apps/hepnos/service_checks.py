@@ -1,0 +1,86 @@
+"""What a HEPnOS server looks at before it writes: that keys are of the database's kind and placed on it, values of the kind."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from keyplan.apps.hepnos.databases import Databases
+from keyplan.apps.hepnos.errors import InvalidNumberError
+from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, dataset_key, split_product
+from keyplan.apps.hepnos.layout import INVALID_NUMBER
+from keyplan.engine import KeyRange
+from keyplan.errors import InvalidInputError, InvalidKeyError
+from keyplan.ring import RING_KEY
+from keyplan.server import AnswerError
+
+__all__ = ["check_pairs", "check_ranges", "check_removed", "check_ring"]
+
+_KEY_BYTES: Final = {Kind.RUN: 24, Kind.SUBRUN: 32, Kind.EVENT: 40}
+_UUID_BYTES: Final = 16
+
+
+def check_ring(named: str | None, own: str) -> None:
+    """Refuse a request of somebody who knows another ring: he would place keys where nobody finds them."""
+    if named != own:
+        message = "the databases are another ring than the one named: ask for /hepnos/databases again"
+        raise AnswerError(409, "ring_mismatch", message, {"problem": message})
+
+
+def check_pairs(databases: Databases, kind: Kind, number: int, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    """Raise InvalidInputError, InvalidNumberError for keys or values that the database cannot have; nothing is written."""
+    if values and len(values) != len(keys):
+        raise InvalidInputError(source="body", problem=f"{len(keys)} keys and {len(values)} values")
+    if not keys:
+        return
+    if kind in _KEY_BYTES:
+        _check_numbered(kind, keys, values)
+    elif kind is Kind.DATASET:
+        _check_datasets(keys, values)
+    elif not all(map(_is_suffix, {key[ITEM_BYTES:] for key in keys})) or min(map(len, keys)) <= ITEM_BYTES:
+        raise InvalidInputError(source="body", problem="a key is none of a product")
+    if set(databases.shares(kind, keys)) != {number}:
+        raise InvalidInputError(source="body", problem="a key is placed on another database")
+
+
+def _check_numbered(kind: Kind, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    width = _KEY_BYTES[kind]
+    if set(map(len, keys)) != {width}:
+        raise InvalidInputError(source="body", problem=f"keys of {kind.value} have {width} bytes")
+    numbers = np.frombuffer(b"".join(keys), ">u8").reshape(len(keys), -1)[:, 2:]
+    if np.any(numbers == np.uint64(INVALID_NUMBER)):
+        raise InvalidNumberError(field=kind.value, problem="2**64 - 1 is the number of nothing")
+    if any(values):
+        raise InvalidInputError(source="body", problem=f"{kind.value} have no values")
+
+
+def _check_datasets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    if len(values) != len(keys) or set(map(len, values)) != {_UUID_BYTES}:
+        raise InvalidInputError(source="body", problem=f"a data set's value is its UUID, of {_UUID_BYTES} bytes")
+    for key in keys:
+        try:
+            is_one = dataset_key(key[1:].decode()) == key
+        except (InvalidKeyError, UnicodeDecodeError):
+            is_one = False
+        if not is_one:
+            raise InvalidInputError(source="body", problem="a key is none of a data set")
+
+
+def _is_suffix(suffix: bytes) -> bool:
+    return split_product(bytes(ITEM_BYTES) + suffix) is not None
+
+
+def check_removed(keys: Sequence[bytes]) -> None:
+    """Refuse to touch the description of the ring, which is no record."""
+    if RING_KEY in keys:
+        raise InvalidInputError(source="body", problem="the ring's description is no record")
+
+
+def check_ranges(starts: Sequence[bytes | None], ends: Sequence[bytes | None]) -> list[KeyRange]:
+    """Return the ranges that are to be removed. Raises InvalidInputError when one has the ring's description in it."""
+    if len(starts) != len(ends) or None in starts:
+        raise InvalidInputError(source="body", problem="each range has a start")
+    ranges = [KeyRange(start, end) for start, end in zip(starts, ends, strict=True) if start is not None]
+    if any(RING_KEY in each for each in ranges):
+        raise InvalidInputError(source="body", problem="the ring's description is no record")
+    return ranges
