@@ -97,10 +97,11 @@ def cleaned(store: Store, old: type[Layout], new: type[Layout], **options: Any) 
 
 def fill(store: Store, count: int = 5) -> Old:
     old = Old(store)
-    with old.transaction() as transaction:
-        for number in range(count):
-            transaction.boxes.insert(Shelf("a", number), Box(f"box{number}", ["red"]))
-        transaction.notes.insert("n", "note")
+    old.notes.insert("n", "note")
+    for start in range(0, count, 20):
+        with old.transaction() as transaction:
+            for number in range(start, min(start + 20, count)):
+                transaction.boxes.insert(Shelf("a", number), Box(f"box{number}", ["red"]))
     return old
 
 

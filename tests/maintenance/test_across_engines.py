@@ -10,13 +10,19 @@ from keyplan.errors import EngineLimitError
 from keyplan.keyspace import KeySpaces, State
 from keyplan.maintenance import (
     back_up_key_spaces,
+    check,
+    clean_up_migration,
     copy_store,
+    migrate,
     new_backup_file,
+    plan_migration,
     restore_key_spaces,
     restore_store,
 )
 from keyplan.regions import import_spaces
+from keyplan.store import Store
 from tests.maintenance.backups import content_of, filled, put_all, write_backup
+from tests.maintenance.evolving import Box, Moved, Old, Shelf, fill
 from tests.regions.test_metadata import CONTENT as PD_CONTENT
 from tests.servers.etcd import EtcdServer
 
@@ -89,3 +95,16 @@ def test_key_spaces_of_pd_are_imported_from_etcd(etcd: Engine) -> None:
     imported = import_spaces(etcd)
     assert [(space.name, space.number) for space in imported.spaces] == [("DEFAULT", 0), ("foo", 1), ("bar", 10)]
     assert imported.problems == ()
+
+
+def test_a_migration_keeps_to_the_limits_of_etcd(etcd: Engine) -> None:
+    store = Store(etcd)
+    fill(store, 120)
+    steps = plan_migration(etcd, Old.bound(), Moved.bound())
+    assert migrate(store, steps).counts == {"copied": 120, "unchanged": 120}
+    Old(store).boxes.put(Shelf("a", 7), Box("late"))
+    assert migrate(store, steps, is_switched=True).is_settled
+    assert clean_up_migration(store, steps).is_cleaned
+    assert Moved(store).boxes.count() == 120
+    assert Moved(store).by_name.key_of("late") == Shelf("a", 7)
+    assert list(check(store, Moved(store))) == []

@@ -1,12 +1,15 @@
 """Migrations that are killed at every step, and beside programs that write whenever they like."""
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import keyplan
 from keyplan.engine import Commit, MemoryEngine, WrappedEngine
 from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError
-from keyplan.maintenance import check, clean_up_migration, migrate
+from keyplan.maintenance import MigrationPlan, MigrationReport, check, clean_up_migration, migrate
 from keyplan.store import Store
 from keyplan.testing.faults import FailingEngine
 from tests.maintenance.evolving import (
@@ -32,19 +35,20 @@ Story = Callable[[Store], object]
 def moving(store: Store) -> None:
     steps = plan(store, Old, Moved)
     migrate(store, steps, backoff=NO_WAIT)
-    migrate(store, steps, is_switched=True, backoff=NO_WAIT)
-    clean_up_migration(store, plan(store, Old, Moved), backoff=NO_WAIT)
+    finish(store, steps)
 
 
 def converting(store: Store) -> None:
-    options = {"conversions": {"boxes": ENLARGED}}
-    switched(store, Old, Stated, **options)
-    cleaned(store, Old, Stated, **options)
+    finish(store, plan(store, Old, Stated, conversions={"boxes": ENLARGED}))
 
 
 def reindexing(store: Store) -> None:
-    switched(store, Old, Reindexed)
-    cleaned(store, Old, Reindexed)
+    finish(store, plan(store, Old, Reindexed))
+
+
+def finish(store: Store, steps: MigrationPlan) -> None:
+    migrate(store, steps, is_switched=True, backoff=NO_WAIT)
+    clean_up_migration(store, steps, backoff=NO_WAIT)
 
 
 def steps_of(story: Story) -> tuple[int, dict[bytes, tuple[bytes, int]]]:
@@ -147,3 +151,42 @@ def test_a_commit_never_exceeds_what_the_engine_takes() -> None:
         moving(store)
         assert max(sizes) <= 512
         assert Moved(store).boxes.count() == 200
+
+
+def test_two_runs_at_once_do_nothing_twice() -> None:
+    inner = MemoryEngine()
+    with Store(inner) as store:
+        fill(store, 300)
+        start = threading.Barrier(2)
+        reports: list[MigrationReport] = []
+
+        def run() -> None:
+            start.wait()
+            reports.append(migrate(Store(inner), plan(store, Old, Moved), backoff=NO_WAIT))
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [report.contested for report in reports] == [[], []]
+        assert switched(store, Old, Moved).is_settled
+        cleaned(store, Old, Moved)
+        assert list(check(store, Moved(store))) == []
+        assert Moved(store).boxes.count() == 300
+
+
+def test_an_engine_without_revisions_is_migrated_like_the_others(tmp_path: Path) -> None:
+    with keyplan.open(f"lmdb:{tmp_path}/plain.kv?history=off") as store:
+        fill(store, 3)
+        migrate(store, plan(store, Old, Moved), backoff=NO_WAIT)
+        Old(store).boxes.put(Shelf("a", 0), Box("old side"))
+        Moved(store).boxes.put(Shelf("a", 1), Box("new side"))
+        assert switched(store, Old, Moved).is_settled
+        cleaned(store, Old, Moved)
+        assert dict(Moved(store).boxes.list()) == {
+            Shelf("a", 0): Box("old side"),
+            Shelf("a", 1): Box("new side"),
+            Shelf("a", 2): Box("box2", ["red"]),
+        }
+        assert list(check(store, Moved(store))) == []

@@ -3,7 +3,8 @@
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
 from keyplan.maintenance.migration.driver import MigrationProgress, MigrationReport, migrate
 from keyplan.maintenance.migration.marks import Migrations
-from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, plan_migration
+from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
+from keyplan.maintenance.migration.planner import plan_migration
 from keyplan.maintenance.migration.transform import Conversion
 from keyplan.maintenance.migration.verify import Verification
 

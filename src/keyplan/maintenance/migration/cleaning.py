@@ -17,16 +17,14 @@ from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
 from keyplan.maintenance.lookup import Lookup
-from keyplan.maintenance.migration.driver import Batches, MigrationProgress, move_counter, require_state
+from keyplan.maintenance.migration.driver import Batches, MigrationProgress, move_counter, remove_marks, require_state
 from keyplan.maintenance.migration.marks import (
     Mark,
     as_read,
-    cursor_key,
     decoded,
     digest_of,
     encoded,
     mark_key,
-    mark_range,
     read_state,
 )
 from keyplan.maintenance.migration.merge import Contest, Merger
@@ -86,7 +84,7 @@ class _Cleaning:
     def run(self) -> CleanUpReport:
         """Clean up."""
         _, state = require_state(self._engine, self._plan)
-        if state.is_cleaned:
+        if state.is_cleaned or not self._plan.steps:
             self._remove_marks()
             return self._report
         moved = [work for work in self._plan.tables if work.is_moving]
@@ -228,20 +226,14 @@ class _Cleaning:
             entry, state = read_state(self._engine, self._plan.id)
             assert entry is not None
             assert state is not None
-            hints = tuple(Delete(cursor_key(self._plan.id, work.name)) for work in self._plan.tables)
             put = Put(entry.key, encoded(structs.replace(state, is_cleaned=True)))
-            self._engine.commit(Commit((as_read(entry.key, entry),), (put, *hints)))
+            self._engine.commit(Commit((as_read(entry.key, entry),), (put,)))
 
         self._backoff.until_committed(over)
         self._remove_marks()
 
     def _remove_marks(self) -> None:
-        """Remove what marks are left, of records that kept their keys: without them these would be converted again."""
-        for batch in self._batches(mark_range(self._plan.id)):
-            most = operations_max(self._engine.profile)
-            keys = [entry.key for entry in batch]
-            for start in range(0, len(keys), most):
-                self._engine.commit(Commit((), tuple(map(Delete, keys[start : start + most]))))
+        remove_marks(self._engine, self._plan.id)
         self._report.is_cleaned = True
 
     def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:

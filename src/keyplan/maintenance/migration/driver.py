@@ -22,6 +22,7 @@ from keyplan.maintenance.migration.marks import (
     MigrationState,
     as_read,
     cursor_key,
+    cursor_range,
     decoded,
     encoded,
     mark_range,
@@ -42,7 +43,15 @@ from keyplan.store import (
     index_state_value,
 )
 
-__all__ = ["Batches", "MigrationProgress", "MigrationReport", "migrate", "require_state"]
+__all__ = [
+    "Batches",
+    "MigrationProgress",
+    "MigrationReport",
+    "migrate",
+    "move_counter",
+    "remove_marks",
+    "require_state",
+]
 
 _BATCH_RECORDS_MAX: Final = 64
 """Why: a batch is read in one snapshot and held whole; what one conflict makes decide again is at most this."""
@@ -128,10 +137,10 @@ class _Run:
 
     def run(self) -> MigrationReport:
         """Do what can be done now."""
-        state = self._begun()
-        if state.is_cleaned:
+        if self._plan.is_over or not self._plan.steps:
             self._report.is_settled = True
             return self._report
+        state = self._begun()
         for work in self._plan.tables:
             # Why not when settled: the clean-up may have removed marks, and nothing is converted twice.
             if work.is_moving or (self._is_switched and not state.is_settled):
@@ -139,7 +148,7 @@ class _Run:
         if self._is_switched:
             self._counters()
             self._build(state)
-            self._settle()
+            self._settle(state)
         return self._report
 
     def _begun(self) -> MigrationState:
@@ -148,6 +157,15 @@ class _Run:
         while True:
             entry, state = read_state(self._engine, plan.id)
             if state is not None and entry is not None:
+                if not state.is_cleaned:
+                    return state
+                # Why: a program of the old layout wrote after the clean-up; what it wrote is carried over like the rest.
+                state = structs.replace(state, is_cleaned=False, is_settled=False)
+                put = Put(entry.key, encoded(state))
+                try:
+                    self._engine.commit(Commit((as_read(entry.key, entry),), (put,)))
+                except CommitConflictError:
+                    continue
                 return state
             state = MigrationState(
                 old=plan.old.fingerprint,
@@ -260,22 +278,37 @@ class _Run:
                     continue
             self._report.built.append(name)
 
-    def _settle(self) -> None:
-        """Verify, and write down that nothing is left to do but to clean up."""
+    def _settle(self, state: MigrationState) -> None:
+        """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""
         report = self._report
         moved = [work for work in self._plan.tables if work.is_moving]
         report.verified = [verify_table(self._engine, self._plan.id, work) for work in moved]
-        is_built = len(report.built) == len(self._plan.indexes_to_build)
+        is_built = len(report.built) == len(state.indexes)
         report.is_settled = is_built and not report.contested and all(found.is_equal for found in report.verified)
 
         def write_down() -> None:
             entry, state = read_state(self._engine, self._plan.id)
-            if entry is not None and state is not None and state.is_settled != report.is_settled:
-                state = structs.replace(state, built=tuple(report.built), is_settled=report.is_settled)
+            if entry is not None and state is not None:
+                is_over = report.is_settled and not self._plan.has_clean_up
+                state = structs.replace(state, is_settled=report.is_settled, is_cleaned=is_over)
                 guard = as_read(entry.key, entry)
                 self._engine.commit(Commit((guard,), (Put(entry.key, encoded(state)),)))
 
         self._backoff.until_committed(write_down)
+        if report.is_settled and not self._plan.has_clean_up:
+            remove_marks(self._engine, self._plan.id)
+
+
+def remove_marks(engine: Engine, migration: bytes) -> None:
+    """Remove what marks and hints are left when a migration is over; until then they keep records from a second conversion."""
+    most = operations_max(engine.profile)
+    for key_range in (mark_range(migration), cursor_range(migration)):
+        while True:
+            with engine.snapshot() as snapshot:
+                keys = [entry.key for entry in snapshot.scan(key_range, limit=most, keys_only=True)]
+            if not keys:
+                break
+            engine.commit(Commit((), tuple(map(Delete, keys))))
 
 
 class Batches:

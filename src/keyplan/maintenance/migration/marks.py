@@ -25,6 +25,7 @@ __all__ = [
     "Migrations",
     "as_read",
     "cursor_key",
+    "cursor_range",
     "decoded",
     "digest_of",
     "encoded",
@@ -43,8 +44,8 @@ _PLACE_BYTES = 16
 class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a migration is.
 
-    `indexes`: those that it has to build, made write-only when it began; `built`: those of them that are done. `is_settled`:
-    everything was carried over and verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
+    `indexes`: those that it has to build, made write-only when it began. `is_settled`: everything was carried over and
+    verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
     """
 
     old: str
@@ -52,7 +53,6 @@ class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     old_root: bytes
     new_root: bytes
     indexes: tuple[str, ...] = ()
-    built: tuple[str, ...] = ()
     is_settled: bool = False
     is_cleaned: bool = False
 
@@ -117,6 +117,11 @@ def mark_key(migration: bytes, old_key: bytes) -> bytes:
 def mark_range(migration: bytes) -> KeyRange:
     """Return the range of all marks of a migration."""
     return KeyRange(*_table("marks").keys.range((migration,)))
+
+
+def cursor_range(migration: bytes) -> KeyRange:
+    """Return the range of all hints of a migration."""
+    return KeyRange(*_table("cursors").keys.range((migration,)))
 
 
 def encoded(record: MigrationState | Mark) -> bytes:

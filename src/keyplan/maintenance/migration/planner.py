@@ -1,0 +1,288 @@
+"""How a migration is planned. Nothing is written here."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from keyplan.engine import Engine
+from keyplan.layout import (
+    BoundLayout,
+    BoundTable,
+    Impact,
+    IndexSpec,
+    KeyRelation,
+    LayoutChange,
+    LayoutPairs,
+    LayoutSpec,
+    Literal,
+    Origin,
+    Template,
+    compare_keys,
+    differences,
+    field_labels,
+    has_same_entries,
+    pair_items,
+)
+from keyplan.maintenance.migration.marks import migration_id, read_state, states_of
+from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
+from keyplan.maintenance.migration.survey import survey_table
+from keyplan.maintenance.migration.transform import Conversion, Converter, described_conversions
+from keyplan.store import index_state_key
+
+__all__ = ["plan_migration"]
+
+_MOVING: Final = {KeyRelation.MOVED, KeyRelation.UNSPELLABLE, KeyRelation.UNDECIDED}
+_JUDGED_BY_RECORDS: Final = {KeyRelation.NARROWER, KeyRelation.UNSPELLABLE}
+_OF_VALUES: Final = {"E8", "E9", "E10", "E11"}
+
+
+def plan_migration(
+    engine: Engine,
+    old: BoundLayout,
+    new: BoundLayout,
+    *,
+    renames: Mapping[str, str] | None = None,
+    drops: Collection[str] = (),
+    conversions: Mapping[str, Conversion] | None = None,
+    accepts: Collection[str] = (),
+    progress: Callable[[int], None] | None = None,
+) -> MigrationPlan:
+    """Plan the way of what is stored from one layout to another, and write nothing.
+
+    renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one. accepts:
+        codes of breaking changes that are known to do no harm here (E17 where the store is no ring).
+    progress: called with the number of records that were examined.
+
+    Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
+    """
+    pairs = pair_items(old.spec, new.spec, renames)
+    planner = _Planner(engine, old, new, pairs, dict(conversions or {}), progress)
+    changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
+    return planner.plan(changes, drops, accepts)
+
+
+class _Planner:
+    def __init__(
+        self,
+        engine: Engine,
+        old: BoundLayout,
+        new: BoundLayout,
+        pairs: LayoutPairs,
+        conversions: dict[str, Conversion],
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self._engine, self._old, self._new, self._pairs = engine, old, new, pairs
+        self._conversions = conversions
+        self._progress = progress
+        self._id = migration_id(old, new, described_conversions(conversions))
+        self._examined = 0
+        self._steps: list[MigrationStep] = []
+        self._obstacles: list[str] = []
+        self._roots = _root_template(old), _root_template(new)
+
+    def plan(
+        self, changes: tuple[LayoutChange, ...], drops: Collection[str], accepts: Collection[str]
+    ) -> MigrationPlan:
+        identity = self._id
+        _, state = read_state(self._engine, identity)
+        is_cleaned = state is not None and state.is_cleaned
+        rewritten = self._rewritten(changes)
+        works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]
+        counts = {work.name: self._survey(work) for work in works}
+        moved = {work.name for work in works if work.is_moving}
+        if is_cleaned:
+            # Why again: a program of the old layout came back and wrote. What was converted where it stood is done.
+            works = [work for work in works if work.is_moving and counts[work.name]]
+            if not works:
+                return MigrationPlan(self._old, self._new, identity, changes, (), (), is_over=True)
+        works = [work for work in works if work.is_moving or work.converter.has_other_values]
+        for work in works:
+            self._record_steps(work, counts[work.name])
+        to_build = () if is_cleaned else self._builds(moved)
+        to_remove = self._removals()
+        counters = self._counters()
+        gone_tables = tuple(
+            item.name for item in self._pairs.gone if item.name in self._old.tables and item.name in drops
+        )
+        gone_counters = tuple(
+            item.name for item in self._pairs.gone if item.name in self._old.counters and item.name in drops
+        )
+        self._clean_up(works, to_remove, gone_tables, gone_counters, counters)
+        self._judge(changes, accepts, identity, set(to_build))
+        return MigrationPlan(
+            self._old,
+            self._new,
+            identity,
+            changes,
+            tuple(sorted(self._steps, key=lambda step: list(MigrationPhase).index(step.phase))),
+            tuple(self._obstacles),
+            tuple(works),
+            to_build,
+            to_remove,
+            gone_tables,
+            counters,
+            gone_counters,
+        )
+
+    def _rewritten(self, changes: tuple[LayoutChange, ...]) -> set[str]:
+        """The tables whose values must be written anew."""
+        for name in self._conversions:
+            if name not in self._new.tables or name not in self._pairs.names:
+                self._obstacles.append(f"{name} is given a function, and is no table of both layouts")
+        rewritten = [change for change in changes if change.code in _OF_VALUES and change.impact is Impact.REWRITE]
+        for change in rewritten:
+            is_blind = _is_untyped(self._new.tables[change.item]) and change.code != "E8"
+            if is_blind and change.item not in self._conversions:
+                problem = "a description cannot convert records: name the new layout's class, or a function"
+                self._obstacles.append(f"{change.subject}: {problem}")
+        return {change.item for change in rewritten}
+
+    def _table(self, old_name: str, new_name: str, rewritten: set[str]) -> TableWork | None:
+        old, new = self._old.tables[old_name], self._new.tables[new_name]
+        relation = compare_keys(old.keys.template, new.keys.template).relation
+        labels = field_labels(old.keys.template, new.keys.template)
+        if labels is None or relation in {KeyRelation.MISREAD, KeyRelation.OTHER_FIELDS}:
+            return None
+        conversion = self._conversions.get(new_name)
+        has_other_values = new_name in rewritten or conversion is not None
+        is_moving = relation in _MOVING
+        if not (is_moving or has_other_values or relation in _JUDGED_BY_RECORDS):
+            return None
+        kept = [
+            before.name
+            for before, after in self._pairs.indexes
+            if before.of == old_name and has_same_entries(before, after, self._pairs, self._roots)
+        ]
+        converter = Converter(
+            old, new, labels, has_other_values=has_other_values, conversion=conversion, kept_indexes=kept
+        )
+        return TableWork(converter, is_moving)
+
+    def _survey(self, work: TableWork) -> int:
+        """Convert every record once; return how many there are."""
+        for index in (*work.converter.old.indexes, *work.converter.new.indexes):
+            self._require_function(index.name, index.spec)
+
+        def told(keys: int) -> None:
+            self._examined += keys
+            if self._progress is not None:
+                self._progress(self._examined)
+
+        if self._obstacles:
+            return 0
+        found = survey_table(self._engine, self._id, work, told)
+        if found.failed:
+            self._obstacles.append(f"{work.name}: {found}")
+        return found.records
+
+    def _require_function(self, name: str, index: IndexSpec) -> None:
+        is_made = any(component.origin is Origin.FUNCTION for component in index.components)
+        if is_made and index.function is None:
+            problem = "its entries are made by a function that a description does not carry: name the layout's class"
+            self._obstacles.append(f"{name}: {problem}")
+
+    def _record_steps(self, work: TableWork, count: int) -> None:
+        new_name, new = work.name, work.converter.new
+        if work.is_moving:
+            what = f"copy the records to {new.spec.template.plain}, with their index entries, and keep the copies up to date"
+            self._steps.append(MigrationStep(MigrationPhase.PREPARE, new_name, what, count))
+            what = "carry over what was written since, and compare count and digest"
+            self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what))
+        else:
+            conversion = self._conversions.get(new_name)
+            by = f" by {conversion}" if conversion else ""
+            what = f"write the values anew{by}, where they stand: no program may write to the table meanwhile"
+            self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what, count))
+
+    def _builds(self, moved: set[str]) -> tuple[str, ...]:
+        same = {new.name for old, new in self._pairs.indexes if has_same_entries(old, new, self._pairs, self._roots)}
+        to_build = [
+            index.name for index in self._new.spec.indexes.values() if index.name not in same and index.of not in moved
+        ]
+        for name in to_build:
+            self._require_function(name, self._new.indexes[name].spec)
+            what = "refuse readers of the index until it is built"
+            self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
+            what = "build the index, verify it, and let readers in"
+            self._steps.append(MigrationStep(MigrationPhase.FINISH, name, what))
+        return tuple(to_build)
+
+    def _removals(self) -> tuple[str, ...]:
+        same = {old.name for old, new in self._pairs.indexes if has_same_entries(old, new, self._pairs, self._roots)}
+        return tuple(name for name in self._old.indexes if name not in same)
+
+    def _counters(self) -> tuple[tuple[str, str], ...]:
+        moving = []
+        for old, new in self._pairs.counters:
+            if self._old.counters[old.name].raw_key != self._new.counters[new.name].raw_key:
+                moving.append((old.name, new.name))
+                what = f"take the number along from {old.template.plain}: no program may draw one meanwhile"
+                self._steps.append(MigrationStep(MigrationPhase.FINISH, new.name, what))
+        return tuple(moving)
+
+    def _clean_up(
+        self,
+        works: list[TableWork],
+        indexes: tuple[str, ...],
+        tables: tuple[str, ...],
+        counters: tuple[str, ...],
+        moved_counters: tuple[tuple[str, str], ...],
+    ) -> None:
+        def add(item: str, what: str) -> None:
+            self._steps.append(MigrationStep(MigrationPhase.CLEAN_UP, item, what))
+
+        for work in works:
+            if work.is_moving:
+                add(
+                    work.name,
+                    f"remove the old records at {work.converter.old.spec.template.plain}, each beside its copy",
+                )
+        for name in indexes:
+            add(name, f"remove the entries at {self._old.indexes[name].spec.template.plain}")
+        for name in tables:
+            add(name, f"remove the records at {self._old.tables[name].spec.template.plain}")
+        for name in (*counters, *(old for old, _ in moved_counters)):
+            add(name, f"remove the number at {self._old.counters[name].spec.template.plain}")
+
+    def _judge(
+        self, changes: tuple[LayoutChange, ...], accepts: Collection[str], identity: bytes, to_build: set[str]
+    ) -> None:
+        by_records = {
+            new.name
+            for old, new in self._pairs.tables
+            if compare_keys(self._old.tables[old.name].keys.template, self._new.tables[new.name].keys.template).relation
+            in _JUDGED_BY_RECORDS
+        }
+        for change in changes:
+            is_judged = change.code == "E6" and change.item in by_records
+            if change.impact is Impact.BREAKING and not is_judged and change.code not in accepts:
+                self._obstacles.append(str(change))
+        removed = self._removals()
+        states = {index_state_key(self._new.indexes[name]) for name in to_build}
+        with self._engine.snapshot() as snapshot:
+            for old in self._old.indexes.values():
+                is_kept = old.name not in removed and index_state_key(old) not in states
+                if is_kept and snapshot.get(index_state_key(old)) is not None:
+                    self._obstacles.append(f"the index {old.name} is not readable; build it first")
+        roots = {self._old.root, self._new.root}
+        for entry, state in states_of(self._engine):
+            is_other = not entry.key.endswith(identity)
+            if is_other and (state.old, state.new) == (self._old.fingerprint, self._new.fingerprint):
+                self._obstacles.append("this migration was begun with other functions, or other versions of them")
+            elif is_other and not state.is_cleaned and roots & {state.old_root, state.new_root}:
+                self._obstacles.append(f"another migration of this root is under way: {state.old} to {state.new}")
+
+
+def _is_untyped(table: BoundTable) -> bool:
+    """Whether the table's form takes any value: it stands in for one whose classes are not here."""
+    described: Any = table.form.value_type
+    return described is Any or (described is bytes and table.form.code != "raw")
+
+
+def _rooted(layout: BoundLayout) -> LayoutSpec:
+    """The layout as it is bound: changes are those under these roots."""
+    return replace(layout.spec, root=_root_template(layout), parameters={})
+
+
+def _root_template(layout: BoundLayout) -> Template:
+    return Template((Literal(layout.root),) if layout.root else (), layout.spec.is_text)
