@@ -1,7 +1,6 @@
 """The PostgreSQL engine: the contract's eight methods over two pools of connections. How: see the modules beside this one."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
@@ -19,7 +18,7 @@ from keyplan.engine.postgres.tables import prepare
 from keyplan.engine.postgres.watch import PostgresWatch
 from keyplan.engine.profile import Profile
 from keyplan.engine.url import EngineUrl
-from keyplan.errors import EngineOpenError, EngineUnavailableError, StoreUnreachableError
+from keyplan.errors import EngineOpenError, StoreUnreachableError
 
 __all__ = ["PostgresEngine", "open_postgres"]
 
@@ -141,9 +140,7 @@ class PostgresEngine(Engine):
 
     def _look_at_leases(self) -> None:
         if self._leases.is_look_due():
-            # Why suppressed: what is read or written next says it, if the server is still away.
-            with suppress(EngineUnavailableError):
-                self._leases.look()
+            self._leases.look()
 
 
 def open_postgres(url: EngineUrl) -> Engine:

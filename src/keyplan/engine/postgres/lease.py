@@ -1,6 +1,7 @@
 """Leases: rows with a deadline by the server's clock. They end when somebody looks: any process, each in one revision."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
@@ -8,12 +9,14 @@ from keyplan.engine.postgres.commits import Transaction, Writer
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.statements import Statements
 from keyplan.engine.postgres.wire import number, seconds
-from keyplan.errors import LeaseNotFoundError
+from keyplan.errors import CommitOutcomeUnknownError, EngineUnavailableError, LeaseNotFoundError
 
 __all__ = ["Leases", "PostgresLease"]
 
 _LOOK_SECONDS_MAX: Final = 1.0
 """Why: other processes grant leases, too; so long may one of them be over before anybody notices."""
+_LOOK_PATIENCE_SECONDS: Final = 1.0
+"""Why: a look comes before another call, whose time shall not be doubled by it."""
 _TTL_SECONDS_MAX: Final = 3e9
 """Why: a century is as good as for ever, and PostgreSQL's times end somewhere."""
 
@@ -33,18 +36,22 @@ class Leases:
         return self._can_end and SYSTEM_CLOCK.monotonic() >= self._look_at
 
     def look(self) -> None:
-        """End what is over, and note when to look again."""
+        """End what is over, and note when to look again. Where the server does not answer soon, the next look does it."""
         # Why before: other threads shall not look meanwhile.
         self._look_at = SYSTEM_CLOCK.monotonic() + _LOOK_SECONDS_MAX
-        left = self._seconds_to_next_end()
-        while left is not None and left <= 0:
-            self._writer.write(self._end_those_over, mutations=0)
+        # Why suppressed: what is read or written next says it, if the server is still away.
+        with suppress(EngineUnavailableError, CommitOutcomeUnknownError):
             left = self._seconds_to_next_end()
-        if left is not None:
-            self._look_again_in(left)
+            while left is not None and left <= 0:
+                self._writer.write(self._end_those_over, mutations=0)
+                left = self._seconds_to_next_end()
+            if left is not None:
+                self._look_again_in(left)
 
     def _seconds_to_next_end(self) -> float | None:
-        left: float | None = self._pool.call((self._statements.next_end, ()))[0].row()[0]
+        left: float | None = self._pool.call((self._statements.next_end, ()), seconds_max=_LOOK_PATIENCE_SECONDS)[
+            0
+        ].row()[0]
         return left
 
     def _look_again_in(self, left: float) -> None:

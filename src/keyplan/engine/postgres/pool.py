@@ -140,17 +140,23 @@ class Pool:
 
     # ---- calls -----------------------------------------------------------------------------------------------------------
 
-    def call(self, *requests: Request) -> list[Result]:
+    def call(self, *requests: Request, seconds_max: float | None = None) -> list[Result]:
         """Carry out statements that may be carried out twice, in one round trip. Raises what `attempt` does."""
-        return self.attempt(lambda session, give_up_at: session.run(*requests, give_up_at=give_up_at))
+        return self.attempt(
+            lambda session, give_up_at: session.run(*requests, give_up_at=give_up_at), seconds_max=seconds_max
+        )
 
-    def attempt(self, act: Callable[[Session, float], Answer], *, keeps: bool = False) -> Answer:
+    def attempt(
+        self, act: Callable[[Session, float], Answer], *, keeps: bool = False, seconds_max: float | None = None
+    ) -> Answer:
         """Do something that may be done twice, with a connection; again on another one when that broke, until the time is over.
 
         With `keeps`, the connection is not given back when `act` has succeeded. Raises EngineUnavailableError,
         EngineRefusedError. What `act` itself raises goes through.
         """
         give_up_at = self.deadline()
+        if seconds_max is not None:
+            give_up_at = min(give_up_at, SYSTEM_CLOCK.monotonic() + seconds_max)
         pause_seconds = _PAUSE_SECONDS_FIRST
         while True:
             self.check_open()
