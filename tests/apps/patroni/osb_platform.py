@@ -84,7 +84,7 @@ class Platform:
         params = {} if operation is None else {"operation": operation}
         return self.http.get(f"/v2/service_instances/{instance}/last_operation", params=params)
 
-    def ended(self, instance: str, seconds_max: float = 50.0) -> dict[str, Any]:
+    def ended(self, instance: str, seconds_max: float = 150.0) -> dict[str, Any]:
         """Poll until the last operation has ended; return the answer."""
         give_up = time.monotonic() + seconds_max
         while True:

@@ -36,7 +36,7 @@ def test_a_broker_killed_in_the_middle_of_a_provision_is_followed_by_another(tmp
         idle = PaperCells(store, "n1", "n2", silent=("n1", "n2"))
         with broker_server(url, "claim-seconds=1", "cell-seconds=60") as first, idle:
             assert Platform(first.url).provision("f1").status_code == 202
-            until(lambda: broker.node_intents.count("f1") == 1, 20, lambda: "a node is ordered, and no cell answers")
+            until(lambda: broker.node_intents.count("f1") == 1, 60, lambda: "a node is ordered, and no cell answers")
             os.kill(first.process.pid, signal.SIGKILL)
             first.process.wait()
             assert broker.operations.require("f1").completed_steps == 0
@@ -52,7 +52,7 @@ def test_a_broker_that_stops_gives_its_claim_back(tmp_path: Path) -> None:
         broker = Broker(store)
         with broker_server(url, "claim-seconds=60") as first, PaperCells(store, "n1", "n2", silent=("n1", "n2")):
             assert Platform(first.url).provision("f1").status_code == 202
-            until(lambda: broker.claims.exists("f1"), 20, lambda: "a broker works on it")
+            until(lambda: broker.claims.exists("f1"), 60, lambda: "a broker works on it")
             assert first.stop() == 0
             assert not broker.claims.exists("f1")
 
@@ -77,7 +77,7 @@ def test_a_provision_that_is_deleted_stops_and_leaves_nothing(tmp_path: Path) ->
         with broker_server(url, "cell-seconds=60") as server, PaperCells(store, "n1", "n2", silent=("n1", "n2")):
             platform = Platform(server.url)
             begun = platform.provision("f1").json()["operation"]
-            until(lambda: broker.node_intents.count("f1") == 1, 20, lambda: "a node is ordered, and no cell answers")
+            until(lambda: broker.node_intents.count("f1") == 1, 60, lambda: "a node is ordered, and no cell answers")
             assert platform.update("f1", PAIR, node_count=1).json()["error"] == "ConcurrencyError"
             assert platform.bind("f1", "b1").json()["error"] == "ConcurrencyError"
             assert platform.deprovision("f1").status_code == 202
@@ -99,10 +99,10 @@ def test_work_without_the_claim_writes_nothing(tmp_path: Path) -> None:
         with broker_server(url, "cell-seconds=1") as server:
             platform = Platform(server.url)
             assert platform.provision("f1").status_code == 202
-            until(lambda: broker.node_intents.count("f1") == 1, 20, lambda: "a node is ordered")
+            until(lambda: broker.node_intents.count("f1") == 1, 60, lambda: "a node is ordered")
             before = broker.operations.require("f1")
             broker.claims.put("f1", Claim(broker="another", operation=before.id), lease=lease)
             log = "an operation was taken over or replaced"
-            until(lambda: log in server.log, 20, lambda: "the broker notices at its next commit")
+            until(lambda: log in server.log, 60, lambda: "the broker notices at its next commit")
             assert broker.operations.require("f1") == before
             assert broker.claims.require("f1").broker == "another"

@@ -85,7 +85,7 @@ def asked_to_switch_over(everything: UpProcess) -> tuple[str, str]:
     with keyplan.open(everything.ready["store"]) as store:
         broker = Broker(store)
         second = next(key.member for key in broker.members.keys("f1") if key.member != first)
-        until(lambda: follows(broker, second), 30, everything.logs)
+        until(lambda: follows(broker, second), 60, everything.logs)
         broker.failovers.put("f1", Failover(leader=first, member=second))
     return first, second
 
@@ -124,7 +124,7 @@ def assert_nothing_left(everything: UpProcess) -> None:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", everything.first_port)) != 0
 
-    until(is_closed, 15, everything.logs)
+    until(is_closed, 60, everything.logs)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
     # "provision, bind, psql", by the guide's lines; "a broker killed in the middle of a provision": another goes on
     with ThreadPoolExecutor(1) as typing:
         printed = typing.submit(everything.bash, asked)
-        until(lambda: has_operation(everything, "f1"), 30, everything.logs)
+        until(lambda: has_operation(everything, "f1"), 60, everything.logs)
         everything.part("server").send(signal.SIGKILL)
         told = printed.result().splitlines()
     assert [line for line in told if line.isupper() or line == "INSERT 0 1"] == ["CREATE TABLE", "INSERT 0 1"]
@@ -163,8 +163,8 @@ def test_a_cluster_is_provisioned_survives_what_happens_to_it_and_leaves_nothing
 
     # "switchover"
     first, second = asked_to_switch_over(everything)
-    until(lambda: leader_of(everything, "f1") == second, 30, everything.logs)
-    until(lambda: writes(uri, 2), 30, everything.logs)
+    until(lambda: leader_of(everything, "f1") == second, 60, everything.logs)
+    until(lambda: writes(uri, 2), 60, everything.logs)
     until(lambda: members_of(everything, "f1") == 2, 60, everything.logs)
     until(lambda: psql(reads, "select pg_is_in_recovery(), count(*) > 0 from story") == "t|t", 60, everything.logs)
 

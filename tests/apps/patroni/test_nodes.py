@@ -118,12 +118,12 @@ def test_a_process_is_found_again_by_its_file_and_ended(tmp_path: Path) -> None:
     file = tmp_path / "process"
     mine = Spawned(file)
     mine.start(["sleep", "600"], environment={"PATH": "/usr/bin:/bin"}, log=tmp_path / "log")
-    until(lambda: mine.running is not None and mine.running.command == ["sleep", "600"], 10, file.read_text)
+    until(lambda: mine.running is not None and mine.running.command == ["sleep", "600"], 60, file.read_text)
     found = Running.of_file(file)
     assert found == mine.running
     assert found is not None
     found.send(signal.SIGKILL)
-    until(lambda: not mine.is_alive, 10, file.read_text)
+    until(lambda: not mine.is_alive, 60, file.read_text)
     assert Running.of_file(file) is None
     mine.forget()
     assert not file.exists()

@@ -69,7 +69,7 @@ def test_an_instance_is_made_changed_moved_and_deleted(deployed: Deployment) -> 
     assert platform.http.get("/admin/findings").json() == {"findings": []}
     assert platform.deprovision("f1", TRIO).status_code == 202
     assert platform.ended("f1")["state"] == "succeeded"
-    until(lambda: not broker.claims.exists("f1"), 10, lambda: "the claim is given back")
+    until(lambda: not broker.claims.exists("f1"), 60, lambda: "the claim is given back")
     assert [key for key in keys_left(deployed.store) if "/f1" in key and "/operations" not in key] == []
 
 
@@ -77,7 +77,7 @@ def test_a_broker_killed_in_the_middle_is_followed_by_another(etcd: EtcdServer, 
     broker = Broker(store)
     with broker_server(etcd.url, "claim-seconds=2") as first, PaperCells(store, "n1", "n2", silent=("n1", "n2")):
         assert Platform(first.url).provision("f1", PAIR).status_code == 202
-        until(lambda: broker.node_intents.count("f1") == 1, 20, lambda: "a node is ordered, and no cell answers")
+        until(lambda: broker.node_intents.count("f1") == 1, 60, lambda: "a node is ordered, and no cell answers")
         os.kill(first.process.pid, signal.SIGKILL)
         first.process.wait()
     with PaperCells(store, "n1", "n2") as cells, broker_server(etcd.url, "claim-seconds=2") as second:
@@ -121,7 +121,7 @@ def test_a_router_follows_leaders_and_a_returned_port_on_etcd(store: Store) -> N
             router.step(0.2)
             return board.routes == routes
 
-        until(is_so, 5, lambda: f"the router leads to {board.routes}")
+        until(is_so, 60, lambda: f"the router leads to {board.routes}")
 
     with store.lease(60) as lease:
         for name, port in (("a", 5001), ("b", 5002)):
@@ -156,5 +156,5 @@ def test_what_a_cell_announces_on_etcd_goes_with_it_and_is_taken_up_by_the_next_
     second = registrar(60)
     assert second.announce()
     second.end()
-    until(lambda: not broker.cells.exists("c1"), 5, lambda: "the cell is there still")
+    until(lambda: not broker.cells.exists("c1"), 60, lambda: "the cell is there still")
     assert (broker.reports.get(OrderKey("c1", "n1")), list(broker.registrations.keys())) == (None, [])

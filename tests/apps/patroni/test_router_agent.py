@@ -1,0 +1,140 @@
+"""The router over a store: what it does about changes, in how many looks, and what it says of itself."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from keyplan.apps.patroni import Broker, Member, MemberKey, RouterReport
+from keyplan.apps.patroni.router_agent import Router
+from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
+from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
+from keyplan.store import Lease, Store, open_store
+from keyplan.testing import checked
+from tests.servers.etcd import free_port
+
+PLACES = {"n1": Leader("10.0.0.1", 5001), "n2": Leader("10.0.0.2", 5002), "n3": Leader("10.0.0.3", 5003)}
+
+
+class Board:
+    """Remembers where ports lead."""
+
+    def __init__(self) -> None:
+        self.routes: Sequence[Route] = ()
+        self.reads: Sequence[ReplicaRoute] = ()
+
+    def apply(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute] = ()) -> None:
+        self.routes, self.reads = routes, replicas
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with checked.check_after(open_store("memory:"), Broker) as opened:
+        yield opened
+
+
+@pytest.fixture
+def lease(store: Store) -> Iterator[Lease]:
+    with store.lease(600, keep_alive=False) as granted:
+        yield granted
+
+
+def say(broker: Broker, name: str, lease: Lease, *, role: str, position: int = 0) -> None:
+    """Let a member of f1 say how it is, as Patroni does in each of its loops."""
+    place = PLACES[name]
+    conn_url = f"postgres://{place.host}:{place.port}/postgres"
+    member = Member(role=role, state="running", conn_url=conn_url, xlog_location=position)
+    broker.members.put(MemberKey("f1", name), member, lease=lease)
+
+
+def begin(store: Store, lease: Lease) -> Broker:
+    broker = Broker(store)
+    broker.allocations.put("f1", 33006)
+    broker.replica_ports.put("f1", 34006)
+    for name, role in (("n1", "primary"), ("n2", "replica"), ("n3", "replica")):
+        say(broker, name, lease, role=role)
+    broker.leaders.put("f1", "n1", lease=lease)
+    return broker
+
+
+def test_one_look_after_the_leader_key_changed_the_port_leads_to_the_new_leader(store: Store, lease: Lease) -> None:
+    """Case 13's two seconds are four looks: `run` looks twice a second, and sooner when the store tells of a change."""
+    broker, board = begin(store, lease), Board()
+    router = Router(store, board)
+    router.step()
+    assert board.routes == (Route("f1", 33006, PLACES["n1"]),)
+    broker.leaders.put("f1", "n2", lease=lease)
+    router.step()
+    assert board.routes == (Route("f1", 33006, PLACES["n2"]),)
+    broker.leaders.delete("f1")
+    router.step()
+    assert board.routes == (Route("f1", 33006, None),)
+    router.close()
+
+
+def test_reads_never_lead_to_who_led_last_while_nobody_leads(store: Store, lease: Lease) -> None:
+    broker, board = begin(store, lease), Board()
+    router = Router(store, board)
+    router.step()
+    before = board.reads
+    assert [reads.following for reads in before] == [(PLACES["n2"], PLACES["n3"])]
+    broker.leaders.delete("f1")
+    # A leader that gives up writing says that it is a replica before somebody else leads.
+    say(broker, "n1", lease, role="replica")
+    router.step()
+    assert board.reads == before
+    broker.leaders.put("f1", "n2", lease=lease)
+    router.step()
+    assert [reads.following for reads in board.reads] == [(PLACES["n1"], PLACES["n3"])]
+    router.close()
+
+
+def process_ids(haproxy: HAProxy) -> list[str]:
+    return [word for word in haproxy.command("show proc").split() if word.isdecimal()]
+
+
+def test_haproxys_file_stays_as_it_is_when_only_positions_in_the_log_change(
+    store: Store, lease: Lease, tmp_path: Path
+) -> None:
+    program = find_haproxy()
+    if program is None:
+        pytest.skip("needs HAProxy: apt-get install haproxy")
+    broker = begin(store, lease)
+    broker.allocations.put("f1", free_port())
+    broker.replica_ports.put("f1", free_port())
+    haproxy = HAProxy(tmp_path / "haproxy", program=program)
+    router = Router(store, haproxy)
+    try:
+        router.step()
+        before, processes = haproxy.file.stat(), process_ids(haproxy)
+        for position in (100, 200):
+            for name, role in (("n1", "primary"), ("n2", "replica"), ("n3", "replica")):
+                say(broker, name, lease, role=role, position=position)
+            router.step()
+        after = haproxy.file.stat()
+        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        assert process_ids(haproxy) == processes  # no reload
+    finally:
+        router.close()
+        haproxy.stop()
+
+
+def test_a_router_says_on_a_lease_how_its_ports_lead(store: Store, lease: Lease) -> None:
+    broker = begin(store, lease)
+    broker.allocations.put("g2", 33007)
+    router = Router(store, Board(), name="r1", by="haproxy")
+    router.step()
+    assert broker.routers.require("r1") == RouterReport(by="haproxy", ports=2, leading=1, switches=2)
+    revision = store.revision
+    say(broker, "n1", lease, role="primary", position=7)
+    router.step()
+    assert store.revision == revision + 1  # the member's own commit: nothing is said when nothing has changed
+    broker.leaders.put("f1", "n2", lease=lease)
+    router.step()
+    assert broker.routers.require("r1").switches == 3
+    router.close()
+    router.leave()
+    assert list(broker.routers.keys()) == []
