@@ -4,10 +4,12 @@ import os
 import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
-from keyplan.cli.options import ConfigOption, StoreOption, store_url_of_option
+from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, store_url_of_option
+from keyplan.cli.settings import read_settings
 from keyplan.errors import InvalidInputError
 from keyplan.server import (
     BODY_BYTES_MAX,
@@ -23,6 +25,9 @@ from keyplan.server import (
 )
 
 __all__ = ["run"]
+
+_EXPLORER = "explorer"
+_EXPLORER_LAYOUT = "explorer.layout"
 
 _LOCAL_ROLES = {"client": Role.CLIENT, "admin": Role.ADMIN, "none": None}
 
@@ -46,6 +51,15 @@ def run(
     setting: Annotated[
         list[str] | None,
         typer.Option("--setting", metavar="NAME.KEY=VALUE", help="A setting of the service NAME; may be repeated."),
+    ] = None,
+    layout: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--layout",
+            "-l",
+            metavar="NAME[?PARAMETER=VALUE]",
+            help="A layout for --app explorer: an installed name, module:Class, or FILE.json; may be repeated.",
+        ),
     ] = None,
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="Tokens: a line ROLE NAME TOKEN for each.")
@@ -89,7 +103,7 @@ def run(
         store_url=store_url_of_option(store, config),
         listen=listen or (LISTEN_DEFAULT,),
         services=app or (),
-        settings=_settings(setting or []),
+        settings=_settings(setting or []) | _layouts(app or [], setting or [], layout or [], config),
         access=Access(known, _LOCAL_ROLES[local_role]),
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -99,6 +113,24 @@ def run(
     )
     configure_logs(level=log_level)
     serve(options, on_listening=_print_addresses)
+
+
+def _layouts(apps: list[str], given: list[str], layouts: list[str], config: Path | None) -> dict[str, str]:
+    """The setting that says by which layouts the explorer reads: --layout, else KEYPLAN_LAYOUT, else what keyplan.toml says."""
+    is_set = any(assignment.startswith(f"{_EXPLORER_LAYOUT}=") for assignment in given)
+    if layouts and (is_set or _EXPLORER not in apps):
+        problem = f"{_EXPLORER_LAYOUT} is given, too" if is_set else f"it is for --app {_EXPLORER}"
+        raise InvalidInputError(source="--layout", problem=problem)
+    if is_set or _EXPLORER not in apps:
+        return {}
+    named = os.environ.get("KEYPLAN_LAYOUT", "")
+    found = layouts or ([named] if named else [])
+    settings = read_settings(config)
+    if not found and settings.layout:
+        own = layout_of_option(settings.layout).spec.root.field_names
+        parameters = urlencode({name: value for name, value in settings.parameters.items() if name in own})
+        found = [f"{settings.layout}?{parameters}" if parameters else settings.layout]
+    return {_EXPLORER_LAYOUT: ",".join(found)} if found else {}
 
 
 def _print_addresses(addresses: object) -> None:

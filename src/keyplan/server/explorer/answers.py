@@ -163,7 +163,10 @@ class FieldView(Struct, kw_only=True):
 
 
 class ItemPlace(Struct, kw_only=True):
-    """A place in a table or index: its template, and the first fields of its keys."""
+    """A place in a table or index: its template, and the first fields of its keys.
+
+    `is_narrowable` tells whether `starts_with` is possible for the field after them.
+    """
 
     area: str
     layout: str
@@ -176,6 +179,7 @@ class ItemPlace(Struct, kw_only=True):
     crumbs: list[Crumb]
     fields: list[FieldView]
     starts_with: str
+    is_narrowable: bool
     tree_href: str
     list_href: str
     live_href: str

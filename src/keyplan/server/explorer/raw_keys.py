@@ -5,7 +5,7 @@ from keyplan.errors import InvalidArgumentError
 from keyplan.layout import Kind, readings_of, shown_key
 from keyplan.server.explorer.answers import Crumb, RawChild, RawPage
 from keyplan.server.explorer.areas import Area, Areas
-from keyplan.server.explorer.bounds import READS_MAX
+from keyplan.server.explorer.bounds import LIMIT_DEFAULT, READS_MAX
 from keyplan.server.explorer.overview import area_crumbs
 
 __all__ = ["raw_crumbs", "raw_page"]
@@ -37,7 +37,9 @@ def raw_page(areas: Areas, area_name: str, prefix: bytes, *, start: bytes | None
         hex=prefix.hex(),
         revision=revision,
         children=[_child(area, prefix, raw, is_key=is_key) for raw, is_key in found],
-        next="" if place is None else area.links.raw(prefix, page=place.hex()),
+        next=""
+        if place is None
+        else area.links.raw(prefix, page=place.hex(), limit="" if limit == LIMIT_DEFAULT else str(limit)),
         is_cut=steps.is_cut,
         live_href=area.links.raw_live(prefix),
     )

@@ -45,7 +45,7 @@ class Query:
         return _bytes_of_hex(name, self.word(name))
 
     def limit(self) -> int:
-        """How many lines a page has. Raises InvalidArgumentError."""
+        """How many lines a page has; LIMIT_DEFAULT when it is not said. Raises InvalidArgumentError."""
         text = self.word("limit") or str(LIMIT_DEFAULT)
         number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
         if not 1 <= number <= LIMIT_MAX:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from keyplan.codec import Element
 from keyplan.engine import Entry, Snapshot
 from keyplan.errors import InvalidArgumentError, InvalidKeyError, KeyplanError
 from keyplan.layout import (
@@ -18,7 +19,7 @@ from keyplan.layout import (
 )
 from keyplan.server.explorer.answers import Crumb, FieldView, ItemPlace, ListPage, Row, TreePage, ValueView
 from keyplan.server.explorer.areas import Area, Areas
-from keyplan.server.explorer.bounds import READS_MAX, SUMMARY_CHARACTERS_MAX
+from keyplan.server.explorer.bounds import LIMIT_DEFAULT, READS_MAX, SUMMARY_CHARACTERS_MAX
 from keyplan.server.explorer.overview import area_crumbs, kind_of
 from keyplan.store import ItemKeyPage, item_key_page, level_page
 
@@ -75,7 +76,12 @@ def tree_page(areas: Areas, asked: Asked) -> TreePage:
         href = area.links.tree(asked.layout, asked.item, words) if level.has_more else area.links.key(key_prefix)
         values.append(ValueView(value=text_of_value(level.value), has_more=level.has_more, href=href))
     following = area.links.tree(
-        asked.layout, asked.item, asked.words, starts_with=asked.starts_with, page=found.next_token
+        asked.layout,
+        asked.item,
+        asked.words,
+        starts_with=asked.starts_with,
+        page=found.next_token,
+        limit=_limit_word(asked.limit),
     )
     return TreePage(
         place=_place(opened, asked),
@@ -108,7 +114,12 @@ def list_page(areas: Areas, asked: Asked) -> ListPage:
             else _rows(area, item, found, snapshot)
         )
     following = area.links.entries(
-        asked.layout, asked.item, asked.words, starts_with=asked.starts_with, page=found.next_token
+        asked.layout,
+        asked.item,
+        asked.words,
+        starts_with=asked.starts_with,
+        page=found.next_token,
+        limit=_limit_word(asked.limit),
     )
     return ListPage(
         place=_place(opened, asked),
@@ -123,6 +134,11 @@ def place_of(areas: Areas, asked: Asked) -> tuple[Area, ItemPlace]:
     """Return what was asked for. Raises UnknownNameError, InvalidKeyError."""
     opened = _opened(areas, asked)
     return opened.area, _place(opened, asked)
+
+
+def _limit_word(limit: int) -> str:
+    """How the next page is asked for as many lines."""
+    return "" if limit == LIMIT_DEFAULT else str(limit)
 
 
 # ---- rows --------------------------------------------------------------------------------------------------------------
@@ -230,10 +246,19 @@ def _place(opened: _Opened, asked: Asked) -> ItemPlace:
         crumbs=crumbs,
         fields=fields,
         starts_with=asked.starts_with,
+        is_narrowable=not is_whole and _is_narrowable(item.keys.template.fields[len(prefix)].element),
         tree_href="" if is_whole else links.tree(asked.layout, asked.item, words),
         list_href=links.entries(asked.layout, asked.item, words),
         live_href=links.live(asked.layout, asked.item, words),
     )
+
+
+def _is_narrowable(element: Element[Any]) -> bool:
+    try:
+        element.encode_start("" if issubclass(element.value_type, str) else b"")
+    except InvalidKeyError:
+        return False
+    return True
 
 
 def _layout_root(item: BoundTable | BoundIndex) -> bytes:
