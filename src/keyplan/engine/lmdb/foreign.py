@@ -45,8 +45,7 @@ class ForeignLmdb(Engine):
         self._environment, is_locked = self._opened()
         try:
             self._database = self._environment.open_db(database.encode() or None, create=False)
-            with self._environment.begin(self._database) as transaction:
-                has_duplicates = self._database.flags(transaction)["dupsort"]
+            has_duplicates = self._database.flags()["dupsort"]
         except lmdb.Error as error:
             self._environment.close()
             raise refusal(self._path, f"the database {database!r} cannot be read: {error}") from error

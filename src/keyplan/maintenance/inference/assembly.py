@@ -130,7 +130,7 @@ def _value_of(
     values: ValueProfile, table: str, records: RecordTypes, *, is_text: bool
 ) -> tuple[RecordType, str | None]:
     kind = values.main_kind
-    if kind == "json":
+    if kind == "json" and values.shape is not None:
         record = records.of(values.shape.type(), class_name(table, "Record"))
         if isinstance(record.made, UnionType) or record.made is Any:
             return RecordType(object, "object"), None  # Why: a table is of one type; a union is none for type checkers.

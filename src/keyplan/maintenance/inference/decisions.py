@@ -48,8 +48,9 @@ def decide(place: Place) -> Decision:
     reasons: list[str] = []
     confidence = Confidence.HIGH
     is_alone = len(groups) == 1 and place.rest is None
-    if place.rest is not None:
-        reasons.append(f"about {place.rest_words.distinct} words that programs make up or that are alike")
+    folded = 0 if place.rest_words is None else place.rest_words.distinct
+    if folded:
+        reasons.append(f"about {folded} words that programs make up or that are alike")
     for group in groups:
         judged = _judge(place, group, is_alone=is_alone)
         if judged is None:
@@ -182,7 +183,7 @@ def _can_be_reserved(word: bytes) -> bool:
 
 def _odd_ones(place: Place, literals: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
     """Single keys of another kind among very many that are alike: damaged records rather than names of their own."""
-    number = len(values) + (place.rest_words.distinct if place.rest is not None else 0)
+    number = len(values) + (0 if place.rest_words is None else place.rest_words.distinct)
     odd = [
         word
         for word in literals

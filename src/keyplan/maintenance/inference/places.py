@@ -44,7 +44,7 @@ class Place:
         self.values: ValueProfile | None = None
         self.words: dict[bytes, Place] = {}
         self.rest: Place | None = None
-        self.rest_words = WordProfile()
+        self.rest_words: WordProfile | None = None
         self.is_folding = False
 
     @property
@@ -59,9 +59,15 @@ class Place:
             self.rest.parents = 0
         return self.rest
 
+    def folded_words(self) -> WordProfile:
+        """What the folded words are, made when there are none."""
+        if self.rest_words is None:
+            self.rest_words = WordProfile()
+        return self.rest_words
+
     def fold(self, word: bytes) -> None:
         """Fold one word."""
-        self.rest_words.add(word)
+        self.folded_words().add(word)
         self.folded().merge(self.words.pop(word))
 
     def fold_surplus(self, words_max: int, kept: Collection[bytes]) -> None:
@@ -71,7 +77,8 @@ class Place:
         while others are.
         """
         self.is_folding = True
-        alike = set(max(groups_of(self), key=len))
+        groups = sorted(groups_of(self), key=len)
+        alike = set(groups[-1])
         recurring = {word for word in self.words if self.parents > 1 and 2 * self.words[word].parents >= self.parents}
         foldable = alike - recurring if len(alike) > 1 else set[bytes]()
         rarest = sorted(self.words.keys() - foldable, key=lambda word: (self.words[word].keys, word))
@@ -99,7 +106,8 @@ class Place:
             self.fold_surplus(WORDS_MAX, frozenset())
         if other.rest is not None:
             self.folded().merge(other.rest)
-            self.rest_words.merge(other.rest_words)
+        if other.rest_words is not None:
+            self.folded_words().merge(other.rest_words)
         self.is_folding |= other.is_folding
 
     def below(self) -> Iterator["Place"]:
@@ -150,7 +158,7 @@ class PlaceTree:
 
     def _entered(self, place: Place, word: bytes) -> Place:
         if is_identifier(word):
-            place.rest_words.add(word)
+            place.folded_words().add(word)
             inner = place.folded()
             inner.parents += 1
             return inner

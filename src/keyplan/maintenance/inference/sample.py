@@ -1,7 +1,7 @@
 """A sample of what streams by, the same in every order and in every run: the members with the least hashes."""
 
-import zlib
 from collections.abc import Iterator
+from hashlib import blake2b
 from heapq import heappush, heapreplace
 from typing import Final, Generic, TypeVar
 
@@ -9,7 +9,7 @@ __all__ = ["Sample"]
 
 T = TypeVar("T")
 
-_HASHES: Final = 1 << 32
+_HASHES: Final = 1 << 64
 
 
 class Sample(Generic[T]):
@@ -30,7 +30,7 @@ class Sample(Generic[T]):
         """Offer a member; what comes beside it is kept with the first of equal ones."""
         if member in self._kept:
             return
-        order = (-zlib.crc32(member), member)
+        order = (-int.from_bytes(blake2b(member, digest_size=8).digest(), "big"), member)
         if len(self._heap) < self.size:
             heappush(self._heap, order)
         elif order > self._heap[0]:

@@ -37,7 +37,7 @@ class ValueProfile:
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
         self.leased = 0
-        self.shape = JsonShape()
+        self.shape: JsonShape | None = None
         self.sample: Sample[bytes] = Sample(VALUES_SAMPLED)
         """Keys with their values."""
 
@@ -56,7 +56,10 @@ class ValueProfile:
         for kind, number in other.kinds.items():
             self.kinds[kind] += number
         self.leased += other.leased
-        self.shape.merge(other.shape)
+        if self.shape is None:
+            self.shape = other.shape
+        elif other.shape is not None:
+            self.shape.merge(other.shape)
         self.sample.merge(other.sample)
 
     def _kind_of(self, value: bytes) -> str:
@@ -72,6 +75,7 @@ class ValueProfile:
             except (msgspec.MsgspecError, ValueError, RecursionError):
                 pass
             else:
+                self.shape = self.shape or JsonShape()
                 self.shape.add(decoded)
                 return "json"
         if len(value.translate(None, _CONTROLS)) != len(value):
@@ -106,8 +110,9 @@ class ValueProfile:
     @property
     def signature(self) -> frozenset[str]:
         """The names of a JSON record's fields; empty when there are too few to tell one record from another."""
-        names = frozenset(self.shape.fields) if self.main_kind == "json" else frozenset[str]()
-        return names if len(names) >= _SIGNATURE_FIELDS_MIN else frozenset()
+        if self.shape is None or len(self.shape.fields) < _SIGNATURE_FIELDS_MIN or self.main_kind != "json":
+            return frozenset()
+        return frozenset(self.shape.fields)
 
 
 def is_raw_uuid(raw: bytes) -> bool:

@@ -21,6 +21,10 @@ BINARY_SAMPLED: Final = 4096
 
 PROGRESS_EVERY_KEYS: Final = 1024
 
+_TEXT_KEYS_KEPT: Final = 16
+
+_RAW_SEPARATORS: Final = tuple((separator, separator.encode()) for separator in SEPARATORS)
+
 _is_text: Final = re.compile(Text(exclude="").language.pattern).fullmatch
 
 
@@ -38,7 +42,8 @@ class Survey:
     own: int = 0
     with_separator: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SEPARATORS, 0))
     binary: Sample[None] = field(default_factory=lambda: Sample(BINARY_SAMPLED))
-    text: Sample[None] = field(default_factory=lambda: Sample(16))
+    text: list[bytes] = field(default_factory=list)
+    """The first few text keys. Why: among binary keys there may be some that happen to be text."""
 
     @property
     def is_text(self) -> bool:
@@ -60,11 +65,13 @@ class Scanned(Protocol):
 
     def scan(self, key_range: KeyRange, *, keys_only: bool = ...) -> Iterator[Entry]:
         """Yield the entries in order."""
+        ...
 
 
 def take_survey(snapshot: Scanned, prefix: bytes, progress: Callable[[int], None] | None) -> Survey:
     """Look at every key of a snapshot below a prefix once. Values are not read."""
     survey = Survey()
+    counts = survey.with_separator
     for number, entry in enumerate(snapshot.scan(KeyRange.of_prefix(prefix), keys_only=True), start=1):
         if progress is not None and number % PROGRESS_EVERY_KEYS == 0:
             progress(number)
@@ -76,10 +83,11 @@ def take_survey(snapshot: Scanned, prefix: bytes, progress: Callable[[int], None
             survey.binary.add(entry.key, None)
             continue
         survey.text_keys += 1
-        survey.text.add(entry.key, None)
-        for separator in SEPARATORS:
-            if separator.encode() in entry.key:
-                survey.with_separator[separator] += 1
+        if len(survey.text) < _TEXT_KEYS_KEPT:
+            survey.text.append(entry.key)
+        for separator, raw in _RAW_SEPARATORS:
+            if raw in entry.key:
+                counts[separator] += 1
     return survey
 
 

@@ -110,7 +110,7 @@ class TextTemplates:
 
 def _gathered(place: Place, decision: Decision) -> tuple[WordProfile, Place]:
     """All words that are values of the field at a place, and one place behind them all."""
-    profile, inner = place.rest_words, place.rest
+    profile, inner = place.folded_words(), place.rest
     if inner is None:
         inner = Place()
         inner.parents = 0

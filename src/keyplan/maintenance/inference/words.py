@@ -268,6 +268,10 @@ class WordProfile:
             case "hex":
                 is_fixed = self.bytes_min == self.bytes_max
                 return _without(reserved, allow="0-9a-f", bytes_max=self.bytes_max if is_fixed else self._limit())
+            case _:
+                return self._name_element(separators, reserved)
+
+    def _name_element(self, separators: str, reserved: Iterable[bytes]) -> Element[Any]:
         if self.has_escapes and not self.has_bare_percent and not any(reserved) and "/" in separators:
             return Percent(bytes_max=self._limit())
         kept = "".join(one for one in separators if ord(one) not in self.characters)
