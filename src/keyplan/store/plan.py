@@ -9,7 +9,7 @@ The data are msgspec structs: one is made in a fraction of a named tuple's time,
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -50,6 +50,11 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     lease: int
     pointers: Mapping[bytes, Pointer]
     revision: int
+
+    @classmethod
+    def of(cls, raw_value: bytes, lease: int, pointers: Mapping[bytes, Pointer], revision: int) -> Self:
+        """Return the version whose index entries are `pointers`."""
+        return cls(raw_value, lease, pointers, revision)
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
