@@ -23,7 +23,6 @@ from keyplan.store.plan import (
     keys_to_observe,
     plan_writes,
     pointers_of,
-    stored_pointers_of,
 )
 from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff
@@ -67,7 +66,6 @@ __all__ = [
     "plan_writes",
     "pointers_of",
     "root_values",
-    "stored_pointers_of",
     "transaction_ended",
     "url_with_options",
 ]

@@ -11,30 +11,29 @@ from typing import Final
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Delete, Entry, KeyRange, Mutation, Put
+from keyplan.engine import Commit, Delete, Entry, KeyRange, Put
 from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
-from keyplan.maintenance.lookup import Lookup
-from keyplan.maintenance.migration.driver import Batches, MigrationProgress, move_counter, remove_marks, require_state
+from keyplan.maintenance.migration.batching import Batches
+from keyplan.maintenance.migration.driver import MigrationProgress, move_counter, remove_marks, require_state
 from keyplan.maintenance.migration.marks import (
-    Mark,
     as_read,
-    decoded,
-    digest_of,
     encoded,
-    mark_key,
     read_state,
 )
-from keyplan.maintenance.migration.merge import Contest, Merger
+from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
+from keyplan.maintenance.migration.removal import Remover
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
 
 __all__ = ["CleanUpReport", "clean_up_migration"]
 
 _CONTESTS_MAX: Final = 100
+
+_RECORD_AND_MARK: Final = 2
 
 
 @dataclass
@@ -108,65 +107,20 @@ class _Cleaning:
 
     def _remove_records(self, work: TableWork) -> None:
         merger = Merger(self._plan.id, work.converter, is_switched=True)
+        remover = Remover(self._plan.id, work.converter)
         batches = Batches(self._engine, self._backoff)
         for batch in self._batches(work.old_range):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
-            decisions = batches.decide(
-                merger, keys
-            )  # Why: what was written since it was verified is carried over first.
-            for key, decision in zip(keys, decisions, strict=True):
+            # Why first: what was written since it was verified is carried over.
+            carried = batches.decide(merger, keys)
+            settled = [key for key, decision in zip(keys, carried, strict=True) if decision.contest is None]
+            for decision in (*(found for found in carried if found.contest), *batches.decide(remover, settled)):
                 if decision.contest is not None:
                     self._leave(decision.contest)
-                else:
-                    self._remove(work, key)
+                elif decision.outcome is Outcome.REMOVED and decision.commit is not None:
+                    self._report.records += 1
+                    self._report.entries += len(decision.commit.mutations) - _RECORD_AND_MARK
             self._tell(work.name, len(keys))
-
-    def _remove(self, work: TableWork, old_key: bytes) -> None:
-        try:
-            removed = self._backoff.until_committed(lambda: self._removed(work, old_key))
-        except CommitConflictError:
-            self._leave(Contest(old_key, None, "other writers came between again and again"))
-            return
-        if removed is None:
-            self._leave(Contest(old_key, None, "it was written while it was about to be removed"))
-        else:
-            self._report.records += removed
-
-    def _removed(self, work: TableWork, old_key: bytes) -> int | None:
-        """Remove an old record that was carried over as it is; None when it was written since."""
-        new_key = work.converter.new_key(old_key)[1]
-        if new_key == old_key:
-            return 0
-        place = mark_key(self._plan.id, old_key)
-        with self._engine.snapshot() as snapshot:
-            read = Lookup(snapshot)
-            read.fetch([old_key, new_key, place])
-            old, new, entry = read.get(old_key), read.get(new_key), read.get(place)
-            if old is None:
-                return 0
-            mark: Mark | None = None if entry is None else decoded(entry)
-            if mark is None or mark.old != digest_of(old):
-                return None
-            commit = Commit(
-                (as_read(old_key, old), as_read(new_key, new), as_read(place, entry)),
-                tuple(self._old_self(work, old, new, read)),
-            )
-        self._engine.commit(commit)
-        return 1
-
-    def _old_self(self, work: TableWork, old: Entry, new: Entry | None, read: Lookup) -> Iterator[Mutation]:
-        """The record, its mark, and its entries but for those that the new record has as well."""
-        yield Delete(old.key)
-        # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
-        yield Delete(mark_key(self._plan.id, old.key))
-        kept = {} if new is None else work.converter.stored_pointers(new)
-        pointers = work.converter.old_pointers(old)
-        read.fetch(pointers)
-        for raw_key, pointer in pointers.items():
-            entry = read.get(raw_key)
-            if raw_key not in kept and entry is not None and entry.value == pointer.raw_value:
-                self._report.entries += 1
-                yield Delete(raw_key)
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from keyplan.engine import Commit, Delete, Engine, Entry, KeyAbsent, KeyRange, Mutation, Put
-from keyplan.errors import CommitConflictError, LeaseNotFoundError, MigrationRefusedError
+from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
-from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.migration.batching import Batches
 from keyplan.maintenance.migration.marks import (
     MigrationState,
     as_read,
@@ -44,7 +44,6 @@ from keyplan.store import (
 )
 
 __all__ = [
-    "Batches",
     "MigrationProgress",
     "MigrationReport",
     "migrate",
@@ -55,9 +54,6 @@ __all__ = [
 
 _BATCH_RECORDS_MAX: Final = 64
 """Why: a batch is read in one snapshot and held whole; what one conflict makes decide again is at most this."""
-
-_BYTES_MAX: Final = 1 << 20
-"""Why: below what every engine with a bound takes, etcd's 1.5 MiB being the least."""
 
 _PASSES_MAX: Final = 8
 """Why: beside writers that never rest something is always left; it is carried over by the next run, or after the switch."""
@@ -219,7 +215,7 @@ class _Run:
         self._report.contested += contests
 
     def _pass(
-        self, work: TableWork, merger: Merger, batches: "Batches", start: bytes, hint: bytes
+        self, work: TableWork, merger: Merger, batches: Batches, start: bytes, hint: bytes
     ) -> Iterator[list[Decision]]:
         """Go over the old records from a key on, then over the marks of those that are gone."""
         done = 0
@@ -309,79 +305,6 @@ def remove_marks(engine: Engine, migration: bytes) -> None:
             if not keys:
                 break
             engine.commit(Commit((), tuple(map(Delete, keys))))
-
-
-class Batches:
-    """Decides about records, many in one snapshot, and commits what follows, many in one commit."""
-
-    def __init__(self, engine: Engine, backoff: Backoff) -> None:
-        self._engine = engine
-        self._backoff = backoff
-
-    def decide(self, merger: Merger, old_keys: Sequence[bytes]) -> list[Decision]:
-        """Decide about each record and carry it out; one by one where a writer came between."""
-        with self._engine.snapshot() as snapshot:
-            read = Lookup(snapshot)
-            read.fetch(raw_key for old_key in old_keys for raw_key in merger.keys_of(old_key))
-            decisions = [merger.decide(old_key, read) for old_key in old_keys]
-        due = [(place, decision.commit) for place, decision in enumerate(decisions) if decision.commit is not None]
-        for places, commit in _together(due, self._engine):
-            try:
-                self._commit(commit)
-            except CommitConflictError:
-                for place in places:
-                    decisions[place] = self._one(merger, old_keys[place])
-        return decisions
-
-    def _one(self, merger: Merger, old_key: bytes) -> Decision:
-        def attempt() -> Decision:
-            with self._engine.snapshot() as snapshot:
-                decision = merger.decide(old_key, Lookup(snapshot))
-            if decision.commit is not None:
-                self._commit(decision.commit)
-            return decision
-
-        try:
-            return self._backoff.until_committed(attempt)
-        except CommitConflictError:
-            reason = "other writers came between again and again"
-            return Decision(Outcome.CONTESTED, None, Contest(old_key, None, reason))
-
-    def _commit(self, commit: Commit) -> None:
-        try:
-            self._engine.commit(commit)
-        except LeaseNotFoundError as error:
-            # Why: a record's lease ended after it was read, and the record with it.
-            raise CommitConflictError(failed=()) from error
-
-
-def _together(due: Sequence[tuple[int, Commit]], engine: Engine) -> Iterator[tuple[list[int], Commit]]:
-    """Join commits in order, as many as the engine takes at once; never two that write one key."""
-    most = operations_max(engine.profile)
-    bytes_max = min(engine.profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
-    places: list[int] = []
-    guards: dict[object, None] = {}
-    mutations: dict[bytes, Mutation] = {}
-    size = 0
-
-    def joined() -> tuple[list[int], Commit]:
-        return places, Commit(tuple(guards), tuple(mutations.values()))  # type: ignore[arg-type]  # Why: guards they are.
-
-    for place, commit in due:
-        own = {mutation.key: mutation for mutation in commit.mutations if isinstance(mutation, Put | Delete)}
-        new_guards = [guard for guard in commit.guards if guard not in guards]
-        own_size = sum(len(key) + len(getattr(mutation, "value", b"")) for key, mutation in own.items())
-        own_size += sum(len(getattr(guard, "key", b"")) for guard in new_guards)
-        operations = len(guards) + len(mutations) + len(new_guards) + len(own)
-        if places and (operations > most or size + own_size > bytes_max or own.keys() & mutations.keys()):
-            yield joined()
-            places, guards, mutations, size = [], {}, {}, 0
-        places.append(place)
-        guards.update(dict.fromkeys(commit.guards))
-        mutations.update(own)
-        size += own_size
-    if places:
-        yield joined()
 
 
 def move_counter(engine: Engine, plan: MigrationPlan, old_name: str, new_name: str) -> None:

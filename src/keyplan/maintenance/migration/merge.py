@@ -230,10 +230,14 @@ class Merger:
         stale, stale_guards = self._of_stale_copies(due, read)
         taken = {**self._of_old_self(sides, due, read), **stale}
         rest = {raw_key: pointer for raw_key, pointer in due.items() if raw_key not in taken}
-        new = Version(made.raw_value, lease, rest, 0)
+        new = Version.of(made.raw_value, lease, rest, 0)
         write = Write(self._converter.new, made.key, made.raw_key, before, new)
         plan = plan_writes([write], _observed(write, read))
         guards, mutations = {**stale_guards, **plan.guards}, dict(plan.mutations)
+        for raw_key in mutations:
+            # Why: another copy may take over an entry that this one gives up.
+            if raw_key != made.raw_key:
+                guards.setdefault(raw_key, as_read(raw_key, read.get(raw_key)))
         for raw_key, pointer in taken.items():
             guards[raw_key] = as_read(raw_key, read.get(raw_key))
             mutations[raw_key] = Put(raw_key, pointer.raw_value, lease)
@@ -251,10 +255,10 @@ class Merger:
             for raw_key, pointer in self._converter.old_pointers(sides.new).items()
             if pointer.source.name in self._converter.kept_indexes
         }
-        return Version(sides.new.value, sides.new.lease, both, sides.new.mod_revision)
+        return Version.of(sides.new.value, sides.new.lease, both, sides.new.mod_revision)
 
     def _stored(self, entry: Entry) -> Version:
-        return Version(entry.value, entry.lease, self._converter.stored_pointers(entry), entry.mod_revision)
+        return Version.of(entry.value, entry.lease, self._converter.stored_pointers(entry), entry.mod_revision)
 
     def _due(self, sides: _Sides, pointers: Mapping[bytes, Pointer], read: Lookup) -> dict[bytes, Pointer]:
         """The entries to write now: before the switch without those that the old record holds under the same key."""

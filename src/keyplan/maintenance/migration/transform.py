@@ -1,6 +1,7 @@
 """What a stored record of the old layout is in the new one: its raw key, its raw value, its index entries. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import msgspec
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
-from keyplan.store import Pointer, pointers_of, stored_pointers_of
+from keyplan.store import Pointer, pointers_of
 
 __all__ = ["UNREADABLE", "Conversion", "Converted", "Converter", "described_conversions"]
 
@@ -101,7 +102,7 @@ class Converter:
             return {}
         try:
             key = self.new.keys.decode(entry.key)
-            return stored_pointers_of(self.new, key, self.new.form.decode(entry.value))
+            return _stored_pointers(self.new, key, self.new.form.decode(entry.value))
         except CorruptionError:
             return {}
 
@@ -111,7 +112,7 @@ class Converter:
             return {}
         try:
             key = self.old.keys.decode(entry.key)
-            return stored_pointers_of(self.old, key, self.old.form.decode(entry.value))
+            return _stored_pointers(self.old, key, self.old.form.decode(entry.value))
         except CorruptionError:
             return {}
 
@@ -138,3 +139,12 @@ class Converter:
         except (msgspec.ValidationError, TypeError) as error:
             problem = "the new type does not take the record as it is: name a function that converts it"
             raise InvalidRecordError(table=self.new.name, problem=problem) from error
+
+
+def _stored_pointers(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
+    """The entries that a stored record can have: none of an index that its fields do not fit, as another program left it."""
+    pointers: dict[bytes, Pointer] = {}
+    for index in table.indexes:
+        with suppress(RecordError):
+            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in index.entries(key, record))
+    return pointers
