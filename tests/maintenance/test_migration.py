@@ -1,12 +1,16 @@
 """Migrations: planned, resumed from anywhere, beside writers of both layouts; nothing is lost, nothing is done twice."""
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
 import keyplan
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed
+from keyplan.apps.runm import Object, Runm
 from keyplan.engine import Delete, Put
 from keyplan.errors import IndexNotReadyError, MigrationRefusedError
-from keyplan.layout import Layout, Table, describe, layout_class_of, layout_of_description, lint
+from keyplan.layout import Layout, Table, describe, differences, layout_class_of, layout_of_description, lint
 from keyplan.maintenance import (
     Conversion,
     Migrations,
@@ -132,6 +136,27 @@ def test_a_layout_may_go_back_and_forth(full: Store) -> None:
         cleaned(full, old, new, **options)
         assert list(check(full, new(full))) == []
     assert Old(full).by_name.key_of("box1") == Shelf("a", 1)
+
+
+def test_runm_drops_an_index_and_keeps_the_others(store: Store) -> None:
+    """Objects by tag go; by name, by project and by property stay, with the bytes that they had."""
+    runm = Runm(store)
+    partition = UUID(int=7)
+    runm.objects.insert(UUID(int=1), Object(partition, "runm.image", UUID(int=1), "rhel", "p", tags=("unicorn",)))
+    without_tags = tuple(item for item in Runm.spec.items if item.name != "objects_by_tag")
+    fewer = layout_class_of(replace(Runm.spec, items=without_tags))
+    before = own(store)
+    assert [change.code for change in differences(Runm, fewer)] == ["E13"]
+    assert switched(store, Runm, fewer).is_settled
+    assert own(store) == before
+    cleaned(store, Runm, fewer)
+    (gone,) = set(before) - set(own(store))
+    assert gone == b"runm/metadata/partitions/%s/tags/unicorn/%s" % (
+        partition.hex.encode(),
+        UUID(int=1).hex.encode(),
+    )
+    assert {key: before[key] for key in own(store)} == own(store)
+    assert list(check(store, fewer(store))) == []
 
 
 # ---- records that move -----------------------------------------------------------------------------------------------------
