@@ -30,7 +30,7 @@ def test_from_a_foreign_store_to_a_layout_that_explains_it(run: Keyplan, url: st
         "25 keys, 3 tables below /plant/",
         "by_age\t12\tby-age/{age:decimal}/{name:text}\tempty",
         "next_badge\t1\tnext-badge\tdecimal",
-        "people\t12\tpeople/{person:text}\tPeopleRecord",
+        "people\t12\tpeople/{people:text}\tPeopleRecord",
     ]
     assert "  next_badge may be a counter: one key, whose value is a number" in answer.lines
     assert answer.lines[-1] == "wrote plant.json"
@@ -42,9 +42,9 @@ def test_from_a_foreign_store_to_a_layout_that_explains_it(run: Keyplan, url: st
         0,
         [
             "100 % of 25 keys explained by Inferred",
-            "by_age\ttable\t12\t214\t0\tby-age/{age}/{name}",
+            "by_age\ttable\t12\t220\t0\tby-age/{age}/{name}",
             "next_badge\ttable\t1\t19\t0\tnext-badge",
-            "people\ttable\t12\t470\t0\tpeople/{person}",
+            "people\ttable\t12\t470\t0\tpeople/{people}",
         ],
     )
     assert run("get", "people", "p3", "--store", url, "--layout", "plant.json").document == {"name": "a", "age": 5}
@@ -88,8 +88,8 @@ def test_an_audit_tells_what_is_not_explained_and_fails(run: Keyplan, url: str) 
         1,
         [
             "48.00 % of 25 keys explained by Inferred",
-            "people\ttable\t12\t470\t0\tpeople/{person}",
-            "12 unknown behind the root, nearest is people: /plant/by-age/0/p0, /plant/by-age/1/p1, /plant/by-age/10/p10, ...",
+            "people\ttable\t12\t470\t0\tpeople/{people}",
+            "12 unknown behind by-age/, nearest is people: /plant/by-age/0/p0, /plant/by-age/1/p1, /plant/by-age/10/p10, ...",
             "1 unknown behind the root, nearest is people: /plant/next-badge",
         ],
     )

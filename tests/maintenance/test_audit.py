@@ -97,7 +97,7 @@ def test_unknown_keys_are_grouped_by_where_they_depart(store: Store) -> None:
         (Kind.UNKNOWN, "ports", "machine/{machine}/ports/", 2),
         (Kind.UNKNOWN, None, "", 1),
         (Kind.NAMESPACE, "machines", "machines/", 1),
-        (Kind.UNKNOWN, "ports", "machine/{machine}/", 1),
+        (Kind.UNKNOWN, "ports", "machine/{machine}/disks/", 1),
     ]
     ports = report.departures[1]
     assert ports.samples == [b"/plant/machine/m1/ports/x1", b"/plant/machine/m2/ports/x22"]

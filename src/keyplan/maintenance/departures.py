@@ -12,7 +12,8 @@ __all__ = ["Departure", "Departures"]
 _GROUPS_MAX: Final = 256
 """Why: a person reads some twenty; a store that departs in more places needs another layout, not a longer list."""
 
-_SEPARATOR: Final = ord("/")
+_DIRECTORIES_MAX: Final = 16
+"""Why: a word that differs from key to key is a name, and makes no group."""
 
 _Parts: TypeAlias = tuple[Literal | Field, ...]
 
@@ -22,8 +23,9 @@ class Departure:
     """Unknown keys that depart at one place.
 
     `item` and `template` are the nearest ones, None when the keys lie outside the layout's root. `place` is what the keys agree
-    with: the template up to the part at which they depart, or, outside the root, what the keys begin with. `kind` tells unknown
-    keys from namespace keys. `position` is the byte at which the first of them departs. `samples` are the first keys.
+    with: the template up to the part at which they depart, and the directory that they have in its place; outside the root,
+    what the keys begin with. `kind` tells unknown keys from namespace keys. `position` is the byte at which the first of them
+    departs. `samples` are the first keys.
     """
 
     kind: Kind
@@ -49,6 +51,7 @@ class Departures:
             **{name: table.keys.template.parts for name, table in bound.tables.items()},
             **{name: index.keys.template.parts for name, index in bound.indexes.items()},
         }
+        self._directories: dict[str, set[bytes]] = {}
         self._starts: dict[tuple[str, int], re.Pattern[bytes]] = {}
 
     def add(self, meaning: Meaning, entry: Entry) -> None:
@@ -81,11 +84,30 @@ class Departures:
             end = raw_key.find(b"/", max(meaning.position, 1))
             return shown_key(raw_key[: end + 1 if end >= 0 else meaning.position])
         agreed = raw_key[: meaning.position]
-        for number in range(len(parts), 0, -1):
+        number, end = len(parts), 0
+        while number:
             match = self._start(str(meaning.item), parts, number).match(agreed)
             if match is not None:
-                return self._shown(parts[:number], agreed[match.end() :], parts[number:])
-        return self._shown((), agreed, parts)
+                end = match.end()
+                break
+            number -= 1
+        place = "".join(shown_key(part.raw) if isinstance(part, Literal) else part.reference for part in parts[:number])
+        if number < len(parts) and isinstance(parts[number], Literal):
+            cut = max(end, agreed.rfind(b"/") + 1)
+            place += shown_key(raw_key[end:cut])
+            place += self._directory(place, raw_key[cut:])
+        return place.removeprefix(shown_key(self._root)) if self._root else place
+
+    def _directory(self, place: str, rest: bytes) -> str:
+        """The key's own next word where the template has another, when more follows behind it; few of each place."""
+        word, slash, _ = rest.partition(b"/")
+        if not slash:
+            return ""
+        known = self._directories.setdefault(place, set())
+        if word not in known and len(known) >= _DIRECTORIES_MAX:
+            return ""
+        known.add(word)
+        return shown_key(word + slash)
 
     def _start(self, item: str, parts: _Parts, number: int) -> re.Pattern[bytes]:
         """The first parts of a template as a pattern. Why not its automaton: a group needs the place, not the proof."""
@@ -94,10 +116,3 @@ class Departures:
             pattern = re.compile(b"".join(part.language.pattern for part in parts[:number]))
             self._starts[item, number] = pattern
         return pattern
-
-    def _shown(self, whole: _Parts, rest: bytes, following: _Parts) -> str:
-        """The template's parts below the root, and as much of the literal behind them as the key has, cut at a slash."""
-        shown = "".join(shown_key(part.raw) if isinstance(part, Literal) else part.reference for part in whole)
-        if following and isinstance(following[0], Literal):
-            shown += shown_key(rest[: rest.rfind(_SEPARATOR) + 1])
-        return shown.removeprefix(shown_key(self._root)) if self._root else shown
