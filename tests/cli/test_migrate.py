@@ -1,5 +1,6 @@
 """`keyplan diff` and `keyplan migrate` on a terminal and in a pipe: what is printed, what is asked, which exit code."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_migration_in_three_runs(run: Keyplan, url: str) -> None:
     first = run(*MOVE, "--yes")
     assert first.code == 0
     assert first.lines[-2:] == [
-        "records: 3 copied, 3 unchanged",
+        "records: 3 copied",
         "prepared: upgrade the programs, then give the command with --switched",
     ]
     refused = run(*MOVE, "--clean-up", "--yes")
@@ -80,10 +81,44 @@ def test_a_plan_is_printed_and_nothing_written_unless_somebody_agrees(run: Keypl
         assert Moved(store).boxes.count() == 0
 
 
+class Person(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_somebody_is_asked_and_may_decline(run: Keyplan, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Person("n\n"))
+    declined = run(*MOVE)
+    assert declined.code == 0
+    assert "Take 1 steps?" in declined.err
+    assert "nothing was written" in declined.err
+    with keyplan.open(url) as store:
+        assert Moved(store).boxes.count() == 0
+    monkeypatch.setattr("sys.stdin", Person("y\n"))
+    assert run(*MOVE).lines[-2].strip() == "records: 3 copied"
+
+
+def test_a_migration_within_a_key_space_concerns_nobody_else(run: Keyplan, tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/spaces.kv"
+    for name in ("one", "two"):
+        assert run("keyspace", "create", name, "--application", "shop", "--store", url).code == 0
+        with keyplan.open(url, keyspace=name, application="shop") as space:
+            Old(space).boxes.insert(Shelf("a", 1), Box(name))
+    assert run(*MOVE, "--store", url, "--keyspace", "one", "--switched", "--yes").code == 0
+    assert run(*MOVE, "--store", url, "--keyspace", "one", "--clean-up", "--yes").code == 0
+    with keyplan.open(url, keyspace="one", application="shop") as one:
+        assert Moved(one).boxes.require(Shelf("a", 1)) == Box("one")
+        assert Old(one).boxes.count() == 0
+    with keyplan.open(url, keyspace="two", application="shop") as two:
+        assert (Moved(two).boxes.count(), Old(two).boxes.count()) == (0, 1)
+
+
 def test_a_migration_as_json_has_a_line_for_the_plan_and_one_for_what_was_done(run: Keyplan, url: str) -> None:
     plan, done = run(*MOVE, "--switched", "--yes", "--json").documents
     assert [step["phase"] for step in plan["steps"]] == ["prepare", "finish", "clean_up", "clean_up"]
-    assert (done["is_settled"], done["counts"], done["contested"]) == (True, {"copied": 3, "unchanged": 3}, [])
+    assert (done["is_settled"], done["counts"], done["contested"]) == (True, {"copied": 3}, [])
     assert done["verified"][0]["expected"] == done["verified"][0]["found"]
     _, cleaned = run(*MOVE, "--clean-up", "--yes", "--json").documents
     assert (cleaned["is_cleaned"], cleaned["records"], cleaned["left"]) == (True, 3, [])

@@ -1,5 +1,7 @@
 """Changes of a layout: each code with a layout that has it, the class it gets, and the key that shows it."""
 
+import re
+from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -354,6 +356,12 @@ def test_counters_leases_places_and_held_keys() -> None:
 def test_binary_and_text_layouts_are_not_one() -> None:
     binary = type("Binary", (Layout,), {"boxes": Table(b"b{name:tail}", key=bytes, value=Box)}, root=b"/s/")
     assert ("E2", "breaking", "layout") in found(keyed("boxes/{name}"), binary)
+
+
+def test_the_reference_has_a_row_for_each_code_and_each_class(repository: Path) -> None:
+    text = (repository / "docs" / "reference" / "differences.md").read_text()
+    assert re.findall(r"^\| `(E\d+)` \|", text, flags=re.MULTILINE) == list(CHANGE_CODES)
+    assert re.findall(r"^\| `([a-z-]+)` \|", text, flags=re.MULTILINE) == [impact.value for impact in Impact]
 
 
 def test_impacts_have_an_order_and_codes_a_sentence() -> None:

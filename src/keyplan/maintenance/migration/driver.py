@@ -74,7 +74,8 @@ class MigrationProgress(NamedTuple):
 class MigrationReport:
     """What a run did. `is_settled`: everything is carried over, built and verified, and the clean-up may follow.
 
-    `counts`: records by what was done to them. `contested`: what a person must decide, the first hundred.
+    `counts`: records by what was done to them, the unchanged ones as of the first pass. `contested`: what a person must decide,
+    the first hundred; `entries_contested`: unique entries that two records claim.
     """
 
     is_settled: bool = False
@@ -204,7 +205,9 @@ class _Run:
             contests = []
             for decisions in self._pass(work, merger, batches, start, hint if number == 0 else b""):
                 for decision in decisions:
-                    self._report.count(decision.outcome)
+                    # Why: a pass that finds nothing to do any more is no news.
+                    if number == 0 or decision.outcome is not Outcome.UNCHANGED:
+                        self._report.count(decision.outcome)
                     written += decision.commit is not None
                     if decision.contest is not None and len(contests) < _CONTESTS_MAX:
                         contests.append(decision.contest)

@@ -208,8 +208,12 @@ class _Planner:
         return tuple(to_build)
 
     def _removals(self) -> tuple[str, ...]:
+        """The old indexes whose entries the new layout does not know: those under keys of a new index are that one's."""
         same = {old.name for old, new in self._pairs.indexes if has_same_entries(old, new, self._pairs, self._roots)}
-        return tuple(name for name in self._old.indexes if name not in same)
+        known = [index.keys.template for index in self._new.indexes.values()]
+        return tuple(
+            name for name, index in self._old.indexes.items() if name not in same and index.keys.template not in known
+        )
 
     def _counters(self) -> tuple[tuple[str, str], ...]:
         moving = []
