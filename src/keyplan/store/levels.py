@@ -19,7 +19,9 @@ from keyplan.store.sealing import digest_of, sealed, unsealed
 __all__ = ["ItemKeyPage", "Level", "LevelPage", "item_key_page", "level_page", "levels"]
 
 _FORMAT: Final = "l1"
-_READ_AT_ONCE: Final = 100
+_READ_AT_ONCE: Final = 128
+_READ_AT_FIRST: Final = 8
+_GROWTH: Final = 4
 _LEAPERS_MAX: Final = 256
 
 
@@ -58,7 +60,7 @@ def levels(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], snapshot: Sna
     One short read for each value, however many records it has; keys of other templates in between are leapt over.
     """
     leaps = _Leaps(item, KeyRange(*item.keys.range(prefix)), snapshot)
-    return iter(lambda: _next_level(item, prefix, leaps), None)
+    return iter(lambda: _next_level(item, prefix, leaps, _READ_AT_ONCE), None)
 
 
 def level_page(
@@ -78,7 +80,7 @@ def level_page(
     whole = KeyRange(*item.keys.range(prefix, starts_with=starts_with))
     leaps = _Leaps(item, _rest(item, whole, token), snapshot, reads_max=reads_max)
     found: list[Level] = []
-    while len(found) < limit and (level := _next_level(item, prefix, leaps)) is not None:
+    while len(found) < limit and (level := _next_level(item, prefix, leaps, limit + 1 - len(found))) is not None:
         found.append(level)
     leaps.look_ahead()
     return LevelPage(found, _token(item, whole, leaps.place), leaps.is_cut)
@@ -107,10 +109,10 @@ def item_key_page(
     return ItemKeyPage(found, _token(item, whole, leaps.place), leaps.is_cut)
 
 
-def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "_Leaps") -> Level | None:
+def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "_Leaps", wanted: int) -> Level | None:
     keys = item.keys
     has_more = len(prefix) + 1 < len(keys.template.fields)
-    pair = leaps.next_key(1 if has_more else _READ_AT_ONCE)
+    pair = leaps.next_key(1 if has_more else wanted)
     if pair is None:
         return None
     value = keys.shape.split(pair[1])[len(prefix)]
@@ -134,6 +136,8 @@ class _Leaps:
         self._reads_left = reads_max
         self._ahead: deque[Entry] = deque()
         self._is_last = False
+        # Why growing: where one key is another item's, the next ones most likely are, too, and are to be leapt over.
+        self._read_next = _READ_AT_FIRST
         self.place: bytes | None = key_range.start
         """Where the next key is looked for; None at the end."""
         self.is_cut = False
@@ -152,6 +156,7 @@ class _Leaps:
             if entry.key < self.place:
                 continue
             key = self._keys.decode(entry.key)
+            self._read_next = 1 if key is None else self._read_next
             if key is not None:
                 self.go_to(entry.key + b"\x00")
                 return entry.key, key
@@ -169,12 +174,13 @@ class _Leaps:
         if self._is_last or self.place is None:
             self.place = None
             return False
-        limit = wanted
+        limit = min(wanted, self._read_next)
         if self._reads_left is not None:
             self.is_cut = self._reads_left <= 0
             if self.is_cut:
                 return False
-            limit = min(wanted, self._reads_left)
+            limit = min(limit, self._reads_left)
+        self._read_next = min(_GROWTH * self._read_next, _READ_AT_ONCE)
         self._ahead.extend(self._snapshot.scan(KeyRange(self.place, self._end), limit=limit, keys_only=True))
         self._is_last = len(self._ahead) < limit
         if self._reads_left is not None:

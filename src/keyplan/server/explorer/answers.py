@@ -98,7 +98,10 @@ class UnmanagedView(Struct, kw_only=True):
 
 
 class Overview(Struct, kw_only=True):
-    """The store: what keeps it, how far it is, by which layouts it is read, and who owns what of it."""
+    """The store: what keeps it, how far it is, by which layouts it is read, and who owns what of it.
+
+    `registry_problem` says why the registry of key spaces cannot be read.
+    """
 
     engine: str
     capabilities: list[str]
@@ -108,6 +111,7 @@ class Overview(Struct, kw_only=True):
     raw_href: str
     layouts: list[LayoutLink]
     has_registry: bool
+    registry_problem: str
     keyspaces: list[KeySpaceView]
     next: _Next
     unmanaged: list[UnmanagedView]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from keyplan.engine import Engine, PrefixedEngine, ReadOnlyEngine
-from keyplan.errors import KeySpaceDeletedError, KeySpaceNotFoundError, UnknownNameError
+from keyplan.errors import CorruptionError, KeySpaceDeletedError, KeySpaceNotFoundError, UnknownNameError
 from keyplan.keyspace import KeySpace, KeySpaces, Owner, OwnerKind, State
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable
 from keyplan.server.explorer.layouts import LayoutBook, ShownLayout, registry_layout
@@ -66,10 +66,12 @@ class Areas:
         self.book = book
         self.registry = KeySpaces(self.engine)
         self._own_layout = registry_layout()
+        self._raw_header = self._own_layout.bound.table("header").keys.prefix(())
 
     def has_registry(self) -> bool:
         """Tell whether key spaces are registered in the store."""
-        return self.registry.header() is not None
+        # Why not read: who looks for what is wrong with a damaged registry must get to its keys.
+        return self.engine.value(self._raw_header) is not None
 
     def whole(self) -> Area:
         """Return the area of all keys: with the registry's own layout where there is one."""
@@ -96,8 +98,13 @@ class Areas:
         return self.of_keyspace(keyspace)
 
     def owner_of(self, raw_key: bytes) -> Owner | None:
-        """Say whose a key of the whole store is; None where nothing is registered."""
-        return self.registry.owner_of(raw_key) if self.has_registry() else None
+        """Say whose a key of the whole store is; None where nothing is registered, or the registry cannot be read."""
+        if not self.has_registry():
+            return None
+        try:
+            return self.registry.owner_of(raw_key)
+        except CorruptionError:
+            return None
 
     def home_of(self, raw_key: bytes) -> tuple[Area, bytes]:
         """Return where a key of the whole store is best looked at: in its key space, when no layout knows it as it stands."""

@@ -3,7 +3,8 @@
 from itertools import islice
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
-from keyplan.keyspace import KeySpace, KeySpaceRegistry, unmanaged
+from keyplan.errors import CorruptionError
+from keyplan.keyspace import KeySpace, KeySpaceRegistry, Unmanaged, unmanaged
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, ItemSpec, shown_key
 from keyplan.server.explorer.answers import (
     Amount,
@@ -36,8 +37,15 @@ def overview(areas: Areas, page: str) -> Overview:
     engine = areas.engine
     whole = areas.whole()
     has_registry = areas.has_registry()
-    views, next_page = _keyspaces(areas, page) if has_registry else ([], "")
-    strangers = list(islice(unmanaged(engine), UNMANAGED_MAX + 1)) if has_registry else []
+    views: list[KeySpaceView] = []
+    strangers: list[Unmanaged] = []
+    next_page, problem = "", ""
+    if has_registry:
+        try:
+            views, next_page = _keyspaces(areas, page)
+            strangers = list(islice(unmanaged(engine), UNMANAGED_MAX + 1))
+        except CorruptionError as error:
+            problem = str(error)
     with engine.snapshot() as snapshot:
         revision, keys = snapshot.revision, _amount(snapshot, ALL_KEYS)
     return Overview(
@@ -49,6 +57,7 @@ def overview(areas: Areas, page: str) -> Overview:
         raw_href=whole.links.raw(),
         layouts=[_layout_link(whole, shown) for shown in whole.layouts],
         has_registry=has_registry,
+        registry_problem=problem,
         keyspaces=views,
         next=overview_link(next_page) if next_page else "",
         unmanaged=[

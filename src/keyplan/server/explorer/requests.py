@@ -82,7 +82,7 @@ def asked_item(request: Request, query: Query) -> Asked:
 def wants_json(request: Request) -> bool:
     """Tell whether an answer is to be JSON: by `format`, else by what the client accepts. Browsers accept HTML."""
     form = request.query_params.get("format")
-    if form is not None:
+    if form in {"html", "json"}:
         return form == "json"
     accepted = request.headers.get("accept", "")
     return "application/json" in accepted and "text/html" not in accepted
