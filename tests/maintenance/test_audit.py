@@ -41,9 +41,9 @@ def with_raw(store: Store, pairs: Mapping[bytes, bytes]) -> None:
     store.engine.commit(Commit((), tuple(Put(key, value) for key, value in pairs.items())))
 
 
-def audited(store: Store, layout: type[Layout] = Plant, **options: bytes) -> AuditReport:
+def audited(store: Store, *, prefix: bytes = b"") -> AuditReport:
     with store.engine.snapshot() as snapshot:
-        return audit(snapshot, layout.bound(), **options)
+        return audit(snapshot, Plant.bound(), prefix=prefix)
 
 
 @pytest.fixture

@@ -93,6 +93,12 @@ def test_words_that_differ_behind_each_value_are_values() -> None:
     assert templates(inferred(pairs)) == ["/tenants/{tenant:text}/users/{user:text}"]
 
 
+def test_words_that_differ_in_their_number_alone_are_values_though_they_recur() -> None:
+    pairs = pairs_of(f"/sets/{name}/pods/pod-{number}" for name in ("web", "api", "db") for number in (0, 1))
+    pairs |= pairs_of((f"/sets/{name}/size" for name in ("web", "api", "db")), "2")
+    assert templates(inferred(pairs)) == ["/sets/{set:text}/pods/{pod:text}", "/sets/{set:text}/size"]
+
+
 def test_settings_of_different_kinds_are_literals_and_settings_of_one_kind_are_doubted() -> None:
     pairs = {b"/app/host": b"h", b"/app/mode": b"fast", b"/app/limits": b'{"a": 1, "b": 2}'}
     found = inferred(pairs)

@@ -17,6 +17,8 @@ RECURRING_LEAVES_MAX: Final = 32
 RECURRING_LISTS_MAX: Final = 5
 _ODD_SHARE_MAX: Final = 0.02
 
+_DIGITS: Final = frozenset(b"0123456789")
+
 _RESERVED_BYTES_MAX: Final = 64
 """Why: a name that a field must not take is refused by the codec `text`, up to this length."""
 
@@ -105,14 +107,19 @@ def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgemen
     levels = sorted(likeness(place.words[word], place.words[group[0]]) for word in group[1:])
     level = levels[len(levels) // 2]
     if place.words[group[0]].is_leaf:
-        return _judge_leaves(place, group, level, is_alone=is_alone)
-    return _judge_lists(place, group, level)
+        judged = _judge_leaves(place, group, level, is_alone=is_alone)
+    else:
+        judged = _judge_lists(place, group, level)
+    if _is_numbered(group) and not (judged.is_value and judged.confidence is not Confidence.LOW):
+        return _value(Confidence.FAIR, f"{len(group)} words that differ in their number alone: {_quoted(group)}")
+    return judged
 
 
 def _single(place: Place, word: bytes, *, is_alone: bool) -> _Judgement | None:
     if is_alone and place.parents > 1 and not _is_recurring(place, [word]):
         return None
-    if is_alone and place.words[word].is_leaf and place.parents == 1:
+    is_doubtful = place.words[word].is_leaf or _DIGITS.intersection(word)
+    if is_alone and is_doubtful and place.parents == 1:
         return _literal(Confidence.LOW, f"{_quoted([word])} is the only word seen here: literal, or the first value")
     return None
 
@@ -157,7 +164,12 @@ def _is_recurring(place: Place, group: Sequence[bytes]) -> bool:
     if place.parents < 2:
         return False
     found = sum(place.words[word].parents for word in group) / len(group)
-    return found >= (place.parents if place.parents == 2 else place.parents / 2)
+    return found >= (1.5 if place.parents == 2 else place.parents / 2)
+
+
+def _is_numbered(group: Sequence[bytes]) -> bool:
+    """Whether words are one word with different numbers in it: n1 and n2, pod-0 and pod-1."""
+    return len({word.translate(None, bytes(_DIGITS)) for word in group}) == 1
 
 
 def _recurring(place: Place, group: Sequence[bytes]) -> _Judgement:

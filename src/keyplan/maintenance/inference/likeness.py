@@ -77,9 +77,9 @@ def _by_values(left: ValueProfile | None, right: ValueProfile | None) -> Likenes
     if left.main_kind != right.main_kind:
         return Likeness.NONE
     mine, its = left.signature, right.signature
-    if mine and its:
-        return Likeness.FIELDS if 2 * len(mine & its) >= len(mine | its) else Likeness.NONE
-    return Likeness.WEAK
+    if not mine and not its:
+        return Likeness.WEAK if left.json_kinds == right.json_kinds else Likeness.NONE
+    return Likeness.FIELDS if 2 * len(mine & its) >= len(mine | its) else Likeness.NONE
 
 
 def _common_words(left: "Place", right: "Place") -> Sequence[bytes]:

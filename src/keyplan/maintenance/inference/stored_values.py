@@ -108,6 +108,11 @@ class ValueProfile:
         return 0 if kind in ("text", "bytes") else self.count - self.kinds[kind]
 
     @property
+    def json_kinds(self) -> frozenset[str]:
+        """What JSON values are, objects, arrays or texts; empty when they are no JSON."""
+        return frozenset() if self.shape is None else frozenset(self.shape.kinds)
+
+    @property
     def signature(self) -> frozenset[str]:
         """The names of a JSON record's fields; empty when there are too few to tell one record from another."""
         if self.shape is None or len(self.shape.fields) < _SIGNATURE_FIELDS_MIN or self.main_kind != "json":
