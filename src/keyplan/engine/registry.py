@@ -130,5 +130,7 @@ def _module(url: EngineUrl, builtin: _Builtin) -> object:
     except ModuleNotFoundError as error:
         if builtin.driver is None or error.name != builtin.driver:
             raise
-        advice = f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
+        advice = (
+            f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
+        )
         raise url.refuse(advice) from error

@@ -3,6 +3,7 @@
 Only the primary message of the server is ever shown: its details may hold keys and values.
 """
 
+import socket
 from typing import Final
 
 from keyplan.errors import EngineError, EngineRefusedError, EngineUnavailableError
@@ -30,6 +31,10 @@ _MEANINGS: Final = {
 }
 
 
+_NO_ADDRESS: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
+"""Why not every failed look-up: one of a name server that is down passes."""
+
+
 class PostgresError(Exception):
     """A statement failed. Never leaves this package. `text` may be shown."""
 
@@ -44,6 +49,12 @@ class ConnectionLostError(PostgresError):  # Why: it is what happened, and no er
     def __init__(self, text: str, *, is_refused: bool = False) -> None:
         super().__init__(text)
         self.is_refused = is_refused
+
+    @property
+    def has_no_address(self) -> bool:
+        """True when no host's name is known to anybody: waiting is of no use then."""
+        said = self.args[0]
+        return "failed to resolve host" in said and any(f"[Errno {number}]" in said for number in _NO_ADDRESS)
 
 
 class ServerRefusalError(PostgresError):  # Why: as above.

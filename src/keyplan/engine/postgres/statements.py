@@ -108,7 +108,11 @@ class Statements:
         self.lock = self.of("lock", "SELECT compacted FROM @state FOR UPDATE")
         self.listen = Statement(b"listen", f'LISTEN "{channel}"'.encode())
         self.revision = self.of("revision", f"SELECT {LAST_REVISION}, s.compacted FROM @state s")
+        self._say_reads()
+        self._say_writes()
+        self._say_leases()
 
+    def _say_reads(self) -> None:
         self.get = self.of("get", f"SELECT {_ENTRY} FROM @entries WHERE key = $1")
         self.value = self.of("value", "SELECT value FROM @entries WHERE key = $1")
         self.get_many = self.of("get_many", f"SELECT {_ENTRY} FROM @entries WHERE key IN (SELECT unnest($1::bytea[]))")
@@ -118,7 +122,9 @@ class Statements:
             for columns, text in (("entry", _ENTRY), ("bare", _BARE_ENTRY), ("key", "key"), ("pair", "key, value"))
             for reverse in (False, True)
         }
+        self.events = self.of("events", _EVENTS)
 
+    def _say_writes(self) -> None:
         self.has_any = self.of(
             "has_any", f"SELECT {LAST_REVISION}, EXISTS (SELECT FROM @entries WHERE key >= $1 AND key <= $2)"
         )
@@ -136,8 +142,8 @@ class Statements:
             "DELETE FROM @history WHERE revision <= least($1::int8, (SELECT max(part.revision) FROM "
             "(SELECT revision FROM @history WHERE revision <= $1::int8 ORDER BY revision LIMIT $2::int8) part))",
         )
-        self.events = self.of("events", _EVENTS)
 
+    def _say_leases(self) -> None:
         left = "extract(epoch FROM deadline - clock_timestamp())::float8"
         self.grant = self.of(
             "grant",
