@@ -1,11 +1,13 @@
 """The plan as a pure function: no engine in sight, each guard and mutation written out."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from keyplan.engine import Delete, Entry, KeyAbsent, KeyUnchanged, Put
+from keyplan.engine import Commit, Delete, Entry, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.layout import BoundTable
-from keyplan.store import Version, Write, keys_to_observe, plan_writes, pointers_of
+from keyplan.store import Version, Write, keys_to_observe, plan_insertion, plan_writes, pointers_of
 from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
@@ -41,6 +43,29 @@ def test_insert_guards_absence_of_record_and_unique_entry(blades: BoundTable) ->
         Put(SERIAL, POINTS_AT_ONE),
         Put(b"/site/by-tag/a/r1/1", b""),
     }
+
+
+@given(
+    serial=st.none() | st.sampled_from("abc"),
+    tags=st.lists(st.sampled_from("abc"), max_size=4),
+    lease=st.integers(0, 2),
+)
+def test_a_record_that_appears_alone_is_planned_as_among_others(
+    serial: str | None, tags: list[str], lease: int
+) -> None:
+    table, blade = Site.bound().tables["blades"], Blade(serial, tags)
+    raw_key, raw_value, pointers, unique = table.footprint(ONE, blade)
+    reference = plan_writes([Write(table, ONE, raw_key, None, Version(raw_value, lease, pointers, 0))], {})
+
+    commit = plan_insertion(raw_key, Version(raw_value, lease, pointers, 0, unique))
+
+    assert commit == Commit(tuple(reference.guards.values()), tuple(reference.mutations.values()))
+
+
+def test_a_record_whose_key_is_also_an_entrys_is_not_planned_alone(blades: BoundTable) -> None:
+    _, raw_value, pointers, unique = blades.footprint(ONE, Blade("s1"))
+
+    assert plan_insertion(SERIAL, Version(raw_value, 0, pointers, 0, unique)) is None
 
 
 def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None:

@@ -21,7 +21,7 @@ from keyplan.layout.async_access import (
     AsyncTableView,
     AsyncUniqueView,
 )
-from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, bind_layout
+from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, Pointer, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
@@ -129,6 +129,7 @@ __all__ = [
     "Origin",
     "Page",
     "Parameter",
+    "Pointer",
     "Rule",
     "Severity",
     "Sync",

@@ -9,16 +9,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from keyplan.codec import ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.describe import canonical_description
-from keyplan.layout.entries import EntryMaker, compile_entries
+from keyplan.layout.entries import EntryMaker, compile_entries, pointer_slice
+from keyplan.layout.footprint import FootprintMaker, compile_footprint
 from keyplan.layout.meaning import Meaning, MeaningFinder
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Template
 
-__all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "bind_layout"]
+__all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "Pointer", "bind_layout"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,12 @@ class BoundTable:
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @cached_property
+    def footprint(self) -> "FootprintMaker[Pointer]":
+        """The function of a key and a record that gives all bytes of the record; see keyplan.layout.footprint. Pure."""
+        pointed = pointer_slice(self.spec, self.keys, self.layout.root)
+        return compile_footprint(self.spec, self.keys, self.form, self.indexes, pointed, Pointer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +72,13 @@ class BoundIndex:
                 raw_key=raw_key.hex(), index=self.name, problem="the index entry does not name a primary key"
             )
         return key
+
+
+class Pointer(msgspec.Struct, frozen=True, gc=False):
+    """An index entry that a record should have: its index and its raw value."""
+
+    source: BoundIndex
+    raw_value: bytes
 
 
 @dataclass(frozen=True, eq=False)

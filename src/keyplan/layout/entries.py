@@ -4,14 +4,14 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_origin
 
 from keyplan.errors import InvalidRecordError, LayoutError
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.generated import REFUSALS, generated_function, key_expression
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
-__all__ = ["EntryMaker", "compile_entries"]
+__all__ = ["EntryMaker", "compile_entries", "members", "picker", "pointer_slice", "read_expression", "reader_of"]
 
 EntryMaker: TypeAlias = Callable[[object, object], tuple[tuple[bytes, bytes], ...]]
 """Raw keys and values of the index entries that a record at a primary key should have, each key once."""
@@ -48,17 +48,21 @@ def _no_pointer(_key: object) -> bytes:
     return b""
 
 
+def pointer_slice(table: TableSpec, table_keys: CompiledKeys, root: bytes) -> slice:
+    """Which part of a raw primary key a unique entry holds: its one field's bytes, or the record's key below the root."""
+    if table.key.is_scalar:
+        return slice(len(encode_prefix(table_keys)), -len(encode_suffix(table_keys)) or None)
+    return slice(len(root), None)
+
+
 def _pointers(
     table: TableSpec, table_keys: CompiledKeys, root: bytes
 ) -> tuple[Callable[[object], bytes], Callable[[bytes, bytes], object | None]]:
-    """How a unique entry's value names the primary key: its one field's bytes, or the record's key below the root."""
+    """How a unique entry's value is made of the primary key, and read; see `pointer_slice`."""
     encode, decode = table_keys.encode, table_keys.decode
-    if table.key.is_scalar:
-        prefix = encode_prefix(table_keys)
-        suffix = encode_suffix(table_keys)
-        start, stop = len(prefix), -len(suffix) or None
-        return (lambda key: encode(key)[start:stop]), (lambda _raw, value: decode(prefix + value + suffix))
-    return (lambda key: encode(key)[len(root) :]), (lambda _raw, value: decode(root + value))
+    part = pointer_slice(table, table_keys, root)
+    before, after = (encode_prefix(table_keys), encode_suffix(table_keys)) if table.key.is_scalar else (root, b"")
+    return (lambda key: encode(key)[part]), (lambda _raw, value: decode(before + value + after))
 
 
 def encode_prefix(keys: CompiledKeys) -> bytes:
@@ -94,13 +98,13 @@ def _declared_entries(
     index: IndexSpec, keys: CompiledKeys, table: TableSpec, pointer: Callable[[object], bytes]
 ) -> EntryMaker:
     """Why generated: a function for each field and condition takes four times as long, and every write asks every index."""
-    scope: dict[str, object] = {"encode": keys.encode, "pointer": pointer, "read": _reader_of(table), "items": _items}
+    scope: dict[str, object] = {"encode": keys.encode, "pointer": pointer, "read": reader_of(table), "items": members}
     names = keys.template.field_names
     lines = []
     for number, condition in enumerate(index.when):
         scope[f"constant{number}"] = condition.constant
         holds = "==" if condition.is_equal else "!="
-        lines.append(f"if not {_read_expression(table, condition.path)} {holds} constant{number}: return ()")
+        lines.append(f"if not {read_expression(table, condition.path)} {holds} constant{number}: return ()")
     own = [
         (f"f_{name}", _component_expression(component, table))
         for name, component in zip(names, index.components, strict=True)
@@ -117,11 +121,11 @@ def _declared_entries(
     else:
         (path,) = fan_paths  # Invariant: declare.py refuses an index that fans out over two collections.
         lines += [f"value = {value}", "made = {}"]
-        lines.append(f"found = {_read_expression(table, path)}")
+        lines.append(f"found = {read_expression(table, path)}")
         lines.append("for item in found if found.__class__ is list else items(found):")
         for name, component in zip(names, index.components, strict=True):
             if component.origin is Origin.EACH:
-                scope[f"pick_{name}"] = _picker(component)
+                scope[f"pick_{name}"] = picker(component)
                 picked = "item" if component.item is None else f"pick_{name}(item)"
                 lines += [f"    f_{name} = {picked}", f"    if f_{name} is None: continue"]
         lines += ["    " + line for line in encoded]
@@ -147,11 +151,11 @@ def _encoding_lines(keys: CompiledKeys, index: IndexSpec, scope: dict[str, objec
 
 def _component_expression(component: Component, table: TableSpec) -> str:
     if component.origin is Origin.RECORD:
-        return _read_expression(table, component.path)
+        return read_expression(table, component.path)
     return "key" if table.key.is_scalar else f"key[{table.template.field_names.index(component.path)}]"
 
 
-def _read_expression(table: TableSpec, path: str) -> str:
+def read_expression(table: TableSpec, path: str) -> str:
     """What stands at a path of `record`: an attribute in place where records are sure to have attributes."""
     first, _, rest = path.partition(".")
     kind = table.form.value_type
@@ -178,7 +182,7 @@ def _unknown_tuples(index: IndexSpec) -> Callable[[object, object], list[tuple[o
 def _function_tuples(index: IndexSpec, table: TableSpec) -> Callable[[object, object], list[tuple[object, ...]]]:
     function = index.function
     assert function is not None
-    read = _reader_of(table)
+    read = reader_of(table)
     getters = [_getter(component, table, read) for component in index.components]
     own = [number for number, component in enumerate(index.components) if component.origin is Origin.FUNCTION]
 
@@ -216,7 +220,8 @@ def _getter(component: Component, table: TableSpec, read: Callable[[object, str]
             return lambda _key, _record: ""  # Why: a place holder that is filled in for each entry.
 
 
-def _picker(component: Component) -> Callable[[Any], object]:
+def picker(component: Component) -> Callable[[Any], object]:
+    """Return how a field's value is taken from an item that is fanned out over."""
     part = component.item
     if part is None:
         return lambda item: item
@@ -225,16 +230,17 @@ def _picker(component: Component) -> Callable[[Any], object]:
     return lambda item: item.get(part) if isinstance(item, Mapping) else getattr(item, part)
 
 
-def _items(collection: object) -> Iterable[Any]:
+def members(collection: object) -> Iterable[Any]:
     """The members to fan out over: none of None, pairs of a mapping."""
     if collection is None:
         return ()
     return collection.items() if isinstance(collection, Mapping) else collection  # type: ignore[return-value]
 
 
-def _reader_of(table: TableSpec) -> Callable[[object, str], object]:
+def reader_of(table: TableSpec) -> Callable[[object, str], object]:
     """How a path is read from a record: by attribute, or by item when records are mappings. None anywhere gives None."""
-    is_mapping = issubclass(table.form.value_type, Mapping)
+    kind = get_origin(table.form.value_type) or table.form.value_type
+    is_mapping = isinstance(kind, type) and issubclass(kind, Mapping)
 
     def read(record: Any, path: str) -> object:
         if path == "":

@@ -13,16 +13,26 @@ REFUSALS: Final = (struct.error, AttributeError, TypeError, ValueError)
 
 
 class KeyExpression(NamedTuple):
-    """How generated code encodes the usual key: where `check` holds, `raw` is its bytes. `names` are the globals it needs."""
+    """How generated code encodes the usual key: where all `checks` hold, `raw` is its bytes. `names` are its globals."""
 
-    check: str
+    checks: tuple[str, ...]
     raw: str
     names: dict[str, object]
 
+    @property
+    def check(self) -> str:
+        """All checks as one expression."""
+        return " and ".join(self.checks) or "True"
 
-def key_expression(template: Template) -> KeyExpression | None:
-    """Return the expressions for a template's keys; None when one of its codecs must be called."""
-    return _packed_expression(template) if is_struct(template) else _text_expression(template)
+
+def key_expression(
+    template: Template, variable: Callable[[str], str] = "f_{}".format, *, tag: str = ""
+) -> KeyExpression | None:
+    """Return the expressions for a template's keys; None when one of its codecs must be called.
+
+    `variable` names the variable that holds a field's value. `tag` tells the globals of several templates apart.
+    """
+    return _packed_expression(template, variable, tag) if is_struct(template) else _text_expression(template, variable)
 
 
 def is_struct(template: Template) -> bool:
@@ -31,26 +41,26 @@ def is_struct(template: Template) -> bool:
     return bool(fields) and all(not field.is_derived and field.element.fast_struct() is not None for field in fields)
 
 
-def _packed_expression(template: Template) -> KeyExpression:
+def _packed_expression(template: Template, variable: Callable[[str], str], tag: str) -> KeyExpression:
     code, packed, checks = ">", [], []
     names: dict[str, object] = {}
     for number, part in enumerate(template.parts):
         if isinstance(part, Literal):
             code += f"{len(part.raw)}s"
-            names[f"literal{number}"] = part.raw
-            packed.append(f"literal{number}")
+            names[f"literal{tag}_{number}"] = part.raw
+            packed.append(f"literal{tag}_{number}")
             continue
         fast = part.element.fast_struct()
         assert fast is not None
         code += fast.code
         names.update(fast.names)
-        packed.append(fast.pack.format(v=f"f_{part.name}"))
-        checks.append(fast.check.format(v=f"f_{part.name}"))
-    names["pack"] = struct.Struct(code).pack
-    return KeyExpression(" and ".join(checks), f"pack({', '.join(packed)})", names)
+        packed.append(fast.pack.format(v=variable(part.name)))
+        checks.append(fast.check.format(v=variable(part.name)))
+    names[f"pack{tag}"] = struct.Struct(code).pack
+    return KeyExpression(tuple(checks), f"pack{tag}({', '.join(packed)})", names)
 
 
-def _text_expression(template: Template) -> KeyExpression | None:
+def _text_expression(template: Template, variable: Callable[[str], str]) -> KeyExpression | None:
     spelled, checks = "", []
     names: dict[str, object] = {}
     for part in template.parts:
@@ -61,9 +71,9 @@ def _text_expression(template: Template) -> KeyExpression | None:
         if fast is None:
             return None
         names.update(fast.names)
-        checks.append(fast.check.format(v=f"f_{part.name}"))
-        spelled += "{" + fast.format.format(v=f"f_{part.name}") + "}"
-    return KeyExpression(" and ".join(checks) or "True", f'f"{spelled}".encode()', names)
+        checks.append(fast.check.format(v=variable(part.name)))
+        spelled += "{" + fast.format.format(v=variable(part.name)) + "}"
+    return KeyExpression(tuple(checks), f'f"{spelled}".encode()', names)
 
 
 def quoted(text: str) -> str:

@@ -21,6 +21,7 @@ from keyplan.store.plan import (
     Version,
     Write,
     keys_to_observe,
+    plan_insertion,
     plan_writes,
     pointers_of,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "level_page",
     "levels",
     "open_store",
+    "plan_insertion",
     "plan_writes",
     "pointers_of",
     "root_values",

@@ -7,7 +7,7 @@ from keyplan.engine import Commit, Engine
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import BoundCounter, BoundTable
 from keyplan.store.conflicts import telling_limit
-from keyplan.store.plan import Version, Write, plan_writes, pointers_of
+from keyplan.store.plan import Version, Write, plan_insertion, plan_writes
 from keyplan.store.retry import Backoff
 from keyplan.store.session import Session
 from keyplan.store.transaction import Transaction
@@ -25,14 +25,13 @@ class CommitWriter:
         self._backoff = backoff
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key = table.keys.encode(key)
-        new = Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
-        write = Write(table, key, raw_key, None, new)
-        plan = plan_writes((write,), {})
-        commit = Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()))
+        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        new = Version(raw_value, lease, pointers, 0, unique)
+        commit = plan_insertion(raw_key, new) or _planned(Write(table, key, raw_key, None, new))
         try:
             return self._engine.commit(commit)
         except EngineLimitError as error:
+            write = Write(table, key, raw_key, None, new)
             raise telling_limit(error, commit, self._engine.profile, {raw_key: write}) from error
         except CommitConflictError:
             # Why: the guards say that something is there, not what; a transaction looks, and names the record in the way. Or
@@ -73,3 +72,8 @@ class CommitWriter:
                 return answer, transaction.commit_or_conflict()
 
         return self._backoff.until_committed(attempt)
+
+
+def _planned(write: Write) -> Commit:
+    plan = plan_writes((write,), {})
+    return Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()))

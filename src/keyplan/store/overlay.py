@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
-from keyplan.store.plan import Write, given_up
+from keyplan.layout import Pointer
+from keyplan.store.plan import Version, Write, given_up
 
 __all__ = ["Overlay"]
 
@@ -11,28 +12,35 @@ __all__ = ["Overlay"]
 class Overlay:
     """Entries that the transaction will have written, and keys that it will have removed.
 
-    A written entry has revisions and version 0: they are not known before the commit.
+    A written entry has revisions and version 0: they are not known before the commit. Why entries are made when they are read:
+    most of what a transaction writes it never looks at.
     """
 
-    def __init__(self, written: Iterable[tuple[bytes, Entry]] = (), removed: Iterable[bytes] = ()) -> None:
-        self._written = dict(written)
-        self._removed = set(removed)
+    def __init__(self) -> None:
+        self._written: dict[bytes, Version | Pointer] = {}
+        self._leases: dict[bytes, int] = {}
+        """Of written keys that hang on a lease; others may be there with NO_LEASE."""
+        self._removed: set[bytes] = set()
 
     def copy(self) -> "Overlay":
         """Return an overlay that later writes to this one leave as it is."""
-        return Overlay(self._written.items(), self._removed)
+        copied = Overlay()
+        copied._written, copied._leases, copied._removed = dict(self._written), dict(self._leases), set(self._removed)
+        return copied
 
     def __contains__(self, raw_key: bytes) -> bool:
         return raw_key in self._written or raw_key in self._removed
 
     def get(self, raw_key: bytes) -> Entry | None:
         """Return the entry written at a key that is in the overlay; None when it was removed."""
-        return self._written.get(raw_key)
+        written = self._written.get(raw_key)
+        if written is None:
+            return None
+        return Entry(raw_key, written.raw_value, 0, 0, 0, self._leases.get(raw_key, NO_LEASE))
 
-    def put(self, raw_key: bytes, raw_value: bytes, lease: int = NO_LEASE) -> None:
-        """Lay an entry over the key."""
-        # Why: made without NamedTuple's own Python frame, because a record of four entries lays down five.
-        self._written[raw_key] = tuple.__new__(Entry, (raw_key, raw_value, 0, 0, 0, lease))
+    def put(self, raw_key: bytes, raw_value: bytes) -> None:
+        """Lay an entry without a lease over the key."""
+        self._written[raw_key] = Version(raw_value, NO_LEASE, {}, 0)
 
     def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
         """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""
@@ -47,17 +55,17 @@ class Overlay:
             self._written.pop(write.raw_key, None)
             self._removed.add(write.raw_key)
             return
-        self.put(write.raw_key, new.raw_value, new.lease)
-        written, lease, make = self._written, new.lease, tuple.__new__
-        for raw_key, pointer in new.pointers.items():
-            written[raw_key] = make(Entry, (raw_key, pointer.raw_value, 0, 0, 0, lease))  # as in `put`
+        self._written[write.raw_key] = new
+        self._written.update(new.pointers)
+        if new.lease != NO_LEASE or self._leases:
+            self._leases.update(dict.fromkeys((write.raw_key, *new.pointers), new.lease))
 
     def merged(self, stored: Iterable[Entry], key_range: KeyRange, *, reverse: bool) -> Iterator[Entry]:
         """Yield `stored` with the writes of this moment in their places. Later writes are not seen by it."""
         own = sorted((key for key in self._written.keys() | self._removed if key in key_range), reverse=not reverse)
         if not own:
             return iter(stored)
-        return _merge(iter(stored), [(key, self._written.get(key)) for key in own], reverse=reverse)
+        return _merge(iter(stored), [(key, self.get(key)) for key in own], reverse=reverse)
 
 
 def _merge(stored: Iterator[Entry], own: list[tuple[bytes, Entry | None]], *, reverse: bool) -> Iterator[Entry]:

@@ -13,9 +13,9 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from keyplan.engine import Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
+from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
 from keyplan.errors import RecordError, UniqueViolationError
-from keyplan.layout import BoundCounter, BoundIndex, BoundTable
+from keyplan.layout import BoundCounter, BoundIndex, BoundTable, Pointer
 
 __all__ = [
     "Count",
@@ -26,35 +26,39 @@ __all__ = [
     "given_up",
     "keys_to_observe",
     "plan_counts",
+    "plan_insertion",
     "plan_writes",
     "pointers_of",
     "stored_pointers_of",
+    "stored_version",
     "unique_violation",
 ]
-
-
-class Pointer(msgspec.Struct, frozen=True, gc=False):
-    """An index entry that a record should have: its index and its raw value."""
-
-    source: BoundIndex
-    raw_value: bytes
 
 
 class Version(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
-    `revision` is that of the stored entry; 0 when the version is not committed yet.
+    `revision` is that of the stored entry; 0 when the version is not committed yet. `unique` are those of the pointers that no
+    other record may have; None where they were not told apart.
     """
 
     raw_value: bytes
     lease: int
     pointers: Mapping[bytes, Pointer]
     revision: int
+    unique: Mapping[bytes, Pointer] | None = None
 
     @classmethod
     def of(cls, raw_value: bytes, lease: int, pointers: Mapping[bytes, Pointer], revision: int) -> Self:
         """Return the version whose index entries are `pointers`."""
         return cls(raw_value, lease, pointers, revision)
+
+    @property
+    def own(self) -> Mapping[bytes, Pointer]:
+        """The pointers that no other record may have."""
+        if self.unique is not None:
+            return self.unique
+        return {raw_key: pointer for raw_key, pointer in self.pointers.items() if pointer.source.spec.is_unique}
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
@@ -110,19 +114,41 @@ def stored_pointers_of(table: BoundTable, key: object, record: object) -> Mappin
     return pointers
 
 
+def stored_version(table: BoundTable, key: object, entry: Entry, record: object) -> Version:
+    """Return a stored record as it is, with the index entries that it can have; see `stored_pointers_of`."""
+    try:
+        _, _, pointers, unique = table.footprint(key, record, entry.value)
+    except RecordError:
+        return Version.of(entry.value, entry.lease, stored_pointers_of(table, key, record), entry.mod_revision)
+    return Version(entry.value, entry.lease, pointers, entry.mod_revision, unique)
+
+
 def keys_to_observe(write: Write) -> list[bytes]:
     """Return the index keys whose stored entries `plan_writes` needs to see for this write.
 
     These are all unique entries, old and new, because another record may hold them; and the entries that stay, because one
     that is missing is put back.
     """
+    if write.old is None:
+        return [] if write.new is None else list(write.new.own)
     old = _pointers(write.old)
     new = _pointers(write.new)
-    if not old:
-        return [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique]
     keys = [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique or raw_key in old]
     keys += [raw_key for raw_key, pointer in old.items() if pointer.source.spec.is_unique and raw_key not in new]
     return keys
+
+
+def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
+    """Return the commit of one record that appears where nothing is known of the store; None when it needs `plan_writes`.
+
+    It is what `plan_writes` gives for that write alone: nothing is compared there, and nothing taken away. A record whose own
+    key is also that of an entry is left to it.
+    """
+    pointers, lease = new.pointers, new.lease
+    if raw_key in pointers:
+        return None
+    puts = [Put(key, pointer.raw_value, lease) for key, pointer in pointers.items()]
+    return Commit((KeyAbsent(raw_key), *map(KeyAbsent, new.own)), (Put(raw_key, new.raw_value, lease), *puts))
 
 
 def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None]) -> Plan:
@@ -137,7 +163,7 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
     """
     writes = tuple(writes)
     guards: dict[bytes, Guard] = {}
-    puts: dict[bytes, Mutation] = {}
+    puts: dict[bytes, Put] = {}
     deletes: dict[bytes, Mutation] = {}
     for write in writes:
         raw_key, old, new = write.raw_key, write.old, write.new
@@ -152,14 +178,7 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
                 deletes[gone] = Delete(gone)
     for write in writes:
         if write.new is not None and write.new.pointers:
-            for put, guard in _entries_to_put(write, write.new, observed, deletes):
-                raw_key = put.key
-                taken = puts.get(raw_key)
-                if taken is not None and isinstance(taken, Put) and taken.value != put.value:
-                    raise unique_violation(write.new.pointers[raw_key].source, raw_key, taken.value)
-                puts[raw_key] = put
-                if guard is not None:
-                    guards[raw_key] = guard
+            _put_entries(write.new, write.old, observed, deletes, guards, puts)
     if not deletes:
         return Plan(guards, puts)
     return Plan(guards, {**{key: delete for key, delete in deletes.items() if key not in puts}, **puts})
@@ -175,26 +194,34 @@ def given_up(write: Write, observed: Mapping[bytes, Entry | None]) -> Iterator[b
                 yield raw_key
 
 
-def _entries_to_put(
-    write: Write, new: Version, observed: Mapping[bytes, Entry | None], deletes: Mapping[bytes, Mutation]
-) -> Iterator[tuple[Put, Guard | None]]:
-    old = _pointers(write.old)
+def _put_entries(
+    new: Version,
+    old: Version | None,
+    observed: Mapping[bytes, Entry | None],
+    deletes: Mapping[bytes, Mutation],
+    guards: dict[bytes, Guard],
+    puts: dict[bytes, Put],
+) -> None:
+    """Add the index entries of one record that must be written, with the guards of those that must be its own."""
+    own, lease = new.own, new.lease
+    stays: Mapping[bytes, Pointer] = _pointers(old)
     for raw_key, pointer in new.pointers.items():
-        guard: Guard | None = None
-        is_unique = pointer.source.spec.is_unique
-        if is_unique or raw_key in old:
+        raw_value = pointer.raw_value
+        if raw_key in own or raw_key in stays:
             entry = observed.get(raw_key)
-            if entry is not None and entry.value == pointer.raw_value:
-                if entry.lease == new.lease:
+            if entry is not None and entry.value == raw_value:
+                if entry.lease == lease:
                     continue
-            elif is_unique:
+            elif raw_key in own:
                 if entry is None:
-                    guard = KeyAbsent(raw_key)
+                    guards[raw_key] = KeyAbsent(raw_key)
                 elif raw_key in deletes:
-                    guard = KeyUnchanged(raw_key, entry.mod_revision)
+                    guards[raw_key] = KeyUnchanged(raw_key, entry.mod_revision)
                 else:
                     raise unique_violation(pointer.source, raw_key, entry.value)
-        yield Put(raw_key, pointer.raw_value, new.lease), guard
+        if raw_key in puts and puts[raw_key].value != raw_value:
+            raise unique_violation(pointer.source, raw_key, puts[raw_key].value)
+        puts[raw_key] = Put(raw_key, raw_value, lease)
 
 
 def plan_counts(counts: Iterable[Count]) -> Plan:

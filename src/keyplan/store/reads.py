@@ -1,6 +1,6 @@
 """What a transaction has read, at one snapshot, and the guards that make its reads premises of its commit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import (
     Engine,
@@ -75,12 +75,12 @@ class Reads:
             observed[raw_key] = self._state().get(raw_key)
         return observed[raw_key]
 
-    def fetch_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
-        """Return the stored entries without making them premises."""
-        missing = [raw_key for raw_key in raw_keys if raw_key not in self._observed]
+    def fetch_many(self, raw_keys: Iterable[bytes]) -> None:
+        """Read the stored entries, so that `fetch` has them, without making them premises."""
+        observed = self._observed
+        missing = [raw_key for raw_key in raw_keys if raw_key not in observed]
         if missing:
-            self._observed.update(zip(missing, self._state().get_many(missing), strict=True))
-        return [self._observed[raw_key] for raw_key in raw_keys]
+            observed.update(zip(missing, self._state().get_many(missing), strict=True))
 
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         """Yield the stored entries; as far as they are consumed, the range becomes a premise."""
@@ -93,6 +93,11 @@ class Reads:
             yield entry
             self._state()  # Trap: the iterator of a closed snapshot must not be touched again.
         read.is_complete = True
+
+    @property
+    def has_premises(self) -> bool:
+        """True when the caller has read something itself."""
+        return bool(self.premises or self._ranges)
 
     def guards(self) -> Iterator[Guard]:
         """Yield the guards that the caller's reads ask for."""

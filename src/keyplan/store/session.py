@@ -4,7 +4,7 @@ Nothing is sent here; see transaction.py. Keys and records are checked and encod
 caller does with a record afterwards does not matter.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from msgspec import structs
@@ -23,7 +23,7 @@ from keyplan.store.plan import (
     plan_counts,
     plan_writes,
     pointers_of,
-    stored_pointers_of,
+    stored_version,
     unique_violation,
 )
 from keyplan.store.reader import Reader
@@ -85,17 +85,17 @@ class Session:
     # ---- writing: the Writer interface; 0 stands for the revision that is not known yet ---------------------------------
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key = table.keys.encode(key)
-        new = self._version(table, key, record, lease)
-        write = self._write_of(table, key, raw_key)
+        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        new = Version(raw_value, lease, pointers, 0, unique)
+        write = self._write_of(table, key, raw_key, unique)
         self._require_absent(write)
         self._apply(structs.replace(write, new=new, is_insert=write.old is None))
         return 0
 
     def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
-        raw_key = table.keys.encode(key)
-        new = self._version(table, key, record, lease)
-        write = self._write_of(table, key, raw_key, is_blind=expected_revision is None and not table.indexes)
+        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        new = Version(raw_value, lease, pointers, 0, unique)
+        write = self._write_of(table, key, raw_key, unique, is_blind=expected_revision is None and not table.indexes)
         self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
         return 0
 
@@ -104,7 +104,8 @@ class Session:
         write = self._write_of(table, key, raw_key)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
-        self._apply(structs.replace(write, new=self._version(table, key, record, current.lease)))
+        _, raw_value, pointers, unique = table.footprint(key, record)
+        self._apply(structs.replace(write, new=Version(raw_value, current.lease, pointers, 0, unique)))
         return 0
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
@@ -162,6 +163,8 @@ class Session:
     def commit(self) -> Commit:
         """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
         records = plan_writes(self._writes.values(), self.reads.observed)
+        if not (self._counts or self.reads.has_premises):
+            return Commit(tuple(records.guards.values()), tuple(records.mutations.values()))
         counters = plan_counts(self._counts.values())
         guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))
         guards.update(dict.fromkeys(self.reads.guards()))
@@ -188,13 +191,19 @@ class Session:
         if self._is_ended:
             raise transaction_ended()
 
-    def _write_of(self, table: BoundTable, key: object, raw_key: bytes, *, is_blind: bool = False) -> Write:
-        """Return what the transaction did to the record so far; for the first time, from the stored record unless blind."""
+    def _write_of(
+        self, table: BoundTable, key: object, raw_key: bytes, ahead: Iterable[bytes] = (), *, is_blind: bool = False
+    ) -> Write:
+        """Return what the transaction did to the record so far; for the first time, from the stored record unless blind.
+
+        `ahead` are keys that are looked at next: they are read in the same call.
+        """
         self._check_open()
         write = self._writes.get(raw_key)
         if write is None:
             if is_blind:
                 return Write(table, key, raw_key, None, None, is_guarded=False)
+            self.reads.fetch_many((raw_key, *ahead))
             stored = self._stored(table, key, raw_key)
             return Write(table, key, raw_key, stored, stored)
         return write
@@ -203,12 +212,9 @@ class Session:
         entry = self.reads.fetch(raw_key)
         if entry is None:
             return None
-        record = decode_record(table, raw_key, entry.value) if table.indexes else None
-        pointers = stored_pointers_of(table, key, record) if table.indexes else {}
-        return Version(entry.value, entry.lease, pointers, entry.mod_revision)
-
-    def _version(self, table: BoundTable, key: object, record: object, lease: int) -> Version:
-        return Version(table.form.encode(record), lease, pointers_of(table, key, record), 0)
+        if not table.indexes:
+            return Version(entry.value, entry.lease, {}, entry.mod_revision, {})
+        return stored_version(table, key, entry, decode_record(table, raw_key, entry.value))
 
     def _apply(self, write: Write) -> None:
         """Take a write in, after making sure that no other record holds a unique entry of it."""
@@ -216,10 +222,8 @@ class Session:
         if observe:
             self.reads.fetch_many(observe)
             if write.new is not None:
-                pointers = write.new.pointers
-                for raw_key in observe:
-                    if raw_key in pointers and pointers[raw_key].source.spec.is_unique:
-                        self._require_free(pointers[raw_key], raw_key)
+                for raw_key, pointer in write.new.own.items():
+                    self._require_free(pointer, raw_key)
         earlier = self._writes.get(write.raw_key)
         self._overlay.replace(earlier, write, self.reads.observed)
         self._writes[write.raw_key] = write

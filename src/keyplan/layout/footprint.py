@@ -1,0 +1,217 @@
+"""Everything that one record is in a store, as bytes: its key, its value, its index entries. Compiled for each table.
+
+It says what `keys.encode`, `form.encode` and each index's `entries` say one by one, and tests hold it against these. Why once
+more, in one function: a write asks for all of them. Here a field is read once and checked once, however many keys it stands in,
+and no call stands between them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from keyplan.codec import ValueForm
+from keyplan.layout.compile import CompiledKeys
+from keyplan.layout.entries import EntryMaker, members, picker, read_expression, reader_of
+from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
+from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
+
+__all__ = ["Footprint", "FootprintMaker", "compile_footprint"]
+
+IndexT = TypeVar("IndexT", bound="CompiledIndex")
+PointerT = TypeVar("PointerT")
+
+Footprint: TypeAlias = tuple[bytes, bytes, dict[bytes, PointerT], dict[bytes, PointerT]]
+"""Raw key and value of a record; a pointer for each index entry by raw key; and of these the pointers of unique indexes."""
+
+FootprintMaker: TypeAlias = Callable[..., Footprint[PointerT]]
+"""`(key, record)`, or `(key, record, raw_value)` for a record that is stored already, and need not be encoded again."""
+
+
+class CompiledIndex(Protocol):
+    """What is read of an index."""
+
+    @property
+    def spec(self) -> IndexSpec: ...
+
+    @property
+    def keys(self) -> CompiledKeys: ...
+
+    @property
+    def entries(self) -> EntryMaker: ...
+
+
+def compile_footprint(
+    table: TableSpec,
+    keys: CompiledKeys,
+    form: ValueForm[Any],
+    indexes: Sequence[IndexT],
+    pointed: slice,
+    make_pointer: Callable[[IndexT, bytes], PointerT],
+) -> FootprintMaker[PointerT]:
+    """Return the function that gives a record's footprint. It raises InvalidKeyError and InvalidRecordError.
+
+    `pointed` is the part of the raw primary key that unique entries hold; `make_pointer` is given an index and a raw value.
+    """
+    scope: dict[str, object] = {
+        "encode_key": keys.encode,
+        "encode_value": form.encode,
+        "items": members,
+        "refusals": REFUSALS,
+        "pointed": pointed,
+        "make_pointer": make_pointer,
+    }
+    if indexes:
+        scope["read"] = reader_of(table)
+    for number, index in enumerate(indexes):
+        # Why made once: the entries of a plain index are all empty, and so their pointers are one and the same.
+        scope |= {
+            f"index{number}": index,
+            f"encode{number}": index.keys.encode,
+            f"plain{number}": make_pointer(index, b""),
+        }
+    return _Writing(table, keys, indexes, scope).function()
+
+
+class _Writing:
+    """The lines of one function, as they are written. v0, v1, ... are values; c0, c1, ... say whether a check holds of one.
+
+    A check is done when its value is read, and asked for by each key. What only some records have, because an index has a
+    condition, is read and checked under that condition.
+    """
+
+    def __init__(
+        self, table: TableSpec, keys: CompiledKeys, indexes: Sequence[CompiledIndex], scope: dict[str, object]
+    ) -> None:
+        self._table, self._keys, self._indexes, self._scope = table, keys, indexes, scope
+        self._lines: list[str] = []
+        self._values: dict[str, str] = {}  # by the expression that reads it
+        self._checks: dict[str, str] = {}  # by the check
+
+    def function(self) -> FootprintMaker[Any]:
+        self._write_key()
+        self._write(0, "if raw_value is None: raw_value = encode_value(record)", "pointers = {}", "unique = {}")
+        for number, index in enumerate(self._indexes):
+            self._write_index(number, index)
+        self._write(0, "return raw_key, raw_value, pointers, unique")
+        source = "def footprint(key, record, raw_value=None):\n" + "\n".join(self._lines) + "\n"
+        return generated_function("footprint", source, self._scope)
+
+    def _write(self, depth: int, *lines: str) -> None:
+        self._lines += ["    " * (depth + 1) + line for line in lines]
+
+    # ---- the record's own key --------------------------------------------------------------------------------------------
+
+    def _write_key(self) -> None:
+        names = self._keys.template.field_names
+        variables = {name: f"v{number}" for number, name in enumerate(names)}
+        self._values = {self._key_part(name): variable for name, variable in variables.items()}
+        unpacked = "v0 = key" if self._table.key.is_scalar else "".join(f"{v}, " for v in variables.values()) + "= key"
+        expression = key_expression(self._keys.template, variables.__getitem__, tag="_key") if names else None
+        if expression is None:
+            self._write(0, "raw_key = encode_key(key)", *([unpacked] if names else []))
+            return
+        self._scope.update(expression.names)
+        self._checks = {check: f"c{number}" for number, check in enumerate(dict.fromkeys(expression.checks))}
+        self._write(0, "try:")
+        if not self._table.key.is_scalar:
+            self._write(1, "if not isinstance(key, tuple): raise TypeError")
+        self._write(1, unpacked, *(f"{held} = {check}" for check, held in self._checks.items()))
+        self._write(1, f"raw_key = {expression.raw} if {self._held(expression)} else None")
+        self._write(0, "except refusals:")
+        self._write(1, "raw_key = None", *(f"{held} = False" for held in self._checks.values()))
+        self._write(0, "if raw_key is None:")
+        self._write(1, "raw_key = encode_key(key)", unpacked)
+
+    def _key_part(self, name: str) -> str:
+        return "key" if self._table.key.is_scalar else f"key[{self._keys.template.field_names.index(name)}]"
+
+    # ---- index entries ---------------------------------------------------------------------------------------------------
+
+    def _write_index(self, number: int, index: CompiledIndex) -> None:
+        spec = index.spec
+        kept = f"pointers[raw] = plain{number}"
+        if spec.is_unique:
+            kept = f"unique[raw] = pointers[raw] = make_pointer(index{number}, raw_key[pointed])"
+        if spec.function is not None or any(component.origin is Origin.FUNCTION for component in spec.components):
+            self._scope[f"entries{number}"] = index.entries
+            self._write(0, f"for raw, _ in entries{number}(key, record):", f"    {kept}")
+            return
+        depth = 0
+        if spec.when:
+            self._write(0, f"if {self._condition(number, spec)}:")
+            depth = 1
+        components = dict(zip(index.keys.template.field_names, spec.components, strict=True))
+        variables = {
+            name: self._variable(component, name, number, depth)
+            for name, component in components.items()
+            if component.origin is not Origin.EACH
+        }
+        fanned = {name: component for name, component in components.items() if component.origin is Origin.EACH}
+        variables |= {name: f"i{number}_{name}" for name in fanned}
+        expression = key_expression(index.keys.template, variables.__getitem__, tag=str(number))
+        if expression is not None:
+            self._scope.update(expression.names)
+            if not spec.when:
+                self._write_checks([check for check in expression.checks if f"i{number}_" not in check])
+        from_record = [variables[name] for name, component in components.items() if component.origin is Origin.RECORD]
+        if from_record:
+            self._write(depth, f"if {' and '.join(f'{variable} is not None' for variable in from_record)}:")
+            depth += 1
+        if fanned:
+            depth = self._write_loop(number, fanned, depth)
+        self._write_entry(number, index, [variables[name] for name in components], expression, depth)
+        self._write(depth, kept)
+
+    def _condition(self, number: int, spec: IndexSpec) -> str:
+        tests = []
+        for place, condition in enumerate(spec.when):
+            self._scope[f"constant{number}_{place}"] = condition.constant
+            holds = "==" if condition.is_equal else "!="
+            tests.append(f"{read_expression(self._table, condition.path)} {holds} constant{number}_{place}")
+        return " and ".join(tests)
+
+    def _variable(self, component: Component, name: str, number: int, depth: int) -> str:
+        """The variable that holds a field's value; written where it is not read yet."""
+        is_of_key = component.origin is Origin.KEY
+        reading = self._key_part(component.path) if is_of_key else read_expression(self._table, component.path)
+        if reading not in self._values:
+            variable = f"v{len(self._values)}" if depth == 0 else f"w{number}_{name}"
+            self._write(depth, f"{variable} = {reading}")
+            if depth:
+                return variable  # Why not kept: other indexes are not under this condition.
+            self._values[reading] = variable
+        return self._values[reading]
+
+    def _write_checks(self, checks: Sequence[str]) -> None:
+        for check in checks:
+            if check not in self._checks:
+                held = self._checks[check] = f"c{len(self._checks)}"
+                self._write(0, f"try: {held} = {check}", f"except refusals: {held} = False")
+
+    def _held(self, expression: KeyExpression) -> str:
+        """The expression's checks, by the variables of those that were done."""
+        return " and ".join(self._checks.get(check, check) for check in expression.checks) or "True"
+
+    def _write_loop(self, number: int, fanned: Mapping[str, Component], depth: int) -> int:
+        (path,) = {component.path for component in fanned.values()}  # Invariant: declare.py refuses two collections.
+        self._write(depth, f"found = {read_expression(self._table, path)}")
+        self._write(depth, "for item in found if found.__class__ is list else items(found):")
+        for name, component in fanned.items():
+            self._scope[f"pick{number}_{name}"] = picker(component)
+            picked = "item" if component.item is None else f"pick{number}_{name}(item)"
+            self._write(depth + 1, f"i{number}_{name} = {picked}", f"if i{number}_{name} is None: continue")
+        return depth + 1
+
+    def _write_entry(
+        self, number: int, index: CompiledIndex, variables: Sequence[str], expression: KeyExpression | None, depth: int
+    ) -> None:
+        fields = ", ".join(variables)
+        whole = f"encode{number}({fields if index.spec.key.is_scalar else f'({fields},)' if fields else '()'})"
+        if expression is None:
+            self._write(depth, f"raw = {whole}")
+            return
+        self._write(
+            depth,
+            f"try: raw = {expression.raw} if {self._held(expression)} else None",
+            "except refusals: raw = None",
+            f"if raw is None: raw = {whole}",
+        )
