@@ -63,7 +63,8 @@ def test_a_watch_without_a_question_is_answered_at_once_and_in_vain_after_a_whil
         site.clock.advance(5)
         assert await waiting == {"expired": True}
         assert await asked(admin, "/api/watch?tick=0&epoch=7") == {"statusResponse": STATUS}
-        for query in ("tick=x", "epoch=", "tick=9223372036854775808", "revision=-1", "revision=x", "revision=99"):
+        assert await asked(admin, "/api/watch?tick=&epoch=") == {"statusResponse": STATUS}
+        for query in ("tick=x", "epoch=1.0", "tick=9223372036854775808", "revision=-1", "revision=x", "revision=99"):
             refused = await admin.get(f"/api/watch?{query}")
             assert (refused.status_code, refused.text[:14]) == (400, "CloudChamber: ")
 

@@ -76,9 +76,9 @@ def status_of_stepper(stepper: Stepper) -> StepperStatus:
 
 
 def whole_number(asked: Asked, name: str, default: int) -> int:
-    """Return a query parameter that is a whole number. Raises RefusedError (400)."""
+    """Return a query parameter that is a whole number; left out or empty, the default. Raises RefusedError (400)."""
     given = asked.request.query_params.get(name)
-    if given is None:
+    if not given:
         return default
     number = int(given) if _WHOLE.fullmatch(given) else None
     if number is None or not INT64_MIN <= number <= INT64_MAX:
