@@ -10,6 +10,7 @@ from keyplan.apps.patroni import NodeKey
 from keyplan.engine import ALL_KEYS
 from tests.apps.patroni.conftest import Deployment
 from tests.apps.patroni.osb_platform import PAIR, SERVICE, SOLO, TRIO, Platform
+from tests.servers.patroni import until
 
 pytestmark = pytest.mark.slow
 
@@ -188,6 +189,21 @@ def test_when_no_cell_takes_a_node_the_operation_fails_and_deletion_leaves_nothi
 def test_a_request_can_be_recognized_by_its_identity(deployed: Deployment) -> None:
     answer = deployed.platform.http.get("/v2/catalog", headers={"X-Broker-API-Request-Identity": "abc-1"})
     assert answer.headers["X-Broker-API-Request-Identity"] == "abc-1"
+    until(lambda: '"identity":"abc-1"' in deployed.server.log, 60, lambda: deployed.server.log)
+
+
+def test_a_method_that_there_is_not_is_refused_in_the_apis_form(deployed: Deployment) -> None:
+    refused = deployed.platform.http.post("/v2/catalog")
+    assert (refused.status_code, refused.json()) == (405, {"description": "there is no such method here"})
+    assert refused.headers["Allow"] == "GET, HEAD"
+
+
+def test_a_version_that_says_nothing_lacks(deployed: Deployment) -> None:
+    refused = deployed.platform.http.get("/v2/catalog", headers={"X-Broker-API-Version": ""})
+    assert (refused.status_code, refused.json()) == (
+        400,
+        {"description": "the header X-Broker-API-Version is required"},
+    )
 
 
 @pytest.mark.timeout(400)

@@ -86,7 +86,7 @@ async def broker_body(request: Request, kind: type[T]) -> T:
 def check_version(headers: Mapping[str, str], *, is_required: bool) -> None:
     """Raise RefusedError: 412 for another major version of the API than 2, 400 where the header lacks and `is_required`."""
     version = headers.get("x-broker-api-version")
-    if version is None:
+    if not version:
         if is_required:
             raise RefusedError(400, "the header X-Broker-API-Version is required")
     elif not _VERSION.fullmatch(version):

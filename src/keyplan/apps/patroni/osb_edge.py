@@ -20,6 +20,7 @@ __all__ = ["BrokerEdge", "Endpoint"]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="keyplan-patroni-broker", charset="UTF-8"'}
+_METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
 _IDENTITY: Final = "X-Broker-API-Request-Identity"
 _IDENTITY_CHARACTERS_MAX: Final = 200
 
@@ -31,10 +32,14 @@ class BrokerEdge:
         self._is_version_required = is_version_required
 
     def route(self, path: str, endpoints: Mapping[str, Endpoint]) -> Route:
-        """Return one route for all methods of a path, so that a 405 names them all."""
+        """Return one route for all methods of a path, so that a 405 names them all, in the API's form."""
+        allowed = sorted({*endpoints, *(("HEAD",) if "GET" in endpoints else ())})
 
         async def endpoint(request: Request) -> Response:
+            answer: Response
             try:
+                if request.method not in allowed:
+                    raise RefusedError(405, "there is no such method here")
                 self._admit(request)
                 answer = await endpoints["GET" if request.method == "HEAD" else request.method](request)
             except RefusedError as error:
@@ -43,12 +48,12 @@ class BrokerEdge:
                 answer = refusal(RefusedError(422, str(error.facts["problem"])))
             except KeyplanError as error:
                 answer = _failure(error)
-            identity = request.headers.get(_IDENTITY)
-            if identity is not None and len(identity) <= _IDENTITY_CHARACTERS_MAX and identity.isprintable():
-                answer.headers[_IDENTITY] = identity
+            if answer.status_code == 405:
+                answer.headers["Allow"] = ", ".join(allowed)
+            _recognize(request, answer)
             return answer
 
-        return Route(path, endpoint, methods=list(endpoints))
+        return Route(path, endpoint, methods=_METHODS)
 
     def _admit(self, request: Request) -> None:
         caller = caller_of(request)
@@ -56,6 +61,16 @@ class BrokerEdge:
             raise RefusedError(401, "log in with the token of an administrator as the password")
         if request.url.path.startswith("/v2/"):
             check_version(request.headers, is_required=self._is_version_required)
+
+
+def _recognize(request: Request, answer: Response) -> None:
+    """Give the platform's own name of its request back, and note it beside the answer."""
+    identity = request.headers.get(_IDENTITY)
+    if identity is None or len(identity) > _IDENTITY_CHARACTERS_MAX or not identity.isprintable():
+        return
+    answer.headers[_IDENTITY] = identity
+    facts = {"identity": identity, "method": request.method, "path": request.url.path, "status": answer.status_code}
+    LOGGER.info("a request with an identity", extra={"facts": facts})
 
 
 def refusal(error: RefusedError) -> JsonAnswer:
