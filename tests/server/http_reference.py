@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from keyplan.server.explorer.description import DESCRIPTION as EXPLORER
 from keyplan.server.keyspaces.description import DESCRIPTION
 from keyplan.server.openapi import SHELL, merged
 
@@ -13,9 +14,9 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
 _INTRODUCTION: Final = """# The HTTP API
 
-What `keyplan serve` answers: its own routes and those of the key space registry. This page is made from the OpenAPI 3.1
-description, which a server gives at `/openapi.json`; other services add theirs there. How to run a server, and who may ask:
-[Serving a store](../guide/serving.md).
+What `keyplan serve` answers: its own routes, those of the key space registry, and with `--app explorer` those below `/explore`
+([The explorer](../guide/explorer.md)). This page is made from the OpenAPI 3.1 description, which a server gives at
+`/openapi.json`; other services add theirs there. How to run a server, and who may ask: [Serving a store](../guide/serving.md).
 
 An error is `{"error": {"code", "message", "detail"}}` with the status of its row below; the codes are those of
 [errors](errors.md), with `_` for `-`. 401 is for a token that is not known, 413 and 431 are for what is too large, 415 is for a
@@ -25,7 +26,7 @@ body that is not `application/json`.
 
 def page() -> str:
     """Return the page."""
-    description = merged([("server", SHELL), ("keyspaces", DESCRIPTION)], version="")
+    description = merged([("server", SHELL), ("keyspaces", DESCRIPTION), ("explorer", EXPLORER)], version="")
     parts = [_INTRODUCTION, "## Routes\n", *_routes(description)]
     parts += ["## Objects\n", *_objects(description["components"]["schemas"])]
     return "\n".join(parts)
@@ -43,7 +44,7 @@ def _routes(description: dict[str, Any]) -> Iterator[str]:
 
 def _inputs(operation: dict[str, Any]) -> Iterator[str]:
     if operation.get("parameters"):
-        yield "| Query | Type | Meaning |\n|---|---|---|"
+        yield "| Parameter | Type | Meaning |\n|---|---|---|"
         for parameter in operation["parameters"]:
             yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {_clause(parameter['description'])} |"
         yield ""
@@ -84,6 +85,8 @@ def _type(schema: dict[str, Any]) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{'null' if word is None else word}`" for word in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_type(choice) for choice in schema["anyOf"])
     kind = schema.get("type", "any")
     words = " or ".join(kind) if isinstance(kind, list) else kind
     if kind == "array":

@@ -1,5 +1,6 @@
 """The explorer's part of the OpenAPI description: each page with its JSON twin. The schemas are made from the data's types."""
 
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -159,7 +160,10 @@ _PATHS: Final[dict[str, Any]] = {
 def _schemas() -> dict[str, Any]:
     """The schemas of the data. Why under a name of their own: other services have a KeySpace, too."""
     _, found = msgspec.json.schema_components(_PAGES, ref_template=f"#/components/schemas/{_SCHEMA_PREFIX}{{name}}")
-    return {f"{_SCHEMA_PREFIX}{name}": {**schema, "title": name} for name, schema in sorted(found.items())}
+    return {
+        f"{_SCHEMA_PREFIX}{name}": {**schema, "title": name, "description": cleandoc(schema["description"])}
+        for name, schema in sorted(found.items())
+    }
 
 
 DESCRIPTION: Final[dict[str, Any]] = {"paths": _PATHS, "components": {"schemas": _schemas()}}
