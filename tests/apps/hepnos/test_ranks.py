@@ -17,7 +17,7 @@ from keyplan.errors import InvalidInputError
 
 _RANKS = 3
 _EVENTS = 1_000
-_JOB_SECONDS_MAX = 60
+_JOB_SECONDS_MAX = 600
 
 
 def mpiexec() -> str:
