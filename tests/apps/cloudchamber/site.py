@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import patch
 
 import httpx
 
@@ -65,7 +66,9 @@ def site_of(url: str, folder: Path, settings: str = SETTINGS) -> Iterator[Site]:
     """Build the service on a store, not yet running."""
     (folder / "cloudchamber.yaml").write_text(settings)
     clock = FakeClock()
-    with keyplan.open(url) as store, asyncio.Runner() as runner:
+    # Why: passwords are tested elsewhere, and a hash takes longer than the rest of a test.
+    cheap = patch("keyplan.apps.cloudchamber.accounts._COST", 4)
+    with cheap, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
         application = Application.build(store.engine, {"cloudchamber": build}, settings=given, clock=clock)
         yield Site(application, store, clock, runner)

@@ -1,7 +1,7 @@
 """Waiting for changes, and the log (5.5), on a clock that the test moves."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,15 @@ async def is_waiting(task: "asyncio.Task[Any]") -> None:
     assert not task.done()
 
 
+async def in_vain(site: Site, request: Coroutine[Any, Any, Any]) -> Any:
+    """Let time pass until a request is answered."""
+    waiting = asyncio.create_task(request)
+    while not waiting.done():
+        await asyncio.sleep(0.01)
+        site.clock.advance(1)
+    return await waiting
+
+
 # ---- simulated time ------------------------------------------------------------------------------------------------------
 
 
@@ -58,10 +67,7 @@ def test_a_watch_without_a_question_is_answered_at_once_and_in_vain_after_a_whil
     async def act(site: Site) -> None:
         admin = await site.logged_in()
         assert await asked(admin, "/api/watch") == {"statusResponse": STATUS}
-        waiting = asyncio.create_task(asked(admin, "/API/Watch/?tick=0&epoch=1"))
-        await is_waiting(waiting)
-        site.clock.advance(5)
-        assert await waiting == {"expired": True}
+        assert await in_vain(site, asked(admin, "/API/Watch/?tick=0&epoch=1")) == {"expired": True}
         assert await asked(admin, "/api/watch?tick=0&epoch=7") == {"statusResponse": STATUS}
         assert await asked(admin, "/api/watch?tick=&epoch=") == {"statusResponse": STATUS}
         for query in ("tick=x", "epoch=1.0", "tick=9223372036854775808", "revision=-1", "revision=x", "revision=99"):
@@ -131,11 +137,7 @@ def test_changes_come_in_order_each_once_and_tell_where_to_go_on(stored_site: Si
 
 async def _started(site: Site, client: httpx.AsyncClient) -> Any:
     """Begin to watch from now on: the first answer comes in vain, with the revision to go on from."""
-    waiting = asyncio.create_task(client.get("/api/watch?revision=0"))
-    while not waiting.done():
-        await asyncio.sleep(0.01)
-        site.clock.advance(1)
-    answer = waiting.result().json()
+    answer = await in_vain(site, asked(client, "/api/watch?revision=0"))
     assert (answer["expired"], set(answer)) == (True, {"expired", "revision"})
     return answer
 
@@ -251,10 +253,7 @@ def test_who_reads_the_log_to_its_end_waits_for_the_next_trace(site: Site) -> No
         await is_waiting(waiting)
         await admin.get("/api/faults")
         assert [one["entry"]["name"] for one in (await waiting)["entries"]] == ["GET /api/faults"]
-        waiting = asyncio.create_task(asked(admin, "/api/logs?from=2"))
-        await is_waiting(waiting)
-        site.clock.advance(5)
-        assert await waiting == {"lastId": "2"}
+        assert await in_vain(site, asked(admin, "/api/logs?from=2")) == {"lastId": "2"}
         assert await asked(admin, "/api/logs?from=77") == {"lastId": "2", "missed": True}
 
     site.run(act)
