@@ -20,7 +20,9 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         log_in = base64.b64encode(f"platform:{ADMIN_TOKEN}".encode()).decode()
         command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIGURATION), "run"]
         paths = ["--include-path-regex", "^/(v2|admin)/"]
-        options = ["--header", f"Authorization: Basic {log_in}", "--max-examples", "2", "--seed", "5", "--no-color"]
+        options = ["--header", f"Authorization: Basic {log_in}", "--seed", "5", "--no-color"]
+        # Why not its stateful phase: few of its links lead anywhere here, and it takes as long as the rest.
+        options += ["--phases", "coverage,fuzzing", "--max-examples", "2"]
         ran = subprocess.run(
             [*command, f"{server.url}/openapi.json", *paths, *options],
             cwd=tmp_path,
