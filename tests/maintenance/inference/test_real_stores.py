@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from keyplan.cli.main import main
 from keyplan.engine import open_engine
 from keyplan.layout import bind_layout
 from keyplan.maintenance import audit, infer
@@ -58,3 +59,32 @@ def test_what_etcdctl_wrote_is_inferred_with_its_leases(etcd_server: EtcdServer)
         ("workers/{worker:text}", True),
     ]
     assert (report.keys, report.percent) == (8, 100.0)
+
+
+def test_the_go_program_s_inventory_is_inferred(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    definition = shared / "data" / "cloudchamber" / "Extended.yaml"
+    url = f"lmdb:{tmp_path / 'inventory'}"
+    assert main(["cloudchamber", "import", str(definition), "--into", "go", "--store", url]) == 0
+    capsys.readouterr()
+    with open_engine(url, readonly=True) as engine, engine.snapshot() as snapshot:
+        found = infer(snapshot)
+    data, index = "data/region/{region:text}", "index/region/{region:text}"
+    zone, rack = "/zone/{zone:text}", "/zone/{zone:text}/rack/{rack:text}"
+    assert found.description["root"] == "/CloudChamber/v0.1/inventory/definition/"
+    assert {item["template"]: found.table_keys[item["name"]] for item in found.description["items"]} == {
+        data: 2,
+        f"{data}{zone}": 6,
+        f"{data}{rack}": 24,
+        f"{data}{rack}/blade/{{blade:decimal}}": 192,
+        f"{data}{rack}/pdu/{{pdu:decimal}}": 36,
+        f"{data}{rack}/tor/{{tor:decimal}}": 36,
+        f"{index}{rack}/blades/{{blade:decimal}}": 192,
+        f"{index}{rack}/pdus/{{pdu:decimal}}": 36,
+        f"{index}{rack}/tors/{{tor:decimal}}": 36,
+        f"{index}{zone}/racks/{{rack:text}}": 24,
+        f"{index}/zones/{{zone:text}}": 6,
+        "index/regions/{region:text}": 2,
+    }

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Likeness", "groups_of", "is_like", "likeness"]
 
-_DEPTH_MAX: Final = 6
+_DEPTH_MAX: Final = 16
 _STRUCTURE_WORDS_MAX: Final = 24
 """Why: words that many places share are data, as user names below several attributes, and not the names of parts."""
 

@@ -10,6 +10,8 @@ from keyplan.maintenance.inference.found import Part
 
 __all__ = ["attribute_name", "class_name", "field_name", "table_name", "unused"]
 
+_SINGULARS_IN_S: Final = frozenset({"address", "bus", "campus", "corpus", "news", "series", "status", "virus"})
+
 _OF_KINDS: Final = {
     "hex_uuid": "uuid",
     "hyphenated": "uuid",
@@ -85,4 +87,5 @@ def _singular(word: str) -> str:
         return word[:-3] + "y"
     if word.endswith(("sses", "xes", "ches", "shes")):
         return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 2 else word
+    is_plural = word.endswith("s") and not word.endswith(("ss", "is")) and len(word) > 2
+    return word[:-1] if is_plural and word.rpartition("_")[2] not in _SINGULARS_IN_S else word
