@@ -96,6 +96,8 @@ def test_a_ratio_is_of_speeds_and_both_take_turns() -> None:
 def test_a_benchmark_runs(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if name in ON_ETCD:
         request.getfixturevalue("etcd_program")
+    if name == "postgres":
+        request.getfixturevalue("postgres_program")
     report = tmp_path / "run.json"
     assert main([name, "--tiny", "--json", str(report), "--folder", str(tmp_path)]) == 0
     run = read_run(report)
