@@ -186,6 +186,27 @@ def test_bytes_that_mean_another_value_are_found() -> None:
     assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/%00")
 
 
+def test_a_number_that_becomes_text_is_the_same_key() -> None:
+    change = one(keyed("b/{x:decimal}", int), keyed("b/{x:text}"), "E6")
+    assert (change.impact, change.witness) == (Impact.READERS_FIRST, b"/s/b/a")
+    assert found(keyed("b/{x:hex_uuid}", UUID), keyed("b/{x:text(allow='0-9a-f')}"))[0][:2] == ("E6", "readers-first")
+
+
+def test_binary_fields_of_another_width_move_and_large_ones_have_no_key() -> None:
+    def layout(codec: str) -> type[Layout]:
+        template = b"n{number:%s}" % codec.encode()
+        return type("Numbers", (Layout,), {"numbers": Table(template, key=int, value=bytes)}, root=b"\x01")
+
+    change = one(layout("u32"), layout("u64"), "E6")
+    assert (change.impact, change.witness, change.second) == (
+        Impact.REWRITE,
+        b"\x01naaaa",
+        b"\x01n\x00\x00\x00\x00aaaa",
+    )
+    assert one(layout("u64"), layout("u32"), "E6").impact is Impact.BREAKING
+    assert one(layout("u32"), layout("i32"), "E6").impact is Impact.BREAKING
+
+
 def test_fields_in_another_order_move_when_no_key_is_both() -> None:
     change = one(keyed("b/{room}/{number}", Shelf), keyed("c/{number}/{room}", Turned), "E6")
     assert (change.impact, change.witness, change.second) == (Impact.REWRITE, b"/s/b/a/0", b"/s/c/0/a")

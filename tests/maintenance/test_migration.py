@@ -399,6 +399,19 @@ def test_values_are_converted_once_and_only_after_the_switch(full: Store) -> Non
     assert list(check(full, Stated(full))) == []
 
 
+def test_keys_may_get_another_type_while_values_are_converted(store: Store) -> None:
+    class Numbered(Layout, root="/k/"):
+        boxes = Table("boxes/{box}", key=int, value=Box)
+
+    class Named(Layout, root="/k/"):
+        boxes = Table("boxes/{box}", key=str, value=Crate)
+
+    Numbered(store).boxes.insert(7, Box("seven"))
+    assert switched(store, Numbered, Named, conversions={"boxes": ENLARGED}).is_settled
+    assert Named(store).boxes.require("7") == Crate("seven", 5, ["counted"])
+    assert plan(store, Numbered, Named, conversions={"boxes": ENLARGED}).is_over
+
+
 def test_another_form_needs_no_function(full: Store) -> None:
     class Packed(Layout, root="/s/"):
         boxes = Table("packed/{room}/{number}", key=Shelf, value=Box, form="msgpack")

@@ -146,6 +146,9 @@ def _key_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template
             if old.template.field_names != new.template.field_names or old.key.is_scalar != new.key.is_scalar:
                 message = f"key fields are {_listed(new)}, no longer {_listed(old)}; the bytes are the same"
                 yield LayoutChange("E7", name, Impact.COMPATIBLE, message, _NOTHING)
+            elif plain_shape(old.template) != plain_shape(new.template):
+                message = f"its keys are {new.template.source}, no longer {old.template.source}; the bytes are the same"
+                yield LayoutChange("E7", name, Impact.COMPATIBLE, message, _NOTHING)
         case KeyRelation.WIDER:
             advice = "upgrade all readers before one writer makes such a key"
             yield LayoutChange("E6", name, Impact.READERS_FIRST, f"{respelled}: more keys fit", advice, "", *keys)

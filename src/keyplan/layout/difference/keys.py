@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import chain, islice
+from uuid import UUID
 
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.difference.inclusion import Labels, key_beyond, key_read_otherwise
@@ -110,9 +111,24 @@ def _common_members(first: Field, second: Field) -> Iterator[bytes]:
 
 def _reads_otherwise(first: Field, second: Field, raw: bytes) -> bool:
     try:
-        return bool(first.element.decode(raw) != second.element.decode(raw))
+        return not _are_alike(first.element.decode(raw), second.element.decode(raw))
     except InvalidKeyError:
         return False
+
+
+def _are_alike(old: object, new: object) -> bool:
+    """Whether two values of one field are the same name, number or id: 7 and "7" are, "a%20b" and "a b" are not."""
+    return old == new or (type(old) is not type(new) and _written(old) == _written(new))
+
+
+def _written(value: object) -> str:
+    match value:
+        case UUID():
+            return value.hex
+        case bytes():
+            return value.decode("utf-8", "surrogateescape")
+        case _:
+            return str(value)
 
 
 def _unspellable_key(old: Template, new: Template, labels: Labels) -> bytes | None:

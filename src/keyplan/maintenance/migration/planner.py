@@ -154,7 +154,13 @@ class _Planner:
             if before.of == old_name and has_same_entries(before, after, self._pairs, self._roots)
         ]
         converter = Converter(
-            old, new, labels, has_other_values=has_other_values, conversion=conversion, kept_indexes=kept
+            old,
+            new,
+            labels,
+            has_other_values=has_other_values,
+            conversion=conversion,
+            kept_indexes=kept,
+            keeps_keys=not is_moving,
         )
         return TableWork(converter, is_moving)
 

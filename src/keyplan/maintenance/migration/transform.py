@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from keyplan.engine import Entry
-from keyplan.errors import CorruptionError, InvalidRecordError, RecordError
+from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
 from keyplan.store import Pointer, pointers_of
 
@@ -53,7 +53,8 @@ class Converted(NamedTuple):
 class Converter:
     """Converts the records of one table. `labels`: new field names with the old ones of the same field.
 
-    `kept_indexes`: old indexes of the table whose entries the new layout has as well.
+    `kept_indexes`: old indexes of the table whose entries the new layout has as well. `keeps_keys`: raw keys stay, though the
+    fields may have other types.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Converter:
         has_other_values: bool,
         conversion: Conversion | None,
         kept_indexes: Collection[str] = (),
+        keeps_keys: bool = False,
     ) -> None:
         self.old, self.new = old, new
         names = old.keys.template.field_names
@@ -73,9 +75,15 @@ class Converter:
         self.has_other_values = has_other_values or conversion is not None
         self._conversion = conversion
         self.kept_indexes = frozenset(kept_indexes)
+        self._keeps_keys = keeps_keys
 
     def new_key(self, raw_key: bytes) -> tuple[object, bytes]:
         """Return the new key of the record at an old raw key, and its bytes. Raises InvalidKeyError when it has none."""
+        if self._keeps_keys:
+            key = self.new.keys.decode(raw_key)
+            if key is None:
+                raise InvalidKeyError(template=self.new.keys.template.source, problem="no key of the new layout")
+            return key, raw_key
         shape = self.new.keys.shape
         values = self.old.keys.shape.split(self.old.keys.decode(raw_key))
         fields = [values[place] for place in self._places]
