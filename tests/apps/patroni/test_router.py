@@ -125,7 +125,11 @@ def test_a_member_that_cannot_be_asked_is_read_from_when_the_store_says_that_it_
 
 
 def test_without_members_the_port_for_reads_stays_and_leads_to_nobody() -> None:
-    assert reads_of(None) == (ReplicaRoute("f1", 34006, (), ()),)
+    assert reads_of("n1") == (ReplicaRoute("f1", 34006, (), ()),)
+
+
+def test_before_somebody_leads_nobody_is_read_from() -> None:
+    assert reads_of(None, n1=N1, n3=N3) == (ReplicaRoute("f1", 34006, (), ()),)
 
 
 def test_a_cluster_without_a_port_for_reads_has_no_route_for_them() -> None:

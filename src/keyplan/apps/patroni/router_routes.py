@@ -101,7 +101,10 @@ def routes(seen: Seen, confirmed: Mapping[str, Candidate]) -> tuple[Route, ...]:
 
 
 def replica_routes(seen: Seen) -> tuple[ReplicaRoute, ...]:
-    """Return a route for each port for reads, by instance; members by name."""
+    """Return a route for each port for reads, by instance; members by name.
+
+    Where nobody is known to lead, nobody is known to follow: `leaders` has who led last while nobody does.
+    """
     members: dict[str, list[tuple[str, Member]]] = {}
     for key, member in sorted(seen.members.items()):
         members.setdefault(key.cluster, []).append((key.member, member))
@@ -110,7 +113,7 @@ def replica_routes(seen: Seen) -> tuple[ReplicaRoute, ...]:
         asked: list[Leader] = []
         following: list[Leader] = []
         leader: Leader | None = None
-        for name, member in members.get(instance, ()):
+        for name, member in members.get(instance, ()) if instance in seen.leaders else ():
             if member.address is None:
                 continue
             place = _place(member, member.address)
