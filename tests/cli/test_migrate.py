@@ -1,11 +1,13 @@
 """`keyplan diff` and `keyplan migrate` on a terminal and in a pipe: what is printed, what is asked, which exit code."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 
 import keyplan
+from keyplan.layout import describe
 from keyplan.maintenance import check
 from tests.cli.conftest import Keyplan
 from tests.maintenance.evolving import Box, Crate, Moved, Old, Shelf, Stated
@@ -35,6 +37,14 @@ def test_diff_fails_beyond_what_is_allowed(run: Keyplan) -> None:
     assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Moved", "--allow", "rewrite").code == 0
     assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Old").lines == ["Old to Old: 0 changes, 0 beyond compatible"]
     assert run("diff", f"{LAYOUTS}:Old", f"{LAYOUTS}:Old", "--rename", "boxes").code == 5
+
+
+def test_a_layout_in_production_may_be_a_file(run: Keyplan, url: str, tmp_path: Path) -> None:
+    described = tmp_path / "old.json"
+    described.write_text(json.dumps(describe(Old.spec)))
+    assert run("diff", str(described), f"{LAYOUTS}:Old").lines == ["Old to Old: 0 changes, 0 beyond compatible"]
+    answer = run("migrate", "--from", str(described), "--to", f"{LAYOUTS}:Moved", "--switched", "--yes")
+    assert (answer.code, answer.lines[-1]) == (0, "settled: --clean-up may follow")
 
 
 def test_diff_as_json_is_one_document(run: Keyplan, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from keyplan.maintenance.index_states import IndexStatus, drop_index, list_index
 from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
 from keyplan.maintenance.migration import (
     CleanUpReport,
+    Contest,
     Conversion,
     MigrationPhase,
     MigrationPlan,
@@ -72,6 +73,7 @@ __all__ = [
     "Claim",
     "CleanUpReport",
     "Confidence",
+    "Contest",
     "Conversion",
     "CopyProgress",
     "CopyReport",

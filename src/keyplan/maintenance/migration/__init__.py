@@ -3,6 +3,7 @@
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
 from keyplan.maintenance.migration.driver import MigrationProgress, MigrationReport, migrate
 from keyplan.maintenance.migration.marks import Migrations
+from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
 from keyplan.maintenance.migration.planner import plan_migration
 from keyplan.maintenance.migration.transform import Conversion
@@ -10,6 +11,7 @@ from keyplan.maintenance.migration.verify import Verification
 
 __all__ = [
     "CleanUpReport",
+    "Contest",
     "Conversion",
     "MigrationPhase",
     "MigrationPlan",
