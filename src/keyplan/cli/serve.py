@@ -32,6 +32,17 @@ _EXPLORER_LAYOUT = "explorer.layout"
 _LOCAL_ROLES = {"client": Role.CLIENT, "admin": Role.ADMIN, "none": None}
 
 
+LayoutsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--layout",
+        "-l",
+        metavar="NAME[?PARAMETER=VALUE]",
+        help="A layout for --app explorer: an installed name, module:Class, or FILE.json; may be repeated.",
+    ),
+]
+
+
 def run(
     *,
     store: StoreOption = None,
@@ -52,15 +63,7 @@ def run(
         list[str] | None,
         typer.Option("--setting", metavar="NAME.KEY=VALUE", help="A setting of the service NAME; may be repeated."),
     ] = None,
-    layout: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--layout",
-            "-l",
-            metavar="NAME[?PARAMETER=VALUE]",
-            help="A layout for --app explorer: an installed name, module:Class, or FILE.json; may be repeated.",
-        ),
-    ] = None,
+    layout: LayoutsOption = None,
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="Tokens: a line ROLE NAME TOKEN for each.")
     ] = None,
