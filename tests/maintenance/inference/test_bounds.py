@@ -6,7 +6,8 @@ import pytest
 
 from keyplan.engine import Entry
 from keyplan.maintenance import infer
-from keyplan.maintenance.inference.places import MERGED_WORDS_MAX, PLACES_MAX, Place, PlaceTree
+from keyplan.maintenance.inference import places
+from keyplan.maintenance.inference.places import MERGED_WORDS_MAX, Place, PlaceTree
 from keyplan.maintenance.inference.sample import Sample
 from tests.maintenance.inference.foreign_stores import pairs_of, stored, templates
 
@@ -16,7 +17,7 @@ def filled(keys: set[str]) -> tuple[Place, int]:
     tree, most = PlaceTree("/"), 0
     for number, key in enumerate(sorted(keys)):
         tree.add(Entry(key.encode(), b"x", 1, 1, 1, 0))
-        if number % 2000 == 0:
+        if number % 100 == 0:
             most = max(most, sum(1 for _ in tree.root.below()))
     return tree.finish(), most
 
@@ -28,14 +29,23 @@ def test_a_hundred_thousand_keys_under_one_prefix_are_one_table() -> None:
     assert (templates(found), found.table_keys) == (["/big/{big:text}"], {"big": 100_000})
 
 
-@pytest.mark.slow
-def test_the_tree_of_places_is_bounded() -> None:
+def test_the_tree_of_places_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PLACES_MAX", 1_000)
     chosen = random.Random(3)
-    words = [f"w{number}" for number in range(32)]
-    keys = {"/".join(chosen.choices(words, k=3)) for _ in range(33_000)}
-    assert len(keys) > PLACES_MAX
+    words = [f"w{number}" for number in range(16)]
+    keys = {"/".join(chosen.choices(words, k=3)) for _ in range(6_000)}
+    assert len(keys) > 3_000
     root, most = filled(keys)
-    assert most <= PLACES_MAX + 3
+    assert most <= 1_003
+    assert root.keys == len(keys)
+
+
+def test_the_tree_is_bounded_also_where_nothing_is_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PLACES_MAX", 500)
+    chosen = random.Random(5)
+    keys = {"/".join(chosen.choices("abcdef", k=chosen.randrange(1, 12))) for _ in range(4_000)}
+    root, most = filled(keys)
+    assert most <= 520
     assert root.keys == len(keys)
 
 
