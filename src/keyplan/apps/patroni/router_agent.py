@@ -98,7 +98,7 @@ class Router:
         self._confirm(candidates(seen))
         wanted = routes(seen, self._confirmed)
         # Why who led last counts while nobody does: it may take writes still, and is no replica before somebody else leads.
-        self._led |= self._leaders
+        self._led = {name: led for name, led in self._led.items() if name in self._replica_ports} | self._leaders
         self._switchboard.apply(wanted, replica_routes(seen._replace(leaders=self._led)))
         if wanted != self._applied:
             self._tell(wanted)
