@@ -16,6 +16,7 @@ from keyplan.apps.patroni import Broker, Member, MemberKey
 from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put, open_engine
 from keyplan.server import Access, Role, Token
 from keyplan.store import Store
+from keyplan.testing.faults import FailingEngine
 from tests.server.etcd_v3.json_client import JsonClient, b64
 from tests.servers.etcd import EtcdServer
 from tests.servers.gateways import GatewayServer
@@ -337,6 +338,17 @@ def test_members_are_where_the_client_found_them_or_where_they_are_advertised() 
             assert client.get("/v2/machines").text == "http://a:2379, http://b:2379"
             ids = {member["id"] for member in client.get("/v2/members").json()["members"]}
             assert len(ids) == 2
+
+
+def test_health_is_that_of_the_store() -> None:
+    with FailingEngine(MemoryEngine()) as engine, GatewayServer(engine) as server:
+        assert (httpx.get(f"{server.url}/health").status_code, httpx.get(f"{server.url}/health").text) == (
+            200,
+            '{"health":"true"}',
+        )
+        engine.at_step = len(engine.steps) + 1
+        ill = httpx.get(f"{server.url}/health")
+        assert (ill.status_code, ill.text) == (503, '{"health":"false"}')
 
 
 def test_who_is_not_known_is_told_so_in_etcds_words(engine: Engine) -> None:

@@ -15,7 +15,7 @@ from keyplan.server.etcd_v2.hub import Hub, Waiter
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome
 from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.reading import Found, Position, position, read
-from keyplan.server.etcd_v2.records import EventRecord
+from keyplan.server.etcd_v2.records import STATE_KEY, EventRecord
 from keyplan.server.etcd_v2.stats import StoreStatistics
 from keyplan.server.service import ServiceContext
 
@@ -159,6 +159,19 @@ class Gateway:
                 return found
             await self._submit(None)
         raise AssertionError("the last attempt does not wait")
+
+    async def is_readable(self) -> bool:
+        """Tell whether the store can be read."""
+
+        def read_one() -> None:
+            with self._context.engine.snapshot() as snapshot:
+                snapshot.get(STATE_KEY)
+
+        try:
+            await self._context.run(read_one)
+        except (EngineError, AnswerError):
+            return False
+        return True
 
     async def wait(self, path: str, *, is_recursive: bool, is_stream: bool, wait_index: int) -> Waiting:
         """Begin to wait. Raises KeysFailure (401) when events from `wait_index` on are no longer kept."""

@@ -1,6 +1,6 @@
 """The v2 keys API as a service of `keyplan serve`: `--app etcd-v2`."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -40,7 +40,7 @@ def build(context: ServiceContext) -> Service:
         _KeysRoute(PREFIX + "/{path:path}", keys),
         *members.routes(),
         version_route(),
-        EtcdRoute("/health", _health, methods=("GET", "HEAD")),
+        EtcdRoute("/health", _health_of(gateway), methods=("GET", "HEAD")),
     ]
     # Why its own access: who is not let in is told so in etcd's words, which its clients know.
     return Service(SERVICE_NAME, routes, OPENAPI, gateway.running, has_own_access=True, unknown=answer_unknown)
@@ -64,5 +64,12 @@ def _history_events(settings: Mapping[str, str]) -> int:
     return int(text)
 
 
-async def _health(_request: Request) -> Response:
-    return Response(b'{"health":"true"}', media_type="application/json")
+def _health_of(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
+    """Return the endpoint that tells, in etcd's words, whether the store can be read."""
+
+    async def answer(_request: Request) -> Response:
+        if await gateway.is_readable():
+            return Response(b'{"health":"true"}', media_type="application/json")
+        return Response(b'{"health":"false"}', 503, media_type="application/json")
+
+    return answer
