@@ -15,13 +15,14 @@ from keyplan.engine import SYSTEM_CLOCK, Engine
 from keyplan.errors import KeyplanError
 from keyplan.testing.history import Finding, check_history
 from tests.history.clients import opened
-from tests.history.faults import CLUSTER_FAULTS, ClusterFaults
+from tests.history.faults import CLUSTER_FAULTS, SERVER_FAULTS, ClusterFaults, ServerFaults
 from tests.history.rounds import ClientProcess, ClientThreads, Round, figures
 from tests.servers.etcd import EtcdCluster, why_no_etcd
+from tests.servers.postgres import PostgresServer, why_no_postgres
 
 __all__ = ["ENGINES", "checked_round", "rounds"]
 
-ENGINES: Final = ("etcd-cluster", "lmdb", "memory")
+ENGINES: Final = ("etcd-cluster", "lmdb", "memory", "postgres")
 _ROUND_SECONDS: Final = 100.0
 
 
@@ -31,23 +32,28 @@ def rounds(engine_name: str, seed: int) -> Iterator["Rounds"]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="keyplan-history-store-")))
         cluster = stack.enter_context(EtcdCluster()) if engine_name == "etcd-cluster" else None
+        server = stack.enter_context(PostgresServer()) if engine_name == "postgres" else None
         if cluster is not None:
             url = f"{cluster.url}?timeout=4"
+        elif server is not None:
+            url = server.local_url(timeout="4")
         elif engine_name == "lmdb":
             url = f"lmdb:{folder}"
         else:
             url = "memory:"
         engine = stack.enter_context(opened(url))
-        yield Rounds(url, engine, cluster, random.Random(seed))
+        yield Rounds(url, engine, cluster or server, random.Random(seed))
 
 
 class Rounds:
     """Makes rounds on one engine."""
 
-    def __init__(self, url: str, engine: Engine, cluster: EtcdCluster | None, chance: random.Random) -> None:
+    def __init__(
+        self, url: str, engine: Engine, servers: EtcdCluster | PostgresServer | None, chance: random.Random
+    ) -> None:
         self._url = url
         self._engine = engine
-        self._cluster = cluster
+        self._servers = servers
         self._chance = chance
 
     def next(self, folder: Path) -> Round:
@@ -55,8 +61,10 @@ class Rounds:
         return Round(self._engine, folder, self._chance, self._start, self._kinds(), self._inject)
 
     def _kinds(self) -> tuple[str, ...]:
-        if self._cluster is not None:
+        if isinstance(self._servers, EtcdCluster):
             return CLUSTER_FAULTS
+        if self._servers is not None:
+            return SERVER_FAULTS
         return ("compact",) if self._url == "memory:" else ("compact", "kill a client")
 
     def _start(self, name: str, seed: int, folder: Path) -> ClientProcess | ClientThreads:
@@ -65,10 +73,16 @@ class Rounds:
         return ClientProcess(self._url, name, seed, folder)
 
     def _inject(self, round_: Round, kind: str) -> str:
-        if self._cluster is not None:
-            return ClusterFaults(self._cluster, self._chance, round_.compact).inject(kind)
-        if kind == "compact":
-            return round_.compact()
+        if isinstance(self._servers, EtcdCluster):
+            return ClusterFaults(self._servers, self._chance, round_.compact).inject(kind)
+        if self._servers is not None:
+            faults = ServerFaults(
+                self._servers, self._chance, compact=round_.compact, kill_client=lambda: self._kill_client(round_)
+            )
+            return faults.inject(kind)
+        return round_.compact() if kind == "compact" else self._kill_client(round_)
+
+    def _kill_client(self, round_: Round) -> str:
         victim = round_.clients.pop(0)
         assert isinstance(victim, ClientProcess)
         victim.kill()
@@ -90,7 +104,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args(arguments)
-    problem = why_no_etcd() if options.engine == "etcd-cluster" else None
+    needed = {"etcd-cluster": why_no_etcd, "postgres": why_no_postgres}
+    problem = needed[options.engine]() if options.engine in needed else None
     if problem is not None:
         print(problem, file=sys.stderr)
         return 2
