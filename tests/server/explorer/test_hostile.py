@@ -69,6 +69,7 @@ def hostile(explore: Callable[..., Explorer], engine: Engine) -> Explorer:
     return explore(engine, layout=NAME)
 
 
+@pytest.mark.slow
 def test_no_page_holds_markup_of_keys_or_records(hostile: Explorer) -> None:
     pages = hostile.crawl(pages_max=120)
     assert len(pages) > 100

@@ -105,6 +105,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        auto_reload=False,
         # Invariant: whatever a template prints is printable; escaping comes after this.
         finalize=lambda value: printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
     )
