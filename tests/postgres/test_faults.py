@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from tests.servers.postgres import PASSWORD, PostgresServer
 
 ONE = Commit((KeyAbsent(b"a"),), (Put(b"a", b"secret value"),))
 SECONDS_MAX = 60.0
+Impatient = Callable[[], AbstractContextManager[None]]
 
 
 def wait_for(is_true: Callable[[], bool]) -> None:
@@ -116,14 +118,13 @@ def holder(postgres_server: PostgresServer) -> "Iterator[psycopg.Connection[tupl
 
 
 def test_a_commit_that_waits_too_long_for_the_lock_is_not_made(
-    engine: Engine, holder: "psycopg.Connection[tuple[object, ...]]", postgres_server: PostgresServer
+    engine: Engine, holder: "psycopg.Connection[tuple[object, ...]]", impatient: Impatient
 ) -> None:
-    with postgres_server.opened("own", timeout="1") as other:
-        with pytest.raises(EngineUnavailableError, match="timeout="):
-            other.commit(ONE)
-        holder.execute("ROLLBACK")
-        assert other.commit(Commit((KeyAbsent(b"a"),), (Put(b"b", b""),))) == 1
-        assert other.value(b"a") is None
+    with impatient(), pytest.raises(EngineUnavailableError, match="timeout="):
+        engine.commit(ONE)
+    holder.execute("ROLLBACK")
+    assert engine.commit(Commit((KeyAbsent(b"a"),), (Put(b"b", b""),))) == 1
+    assert engine.value(b"a") is None
 
 
 def test_who_is_halted_with_the_lock_does_not_keep_it(engine: Engine, postgres_server: PostgresServer) -> None:
@@ -184,14 +185,12 @@ def test_writes_and_watches_outlive_restarts_and_kills_of_the_server(server: Pos
 
 
 @pytest.mark.slow
-def test_what_a_halted_server_was_not_told_to_commit_is_not_done(server: PostgresServer) -> None:
-    schema = server.fresh_schema()
-    # Why two seconds: a busy machine shall not take longer for the first commit.
-    with server.opened(schema, timeout="2") as engine:
+def test_what_a_halted_server_was_not_told_to_commit_is_not_done(server: PostgresServer, impatient: Impatient) -> None:
+    with server.opened(server.fresh_schema()) as engine:
         engine.commit(Commit((), (Put(b"before", b""),)))
         server.pause()
         try:
-            with pytest.raises(EngineUnavailableError):
+            with impatient(), pytest.raises(EngineUnavailableError):
                 engine.commit(Commit((), (Put(b"never", b""),)))
         finally:
             server.resume()
@@ -209,15 +208,16 @@ def test_what_a_halted_server_was_not_told_to_commit_is_not_done(server: Postgre
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_is_told_and_used_again_when_it_is_back(server: PostgresServer) -> None:
-    schema = server.fresh_schema()
-    with server.opened(schema, timeout="1") as engine:
+def test_a_server_that_is_down_is_told_and_used_again_when_it_is_back(
+    server: PostgresServer, impatient: Impatient
+) -> None:
+    with server.opened(server.fresh_schema()) as engine:
         engine.commit(ONE)
         server.stop()
-        with pytest.raises(EngineUnavailableError) as caught:
+        with impatient(), pytest.raises(EngineUnavailableError) as caught:
             engine.value(b"a")
         assert PASSWORD not in f"{caught.value}{vars(caught.value)}"
-        with pytest.raises(EngineUnavailableError):
+        with impatient(), pytest.raises(EngineUnavailableError):
             engine.commit(Commit((), (Put(b"b", b""),)))
         server.start()
 

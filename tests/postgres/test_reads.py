@@ -2,6 +2,8 @@
 
 import gc
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -11,6 +13,7 @@ from keyplan.engine.postgres.session import Session
 from keyplan.errors import EngineUnavailableError
 from tests.servers.postgres import PostgresServer
 
+Impatient = Callable[[], AbstractContextManager[None]]
 KEYS = [b"%05d" % number for number in range(5_000)]
 
 
@@ -89,11 +92,16 @@ def test_pages_hold_as_many_entries_as_fit(engine: Engine, trips: list[list[byte
     assert [trip[-1] for trip in trips] == [*[b"entry_ASC"] * 5, b"rollback"]
 
 
-def test_snapshots_beyond_the_connections_are_refused_with_what_to_do(postgres_server: PostgresServer) -> None:
-    with postgres_server.opened("own", connections="2", timeout="1") as engine:
+def test_snapshots_beyond_the_connections_are_refused_with_what_to_do(
+    postgres_server: PostgresServer, impatient: Impatient
+) -> None:
+    with postgres_server.opened("own", connections="2") as engine:
         held = [engine.snapshot() for _ in range(3)]
         assert [snapshot.revision for snapshot in held[:2]] == [held[0].revision] * 2
-        with pytest.raises(EngineUnavailableError, match=r"all 2 connections are in use by snapshots.*connections="):
+        with (
+            impatient(),
+            pytest.raises(EngineUnavailableError, match=r"all 2 connections are in use by snapshots.*connections="),
+        ):
             held[2].get(b"a")
         assert engine.commit(Commit((), (Put(b"z", b""),))) > 0, "a commit has a connection of its own"
         held[0].close()
@@ -126,3 +134,27 @@ def test_threads_share_the_connections(engine: PostgresEngine) -> None:
     for thread in threads:
         thread.join()
     assert found == [500] * 60
+
+
+def test_an_interrupted_read_costs_its_connection_and_nothing_else(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.commit(Commit((), (Put(b"a", b"1"),)))
+    waited = Session._wait
+
+    def interrupted(session: Session, give_up_at: float, *, is_answer_wanted: bool = True) -> None:
+        monkeypatch.setattr(Session, "_wait", waited)
+        raise KeyboardInterrupt
+
+    with engine.snapshot() as snapshot:
+        assert snapshot.get(b"a") is not None
+        monkeypatch.setattr(Session, "_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            snapshot.get(b"a")
+        with pytest.raises(EngineUnavailableError, match="was interrupted"):
+            snapshot.get(b"a")
+    monkeypatch.setattr(Session, "_wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.commit(Commit((), (Put(b"a", b"2"),)))
+    assert engine.value(b"a") == b"1"
+    assert engine.commit(Commit((), (Put(b"a", b"3"),))) == 2

@@ -68,7 +68,11 @@ class PostgresEngine(Engine):
                 raise
         except PostgresError as failure:
             if isinstance(failure, ConnectionLostError) and not failure.is_refused:
-                facts = {"unresolved": options.connection.get("host", "PGHOST").split(",")} if failure.has_no_address else {}
+                facts = (
+                    {"unresolved": options.connection.get("host", "PGHOST").split(",")}
+                    if failure.has_no_address
+                    else {}
+                )
                 raise StoreUnreachableError(url=options.shown_url, problem=failure.text, **facts) from failure
             raise EngineOpenError(url=options.shown_url, problem=failure.text) from failure
         self._workers.add(session)

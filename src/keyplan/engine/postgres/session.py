@@ -118,6 +118,10 @@ class Session:
 
     def send(self, *requests: Request) -> None:
         """Send statements whose answers are taken by the next `receive` or `run`."""
+        if self._is_receiving:
+            # Why: where in the answers the interruption came, nobody knows any more.
+            self.close()
+            raise ConnectionLostError("its user was interrupted while it answered")
         if self._is_answer_due:
             self.receive(SYSTEM_CLOCK.monotonic() + _OWED_SECONDS)
         raw, expected = self._raw, self._expected
