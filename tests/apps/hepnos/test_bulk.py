@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+import awkward as ak
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from keyplan.apps import hepnos
@@ -342,3 +345,22 @@ def test_products_read_ahead_are_hits_and_others_come_from_the_store(dataset: he
         assert prefetch.statistics.evicted == 200 - 32
     with pytest.raises(InvalidInputError):
         dataset.datastore.prefetch(cache=0)
+
+
+@pytest.mark.parametrize("form", ["dict", "structured", "awkward", "Arrow", "pandas"])
+def test_a_table_of_any_package_is_the_same_table(dataset: hepnos.DataSet, form: str) -> None:
+    columns = {"energy": np.array([1.5, 2.5, 3.5], "f4"), "cell": np.array([7, 8, 9], "u2")}
+    structured = np.empty(3, [("energy", "f4"), ("cell", "u2")])
+    for name, column in columns.items():
+        structured[name] = column
+    tables: dict[str, Callable[[], Any]] = {
+        "dict": lambda: columns,
+        "structured": lambda: structured,
+        "awkward": lambda: ak.zip(columns),
+        "Arrow": lambda: pa.table(columns),
+        "pandas": lambda: pytest.importorskip("pandas").DataFrame(columns),
+    }
+    stored = dataset.store_table("cells", tables[form](), run=[1, 1, 1], subrun=[1, 1, 1], event=[4, 5, 4], create=True)
+    assert stored == 2
+    found = dataset.runs[1].subruns[1].events[4].load("cells", hepnos.vector([("energy", "f4"), ("cell", "u2")]))
+    assert found.tolist() == [(1.5, 7), (3.5, 9)]

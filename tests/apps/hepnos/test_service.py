@@ -143,8 +143,13 @@ def test_batches_prefetching_and_workers_use_the_server(dataset: hepnos.DataSet,
 
 def test_an_atomic_batch_is_one_commit_or_nothing(dataset: hepnos.DataSet, remote: hepnos.DataStore) -> None:
     subrun = dataset.create_run(1).create_subrun(1)
+
+    def fail_at_the_second(batch: hepnos.WriteBatch) -> None:
+        subrun.create_event(1, into=batch)
+        subrun.create_event(-1, into=batch)
+
     with pytest.raises(hepnos.InvalidNumberError), remote.batch(atomic=True) as batch:
-        subrun.events.create(-1, into=subrun.create_event(1, into=batch) and batch)
+        fail_at_the_second(batch)
     assert subrun.events.count() == 0
     with remote.batch(atomic=True) as batch:
         for number in (3, 1, 2):

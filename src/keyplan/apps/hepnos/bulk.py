@@ -193,9 +193,9 @@ def store_table(
 ) -> int:
     """Store a table with a row's event in three columns: all rows of an event become one vector product; return how many.
 
-    The rows of an event keep their order and need not stand together. `table` is a structured array, one column, or a dict of
-    columns of one length (each entry a field). With `create` the events and their parents are created, too. A product of the
-    event that has the label and type is replaced: give all rows of an event at once.
+    The rows of an event keep their order and need not stand together. `table` is a structured array, one column, a dict of
+    columns of one length (each entry a field), or a table of awkward, pandas or Arrow. With `create` the events and their
+    parents are created, too. A product of the event that has the label and type is replaced: give all rows of an event at once.
     """
     rows = _rows(table)
     kind = vector(rows.dtype) if type is None else product_type(type)
@@ -337,6 +337,10 @@ def _of_events(dataset: "DataSet", label: str, kind: ProductType, events: Any) -
 
 def _rows(table: Any) -> npt.NDArray[Any]:
     """Return a table as one array with a row each."""
+    if hasattr(table, "to_records"):  # pandas
+        table = table.to_records(index=False)
+    elif hasattr(table, "column_names"):  # Arrow
+        table = {name: table.column(name).to_numpy() for name in table.column_names}
     if isinstance(table, Mapping):
         columns = {name: np.asarray(column) for name, column in table.items()}
         if not columns or len({column.shape for column in columns.values()}) != 1:
