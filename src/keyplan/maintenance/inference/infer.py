@@ -166,7 +166,7 @@ def _gathered_text(entries: Iterable[Entry], survey: Survey, *, has_values: bool
 
 def _gathered_binary(entries: Iterable[Entry], survey: Survey, *, has_values: bool) -> _Gathered:
     notes: list[Note] = []
-    sample = [*survey.binary, *survey.text]
+    sample = sorted({*survey.binary, *survey.text})
     found = [Found(parts, ValueProfile(), 0) for parts in binary_templates(sample, notes)]
     gathered = _Gathered(found, notes)
     compiled = [_compiled(one) for one in found]

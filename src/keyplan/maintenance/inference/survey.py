@@ -43,7 +43,7 @@ class Survey:
     with_separator: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SEPARATORS, 0))
     binary: Sample[None] = field(default_factory=lambda: Sample(BINARY_SAMPLED))
     text: list[bytes] = field(default_factory=list)
-    """The first few text keys. Why: among binary keys there may be some that happen to be text."""
+    """The first few text keys; others are in the sample of binary ones, among which some happen to be text."""
 
     @property
     def is_text(self) -> bool:
@@ -85,6 +85,8 @@ def take_survey(snapshot: Scanned, prefix: bytes, progress: Callable[[int], None
         survey.text_keys += 1
         if len(survey.text) < _TEXT_KEYS_KEPT:
             survey.text.append(entry.key)
+        elif survey.text_keys < survey.keys:
+            survey.binary.add(entry.key, None)  # Why not always: in a store of text alone nobody asks for them.
         for separator, raw in _RAW_SEPARATORS:
             if raw in entry.key:
                 counts[separator] += 1
