@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Annotated, Any, Literal
 
 import typer
@@ -179,9 +179,13 @@ def told_by_signals() -> Iterator[tuple[Event, Event]]:
     """Two events: SIGTERM or SIGINT sets the first, a second one of them the other."""
     stop, impatient = Event(), Event()
 
-    def told(number: int, _frame: object) -> None:
+    def tell(number: int) -> None:
         LOGGER.info("told to stop by %s", signal.Signals(number).name)
         (impatient if stop.is_set() else stop).set()
+
+    def told(number: int, _frame: object) -> None:
+        # Trap: a handler runs in the thread that waits, perhaps while that holds the event's lock, and would wait for itself.
+        Thread(target=tell, args=(number,), daemon=True).start()
 
     before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
