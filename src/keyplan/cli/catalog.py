@@ -32,7 +32,9 @@ COMMANDS: Final = {
     "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
     "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "diff": Command("keyplan.cli.diff", "Say what changed between two layouts, and what is to be done about it."),
-    "migrate": Command("keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."),
+    "migrate": Command(
+        "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."
+    ),
     "dump": Command("keyplan.cli.dump", "Print every key and value as JSON lines."),
     "backup": Command("keyplan.cli.backup", "Write a store, or a prefix of it, to a file with checksums."),
     "restore": Command("keyplan.cli.restore", "Bring a backup into a store, verified."),

@@ -47,7 +47,7 @@ def text_of_value(value: object) -> str:
 
 
 def word_of_value(element: Element[Any], value: object) -> str:
-    """A key field as a word that `value_of_text` reads back, for every element; as `text_of_value` for those that people type."""
+    """A key field as a word that `value_of_text` reads back, for every element; for those people type as `text_of_value`."""
     if issubclass(element.value_type, str | int | float | UUID | bytes):
         return text_of_value(value)
     return shown_key(element.encode(value))
