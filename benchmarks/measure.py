@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from statistics import median
+from threading import Thread
 from time import perf_counter
 from typing import Final
 
 import msgspec
 
-__all__ = ["Result", "Work", "compared", "single"]
+__all__ = ["Act", "Result", "Work", "compared", "in_threads", "single"]
 
 Work = Callable[[int], object]
 """Does so many operations. Each round calls it once."""
+Act = Callable[[], object]
+"""Does one operation."""
 
 _QUANTILE_LOW: Final = 0.1
 _QUANTILE_HIGH: Final = 0.9
@@ -77,6 +80,23 @@ def compared(
         size=size,
         aim=aim,
     )
+
+
+def in_threads(act: Act, tasks: int) -> Work:
+    """Return what does `act` so often, by so many threads at once."""
+
+    def repeated(operations: int) -> None:
+        for _ in range(operations):
+            act()
+
+    def shared(operations: int) -> None:
+        threads = [Thread(target=repeated, args=(max(1, operations // tasks),)) for _ in range(tasks)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return repeated if tasks == 1 else shared
 
 
 def single(benchmark: str, variant: str, figures: list[float], *, unit: str, size: int | None = None) -> Result:

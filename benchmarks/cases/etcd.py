@@ -20,7 +20,7 @@ import grpc
 import keyplan
 from benchmarks.extent import Extent
 from benchmarks.inventory import Inventory, item, item_key
-from benchmarks.measure import Result, Work, compared, single
+from benchmarks.measure import Act, Result, Work, compared, in_threads, single
 from keyplan.codec import JsonForm
 from keyplan.engine import ALL_KEYS, Commit, Engine, EngineUrl, KeyRange, MemoryEngine, Put, RecordingEngine
 from keyplan.engine.etcd import channel_options, options_of
@@ -41,8 +41,6 @@ _IN_FLIGHT: Final = 64
 _AIM: Final = 0.85
 _METADATA: Final = (("hasleader", "true"),)
 _KEY: Final = b"/put/key"
-
-Act = Callable[[], object]
 
 
 def measure(extent: Extent) -> Iterator[Result]:
@@ -81,13 +79,13 @@ def measure(extent: Extent) -> Iterator[Result]:
         for tasks in (1, _IN_FLIGHT):
             for name, (subject, other) in subjects.items():
                 against = "grpcio, same bytes"
-                yield figures(name, tasks, against, _threads(subject, tasks), _threads(other, tasks), aim=_AIM)
+                yield figures(name, tasks, against, in_threads(subject, tasks), in_threads(other, tasks), aim=_AIM)
             if others is None:
                 continue
             for name, given in (("get", (raw_key,)), ("put", (_KEY, value))):
-                work = _threads(subjects[name][0], tasks)
+                work = in_threads(subjects[name][0], tasks)
                 yield figures(name, tasks, "aetcd", work, others.by_aetcd(name, given, tasks))
-                yield figures(name, tasks, "etcd3gw", work, _threads(others.by_gateway(name, given), tasks))
+                yield figures(name, tasks, "etcd3gw", work, in_threads(others.by_gateway(name, given), tasks))
         with extent.stands.stand(extent.sizes[0], durability="full") as stand:
             on_lmdb = stand.inventory.items
             numbers = count(stand.size)
@@ -100,10 +98,10 @@ def measure(extent: Extent) -> Iterator[Result]:
                 "get",
                 1,
                 "keyplan on LMDB",
-                _threads(subjects["get"][0], 1),
-                _threads(partial(on_lmdb.get, item_key(1)), 1),
+                in_threads(subjects["get"][0], 1),
+                in_threads(partial(on_lmdb.get, item_key(1)), 1),
             )
-            yield figures("insert", 1, "keyplan on LMDB", _threads(insert, 1), _threads(insert_on_lmdb, 1))
+            yield figures("insert", 1, "keyplan on LMDB", in_threads(insert, 1), in_threads(insert_on_lmdb, 1))
 
 
 def measure_list(extent: Extent) -> Iterator[Result]:
@@ -190,23 +188,6 @@ def _compared(
         rounds=extent.rounds,
         aim=aim,
     )
-
-
-def _threads(act: Act, tasks: int) -> Work:
-    """Do `act` so often, by so many threads at once."""
-
-    def repeated(operations: int) -> None:
-        for _ in range(operations):
-            act()
-
-    def in_threads(operations: int) -> None:
-        threads = [Thread(target=repeated, args=(max(1, operations // tasks),)) for _ in range(tasks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return repeated if tasks == 1 else in_threads
 
 
 class _Bare:

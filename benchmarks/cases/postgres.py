@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from queue import Empty, LifoQueue
-from threading import Thread
 from typing import Any, Final
 
 import psycopg
@@ -18,7 +17,7 @@ import psycopg
 import keyplan
 from benchmarks.extent import Extent
 from benchmarks.inventory import Inventory, item, item_key
-from benchmarks.measure import Result, Work, compared
+from benchmarks.measure import Act, Result, Work, compared, in_threads
 from keyplan.codec import JsonForm
 from keyplan.engine import ALL_KEYS, Commit, MemoryEngine, Put, RecordingEngine
 from keyplan.store import Store
@@ -33,7 +32,6 @@ _LISTED: Final = 100_000
 _KEY: Final = b"/put/key"
 _BY_HAND: Final = "psycopg by hand, same rows"
 
-Act = Callable[[], object]
 Pairs = list[tuple[bytes, bytes]]
 
 
@@ -71,7 +69,7 @@ def measure(extent: Extent) -> Iterator[Result]:
         }
         for tasks in (1, _IN_FLIGHT):
             for name, (subject, other) in subjects.items():
-                yield _compared(extent, name, tasks, _BY_HAND, _threads(subject, tasks), _threads(other, tasks))
+                yield _compared(extent, name, tasks, _BY_HAND, in_threads(subject, tasks), in_threads(other, tasks))
         yield from _beside(extent, stack, subjects, insert)
         yield from _in_bulk(extent, server)
 
@@ -89,14 +87,14 @@ def _beside(
         items.insert(item_key(1), item(1))
         raw_key = f"/inventory/items/{item_key(1)}".encode()
         numbers = count(1_000)
-        get = _threads(partial(store.engine.value, raw_key), 1)
-        yield _compared(extent, "get", 1, against, _threads(subjects["get"][0], 1), get)
+        get = in_threads(partial(store.engine.value, raw_key), 1)
+        yield _compared(extent, "get", 1, against, in_threads(subjects["get"][0], 1), get)
 
         def insert_there(items: Any = items, numbers: "count[int]" = numbers) -> None:
             number = next(numbers)
             items.insert(item_key(number), item(number))
 
-        yield _compared(extent, "insert", 1, against, _threads(insert, 1), _threads(insert_there, 1))
+        yield _compared(extent, "insert", 1, against, in_threads(insert, 1), in_threads(insert_there, 1))
 
 
 def _in_bulk(extent: Extent, server: PostgresServer) -> Iterator[Result]:
@@ -133,23 +131,6 @@ def _compared(extent: Extent, name: str, tasks: int, against: str, subject: Work
         operations=max(_IN_FLIGHT, extent.operations(_CALLS)),
         rounds=extent.rounds,
     )
-
-
-def _threads(act: Act, tasks: int) -> Work:
-    """Do `act` so often, by so many threads at once."""
-
-    def repeated(operations: int) -> None:
-        for _ in range(operations):
-            act()
-
-    def in_threads(operations: int) -> None:
-        threads = [Thread(target=repeated, args=(max(1, operations // tasks),)) for _ in range(tasks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return repeated if tasks == 1 else in_threads
 
 
 def _inserted(first: int, amount: int) -> Iterator[Pairs]:
