@@ -1,5 +1,6 @@
 """Group commit: threads that wait share a transaction, and each gets its own answer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
@@ -7,17 +8,23 @@ import lmdb
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, KeyAbsent, Put, open_engine
-from keyplan.engine.lmdb.queue import CommitQueue, Ticket
+from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, EngineError
 from keyplan.testing.engine_suite.promise import eventually
+
+Work = Callable[[None], object]
+
+
+def queue_of(carry_out: Callable[[list[Ticket[Work]]], None]) -> CommitQueue[Work]:
+    return CommitQueue(carry_out, outcome_unknown=lambda _, problem: CommitOutcomeUnknownError(problem=problem))
 
 
 def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> None:
     batches: list[list[object]] = []
     is_first_running, may_go_on = Event(), Event()
 
-    def carry_out(batch: list[Ticket[None]]) -> None:
+    def carry_out(batch: list[Ticket[Work]]) -> None:
         for ticket in batch:
             ticket.finish(ticket.work(None))
         batches.append([ticket.result for ticket in batch])
@@ -25,7 +32,7 @@ def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> N
             is_first_running.set()
             assert may_go_on.wait(60)
 
-    queue = CommitQueue[None](carry_out)
+    queue = queue_of(carry_out)
     results: list[int] = []
     threads = [Thread(target=lambda n=n: results.append(queue.run(lambda _: n))) for n in range(8)]
     threads[0].start()
@@ -45,7 +52,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
     is_held, may_go = Event(), Event()
     batches: list[int] = []
 
-    def carry_out(batch: list[Ticket[None]]) -> None:
+    def carry_out(batch: list[Ticket[Work]]) -> None:
         batches.append(len(batch))
         if len(batches) == 1:
             is_held.set()
@@ -54,7 +61,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
         else:
             raise KeyboardInterrupt
 
-    queue = CommitQueue[None](carry_out)
+    queue = queue_of(carry_out)
     told: list[type[BaseException] | None] = []
 
     def run() -> None:
@@ -90,7 +97,7 @@ def test_work_that_was_refused_in_an_attempt_that_failed_is_judged_anew(tmp_path
             raise lmdb.DiskError("the pretended disk failed")
 
         bad = Ticket(fail_after_writing)
-        claim = Ticket[WriteTransaction](lambda target: target.commit(Commit((KeyAbsent(b"a"),), (Put(b"a", b"1"),))))
+        claim = Ticket(lambda target: target.commit(Commit((KeyAbsent(b"a"),), (Put(b"a", b"1"),))))
         environment._carry_out([bad, claim])
         assert isinstance(bad.error, EngineError)
         assert claim.error is None
@@ -100,13 +107,13 @@ def test_work_that_was_refused_in_an_attempt_that_failed_is_judged_anew(tmp_path
 def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue_and_passes_the_lead_on() -> None:
     carried_out: list[int] = []
 
-    def carry_out(batch: list[Ticket[None]]) -> None:
+    def carry_out(batch: list[Ticket[Work]]) -> None:
         carried_out.append(len(batch))
         for ticket in batch:
             ticket.finish(None)
 
-    queue = CommitQueue[None](carry_out)
-    interrupted, patient = Ticket[None](lambda _: None), Ticket[None](lambda _: None)
+    queue = queue_of(carry_out)
+    interrupted, patient = Ticket[Work](lambda _: None), Ticket[Work](lambda _: None)
     queue._has_leader = True
     queue._waiting = [interrupted, patient]
     interrupted.answered.release()  # the leader has just handed the lead to it

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import lmdb
 
+from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lmdb.files import code_of, open_files, refusal
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
@@ -21,13 +22,14 @@ from keyplan.engine.lmdb.format import (
     State,
 )
 from keyplan.engine.lmdb.options import LmdbOptions
-from keyplan.engine.lmdb.queue import CommitQueue, Ticket
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
 
 __all__ = ["Environment"]
 
 Result = TypeVar("Result")
+_Work = Callable[[WriteTransaction], Any]
+"""Something to do in a write transaction. It may refuse by raising a KeyplanError, but only before its first write."""
 
 _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 """Why: a lease that another process granted is noticed at least this often."""
@@ -54,7 +56,7 @@ class Environment:
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._closing = Lock()
-        self._queue = CommitQueue[WriteTransaction](self._carry_out)
+        self._queue = CommitQueue[_Work](self._carry_out, outcome_unknown=_outcome_unknown)
         self._commits_since_look = 0
         """Commits since dead readers were looked for."""
         self.look_at = 0.0 if options.has_history else math.inf
@@ -123,9 +125,10 @@ class Environment:
         """
         if self.problem is not None:
             raise self.unavailable()
-        return self._queue.run(work)
+        result: Result = self._queue.run(work)
+        return result
 
-    def _carry_out(self, batch: list[Ticket[WriteTransaction]]) -> None:
+    def _carry_out(self, batch: list[Ticket[_Work]]) -> None:
         """Do the work of a batch in one transaction. A failure of the file is tried again one by one, to find whose it is."""
         try:
             self._carry_out_together(batch)
@@ -141,7 +144,7 @@ class Environment:
                 with self.news:
                     self.news.notify_all()
 
-    def _carry_out_together(self, batch: list[Ticket[WriteTransaction]]) -> None:
+    def _carry_out_together(self, batch: list[Ticket[_Work]]) -> None:
         while True:
             self.live.add(_WRITING)
             try:
@@ -157,7 +160,7 @@ class Environment:
             finally:
                 self.live.discard(_WRITING)
 
-    def _attempt(self, batch: list[Ticket[WriteTransaction]]) -> None:
+    def _attempt(self, batch: list[Ticket[_Work]]) -> None:
         if self.problem is not None:
             raise self.unavailable()
         self._commits_since_look += 1
@@ -327,7 +330,11 @@ class Environment:
         return EngineError(engine="lmdb", problem=f"{error}{hint}")
 
 
-def _outcome(ticket: Ticket[WriteTransaction], target: WriteTransaction) -> tuple[object, KeyplanError | None]:
+def _outcome_unknown(_: _Work, problem: str) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(engine="lmdb", problem=problem)
+
+
+def _outcome(ticket: Ticket[_Work], target: WriteTransaction) -> tuple[object, KeyplanError | None]:
     """Do one piece of work. Return its result, or why it was refused: it has written nothing then."""
     try:
         return ticket.work(target), None

@@ -9,11 +9,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.interface import Commit
 from keyplan.engine.postgres.failures import NAME, PostgresError, ServerRefusalError
 from keyplan.engine.postgres.news import News
 from keyplan.engine.postgres.pool import Pool
-from keyplan.engine.postgres.queue import CommitQueue, Ticket
 from keyplan.engine.postgres.session import Request, Result, Session
 from keyplan.engine.postgres.snapshot import Unread
 from keyplan.engine.postgres.statements import BEGIN, COMMIT, ROLLBACK, Statements
@@ -36,6 +36,8 @@ Answer = TypeVar("Answer")
 _TRIM_REVISIONS: Final = 1_000
 """Why: the history is trimmed by so many revisions at once, so that one commit in a thousand pays for it."""
 _TRIM_ROWS_MAX: Final = 10_000
+_BATCH_COMMITS_MAX: Final = 128
+"""Why: it bounds how long the first of them waits for the last; more share little more."""
 
 
 class Writer:
@@ -49,37 +51,40 @@ class Writer:
         self._news = news
         self._unread = unread
         self._history_revisions_max = history_revisions_max
-        self._queue = CommitQueue(self._carry_out)
+        self._queue = CommitQueue[Commit](
+            self._carry_out, outcome_unknown=_outcome_unknown, batch_max=_BATCH_COMMITS_MAX
+        )
         self._trim_at = 0  # unknown until the first commit
 
     def commit(self, commit: Commit) -> int:
         """Carry out an admitted commit; see the contract."""
-        return self._queue.run(commit)
+        revision: int = self._queue.run(commit)
+        return revision
 
     # ---- batches of commits ----------------------------------------------------------------------------------------------
 
-    def _carry_out(self, batch: list[Ticket]) -> None:
+    def _carry_out(self, batch: list[Ticket[Commit]]) -> None:
         """Carry out commits in one transaction, in order; each sees those before it."""
         try:
             self.write(partial(self._carry_out_in, batch), mutations=_mutations(batch))
         except EngineRefusedError as error:
             if len(batch) == 1:
-                batch[0].error = error
+                batch[0].fail(error)
                 return
             # Why: one of them is what the server refused, and the others shall not suffer for it.
             for ticket in batch:
                 self._carry_out([ticket])
         except EngineError as error:
             for ticket in batch:
-                ticket.error = error if len(batch) == 1 else _told_to(ticket, error)
+                ticket.fail(error if len(batch) == 1 else _told_to(ticket, error))
 
-    def _carry_out_in(self, batch: list[Ticket], transaction: "Transaction") -> None:
-        requests = [request_of(ticket.commit, self._statements) for ticket in batch]
+    def _carry_out_in(self, batch: list[Ticket[Commit]], transaction: "Transaction") -> None:
+        requests = [request_of(ticket.work, self._statements) for ticket in batch]
         results = transaction.begin(*requests)
-        settled: list[tuple[Ticket, int | None, KeyplanError | None]] = []
+        settled: list[tuple[Ticket[Commit], int | None, KeyplanError | None]] = []
         for ticket, result in zip(batch, results, strict=True):
             try:
-                told = outcome(ticket.commit, result.rows(tuple))
+                told = outcome(ticket.work, result.rows(tuple))
             except (CommitConflictError, LeaseNotFoundError) as error:
                 settled.append((ticket, None, error))
             else:
@@ -88,7 +93,10 @@ class Writer:
                     transaction.has_written(told.revision)
         transaction.end()
         for ticket, revision, refusal in settled:
-            ticket.revision, ticket.error = revision, refusal
+            if refusal is None:
+                ticket.finish(revision)
+            else:
+                ticket.fail(refusal)
 
     # ---- any transaction that writes -------------------------------------------------------------------------------------
 
@@ -196,15 +204,19 @@ class Transaction:
             raise ServerRefusalError("40000", "it rolled the transaction back")
 
 
-def _mutations(batch: Sequence[Ticket]) -> int:
-    return sum(len(ticket.commit.mutations) for ticket in batch)
+def _mutations(batch: Sequence[Ticket[Commit]]) -> int:
+    return sum(len(ticket.work.mutations) for ticket in batch)
 
 
-def _told_to(ticket: Ticket, error: EngineError) -> EngineError:
+def _outcome_unknown(commit: Commit, problem: str) -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError(engine=NAME, mutations=len(commit.mutations), problem=problem)
+
+
+def _told_to(ticket: Ticket[Commit], error: EngineError) -> EngineError:
     """Return the error for one of several threads. Why not the same: each raises its own."""
     facts = dict(error.facts)
     if "mutations" in facts:
-        facts["mutations"] = len(ticket.commit.mutations)
+        facts["mutations"] = len(ticket.work.mutations)
     told = type(error)(**facts)
     told.__cause__ = error
     return told

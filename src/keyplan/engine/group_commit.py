@@ -1,12 +1,12 @@
-"""Group commit: work of several threads in one write transaction, so that they share one flush to disk.
+"""Group commit: work of several threads in one write transaction, so that they share its lock and its flush.
 
-The first thread to come leads: it carries out its own work and whatever arrived meanwhile. The others wait for their answer.
+The first thread to come leads: it carries out its own work and what arrived meanwhile. The others wait for their answer.
 """
 
 from _thread import LockType
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -14,14 +14,7 @@ from keyplan.errors import CommitOutcomeUnknownError
 
 __all__ = ["CommitQueue", "Ticket"]
 
-Result = TypeVar("Result")
-Target_contra = TypeVar("Target_contra", contravariant=True)
-
-
-class Work(Protocol[Target_contra]):
-    """Something to do in a write transaction. It may refuse by raising, but only before its first write."""
-
-    def __call__(self, target: Target_contra, /) -> Any: ...
+Work = TypeVar("Work")
 
 
 def _held() -> LockType:
@@ -30,10 +23,10 @@ def _held() -> LockType:
     return lock
 
 
-class Ticket(msgspec.Struct, Generic[Target_contra]):
+class Ticket(msgspec.Struct, Generic[Work]):
     """One thread's work in the queue. Invariant: `answered` is held until there is a result, an error, or the lead."""
 
-    work: Work[Target_contra]
+    work: Work
     result: Any = None
     error: BaseException | None = None
     is_done: bool = False
@@ -50,18 +43,29 @@ class Ticket(msgspec.Struct, Generic[Target_contra]):
         self.is_done = True
 
 
-class CommitQueue(Generic[Target_contra]):
-    """Hands batches of work to `carry_out`, one batch at a time; that function finishes or fails each ticket."""
+class CommitQueue(Generic[Work]):
+    """Hands batches of work to `carry_out`, one batch at a time; that function finishes or fails each ticket.
 
-    def __init__(self, carry_out: Callable[[list[Ticket[Target_contra]]], None]) -> None:
+    `outcome_unknown` makes the error of a work whose leader was interrupted; `batch_max` bounds a batch.
+    """
+
+    def __init__(
+        self,
+        carry_out: Callable[[list[Ticket[Work]]], None],
+        *,
+        outcome_unknown: Callable[[Work, str], CommitOutcomeUnknownError],
+        batch_max: int | None = None,
+    ) -> None:
         self._carry_out = carry_out
+        self._outcome_unknown = outcome_unknown
+        self._batch_max = batch_max
         self._mutex = Lock()
-        self._waiting: list[Ticket[Target_contra]] = []
+        self._waiting: list[Ticket[Work]] = []
         self._has_leader = False
 
-    def run(self, work: Callable[[Target_contra], Result]) -> Result:
-        """Carry out `work` in a write transaction, alone or with others, and return its result once it is committed."""
-        ticket: Ticket[Target_contra] = Ticket(work)
+    def run(self, work: Work) -> Any:
+        """Carry out `work`, alone or with others, and return its result once it is committed; or raise its error."""
+        ticket = Ticket(work)
         with self._mutex:
             self._waiting.append(ticket)
             is_leader = not self._has_leader
@@ -76,32 +80,27 @@ class CommitQueue(Generic[Target_contra]):
             self._lead()
         if ticket.error is not None:
             raise ticket.error
-        result: Result = ticket.result
-        return result
+        return ticket.result
 
     def _lead(self) -> None:
-        """Carry out everything that waits, then pass the lead to the next thread that came meanwhile."""
+        """Carry out what waits, then pass the lead to the next thread that came meanwhile."""
         with self._mutex:
-            batch, self._waiting = self._waiting, []
+            batch = self._waiting[: self._batch_max]
+            del self._waiting[: self._batch_max]
         try:
             self._carry_out(batch)
-        except BaseException:
-            # Why: whoever interrupts the leader means its thread alone, and may have come just after the commit.
-            for ticket in batch:
-                if not ticket.is_done:
-                    ticket.fail(
-                        CommitOutcomeUnknownError(engine="lmdb", problem="the thread that committed was interrupted")
-                    )
-            raise
         finally:
             for ticket in batch:
+                if not ticket.is_done:
+                    # Why: whoever interrupts the leader means its thread alone, and may have come just after the commit.
+                    ticket.fail(self._outcome_unknown(ticket.work, "the thread that committed was interrupted"))
                 ticket.answered.release()
             with self._mutex:
                 self._has_leader = bool(self._waiting)
                 if self._waiting:
                     self._waiting[0].answered.release()
 
-    def _withdraw(self, ticket: Ticket[Target_contra]) -> None:
+    def _withdraw(self, ticket: Ticket[Work]) -> None:
         """Take the work of an interrupted thread out of the queue, and pass on the lead if it was just given to it."""
         with self._mutex:
             if ticket not in self._waiting:
