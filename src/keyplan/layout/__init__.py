@@ -1,5 +1,8 @@
 """What keys mean: layouts declared, checked, compiled, linted, described. Pure: no clock, disk, network or thread."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from keyplan.layout.access import (
     Binding,
     Change,
@@ -26,19 +29,6 @@ from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
-from keyplan.layout.difference import (
-    CHANGE_CODES,
-    Impact,
-    KeyRelation,
-    LayoutChange,
-    LayoutPairs,
-    compare_keys,
-    differences,
-    field_labels,
-    has_same_entries,
-    layout_spec_of,
-    pair_items,
-)
 from keyplan.layout.held_keys import rewrite_held_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
@@ -79,6 +69,21 @@ from keyplan.layout.spec import (
     Waiver,
 )
 from keyplan.layout.template import Field, Literal, Template, read_template, template_of_source
+
+if TYPE_CHECKING:
+    from keyplan.layout.difference import (
+        CHANGE_CODES,
+        Impact,
+        KeyRelation,
+        LayoutChange,
+        LayoutPairs,
+        compare_keys,
+        differences,
+        field_labels,
+        has_same_entries,
+        layout_spec_of,
+        pair_items,
+    )
 
 __all__ = [
     "CHANGE_CODES",
@@ -175,3 +180,30 @@ __all__ = [
     "value_of_text",
     "word_of_value",
 ]
+
+_DIFFERENCE: Final = frozenset(
+    {
+        "CHANGE_CODES",
+        "Impact",
+        "KeyRelation",
+        "LayoutChange",
+        "LayoutPairs",
+        "compare_keys",
+        "differences",
+        "field_labels",
+        "has_same_entries",
+        "layout_spec_of",
+        "pair_items",
+    }
+)
+"""What is imported when it is first asked for. Why: comparing layouts is a third of this package, and programs never do."""
+
+if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
+
+    def __getattr__(name: str) -> object:
+        """Import a public name of the difference of layouts, and keep it."""
+        if name not in _DIFFERENCE:
+            raise AttributeError(f"module 'keyplan.layout' has no attribute {name!r}")
+        value = getattr(import_module("keyplan.layout.difference"), name)
+        globals()[name] = value
+        return value
