@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final
@@ -23,7 +23,11 @@ from keyplan.engine.interface import (
 from keyplan.engine.profile import Capability, Profile
 from keyplan.errors import EngineLimitError, InvalidInputError, UnsupportedByEngineError
 
-__all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "refuse_writing", "require"]
+__all__ = ["admit_commit", "admit_key", "admit_pair", "admit_ttl", "admitted_batches", "refuse_writing", "require"]
+
+_BATCH_ENTRIES_MAX: Final = 10_000
+_BATCH_BYTES_MAX: Final = 1 << 24
+"""Why: what one transaction of a load takes; more are hardly faster, and keep other writers waiting."""
 
 
 _KEY: Final = attrgetter("key")
@@ -53,6 +57,26 @@ def admit_pair(profile: Profile, key: bytes, value: bytes) -> None:
     admit_key(profile, key)
     if profile.value_bytes_max is not None and len(value) > profile.value_bytes_max:
         raise EngineLimitError(limit="value_bytes_max", allowed=profile.value_bytes_max, actual=len(value))
+
+
+def admitted_batches(entries: Iterable[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the pairs of a load in batches that one transaction takes. Raises InvalidInputError unless their keys ascend."""
+    batch: list[tuple[bytes, bytes]] = []
+    batch_bytes = 0
+    previous = b""
+    for pair in entries:
+        key, value = pair
+        admit_pair(profile, key, value)
+        if key <= previous:
+            raise InvalidInputError(source="load", problem="keys must ascend", raw_key=key.hex())
+        previous = key
+        batch.append(pair)
+        batch_bytes += len(key) + len(value)
+        if len(batch) >= _BATCH_ENTRIES_MAX or batch_bytes >= _BATCH_BYTES_MAX:
+            yield batch
+            batch, batch_bytes = [], 0
+    if batch:
+        yield batch
 
 
 def admit_ttl(profile: Profile, ttl_seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Final, overload
 
 import lmdb
 
-from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, refuse_writing, require
+from keyplan.engine.admission import admit_commit, admit_ttl, admitted_batches, refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
 from keyplan.engine.lmdb.foreign import ForeignLmdb
 from keyplan.engine.lmdb.lease import LmdbLease
@@ -26,13 +26,10 @@ from keyplan.engine.lmdb.watch import LmdbWatch
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.url import EngineUrl
-from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.errors import EngineUnavailableError
 
 __all__ = ["LmdbEngine", "open_lmdb"]
 
-_LOAD_ENTRIES_MAX: Final = 10_000
-_LOAD_BYTES_MAX: Final = 1 << 24
-"""Why: a load commits in batches of ten thousand entries or 16 MiB; larger ones are no faster."""
 
 _TRIMMED_PARTS_MAX: Final = 1_000
 """Why: compacting by hand holds the write lock for a few milliseconds at a time."""
@@ -136,7 +133,7 @@ class LmdbEngine(Engine):
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         self._check_writable()
         loaded = 0
-        for batch in _batches(entries, self._profile):
+        for batch in admitted_batches(entries, self._profile):
             self._environment.write(partial(WriteTransaction.load, pairs=batch))
             loaded += len(batch)
         return loaded
@@ -199,26 +196,6 @@ class _Pairs(Sequence[tuple[bytes, bytes]]):
         if isinstance(at, slice):
             return list(self)[at]
         return self._keys[at], b"" if self._values is None else self._values[at]
-
-
-def _batches(entries: Iterable[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Check the pairs and their order; yield them in batches that one transaction takes."""
-    batch: list[tuple[bytes, bytes]] = []
-    batch_bytes = 0
-    previous = b""
-    for pair in entries:
-        key, value = pair
-        admit_pair(profile, key, value)
-        if key <= previous:
-            raise InvalidInputError(source="load", problem="keys must ascend", raw_key=key.hex())
-        previous = key
-        batch.append(pair)
-        batch_bytes += len(key) + len(value)
-        if len(batch) >= _LOAD_ENTRIES_MAX or batch_bytes >= _LOAD_BYTES_MAX:
-            yield batch
-            batch, batch_bytes = [], 0
-    if batch:
-        yield batch
 
 
 def _is_spellable(path: str) -> bool:

@@ -24,7 +24,7 @@ from keyplan.maintenance.migration.marks import Mark, as_read, decoded, digest_o
 from keyplan.maintenance.migration.transform import UNREADABLE, Converted, Converter
 from keyplan.store import Pointer, Version, Write, keys_to_observe, plan_writes
 
-__all__ = ["Contest", "Decision", "Merger", "Outcome"]
+__all__ = ["Contest", "Decision", "Merger", "Outcome", "keys_read"]
 
 
 class Outcome(Enum):
@@ -78,6 +78,15 @@ class _Sides:
         return (old, *new, as_read(self.mark_key, self.mark))
 
 
+def keys_read(migration: bytes, converter: Converter, old_key: bytes) -> list[bytes]:
+    """The raw keys that a decision about an old record looks at first: its own, that of its mark, and its new one."""
+    keys = [old_key, mark_key(migration, old_key)]
+    try:
+        return [*keys, converter.new_key(old_key)[1]]
+    except InvalidKeyError:
+        return keys
+
+
 class Merger:
     """Merges the records of one table. `is_switched`: no program uses the old layout any more.
 
@@ -91,11 +100,7 @@ class Merger:
 
     def keys_of(self, old_key: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
-        keys = [old_key, mark_key(self._migration, old_key)]
-        try:
-            return [*keys, self._converter.new_key(old_key)[1]]
-        except InvalidKeyError:
-            return keys
+        return keys_read(self._migration, self._converter, old_key)
 
     def decide(self, old_key: bytes, read: Lookup) -> Decision:
         """Say what to do about the record at an old raw key, from one snapshot."""

@@ -6,7 +6,7 @@ from keyplan.engine import Commit, Delete, Entry, Mutation
 from keyplan.errors import InvalidKeyError
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.migration.marks import Mark, as_read, decoded, digest_of, mark_key
-from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
+from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, keys_read
 from keyplan.maintenance.migration.transform import Converter
 
 __all__ = ["Remover"]
@@ -21,11 +21,7 @@ class Remover:
 
     def keys_of(self, old_key: bytes) -> list[bytes]:
         """The raw keys that a decision looks at first."""
-        keys = [old_key, mark_key(self._migration, old_key)]
-        try:
-            return [*keys, self._converter.new_key(old_key)[1]]
-        except InvalidKeyError:
-            return keys
+        return keys_read(self._migration, self._converter, old_key)
 
     def decide(self, old_key: bytes, read: Lookup) -> Decision:
         """Say what to do about the record at an old raw key: it goes when it is what its mark says that was carried over."""
