@@ -31,7 +31,7 @@ def imports(source: Source) -> Iterator[Import]:
 
 
 def package_of(module: str) -> str:
-    """The package whose `__init__` is its face: keyplan.codec, keyplan.apps.runm; keyplan.errors and limits are their own."""
+    """The package whose `__init__` is its face: keyplan.codec, keyplan.apps.runm. Single files are their own."""
     parts = module.split(".")
     return ".".join(parts[:3] if parts[:2] == ["keyplan", "apps"] else parts[:2])
 

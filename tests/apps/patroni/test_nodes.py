@@ -12,7 +12,7 @@ from keyplan.apps.patroni import Credentials
 from keyplan.apps.patroni.cli_options_cells import tls_of
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
 from keyplan.apps.patroni.node_ports import PortRange
-from keyplan.apps.patroni.processes import Running, Spawned, write_private
+from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.errors import InvalidInputError
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until
@@ -146,16 +146,6 @@ def test_another_process_of_the_same_id_is_not_taken_for_it(tmp_path: Path) -> N
 def test_a_file_that_says_nothing_is_no_process(tmp_path: Path, text: str) -> None:
     (tmp_path / "process").write_text(text)
     assert Running.of_file(tmp_path / "process") is None
-
-
-def test_a_private_file_is_replaced_whole_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.write_text("old")
-    path.chmod(0o644)
-    write_private(path, "new")
-    assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_port_that_somebody_listens_on_is_left_out() -> None:

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from keyplan.apps.cloudchamber.whole_file import FOR_OWNER, write_whole_file
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_whole
 
 __all__ = ["Aside", "AsideEntry", "LayoutSide", "RackName", "read_aside", "write_aside"]
 
@@ -98,7 +98,7 @@ def write_aside(path: Path, aside: Aside) -> bool:
     """
     spelled = _spelled(aside)
     try:
-        write_whole_file(path, spelled, mode=FOR_OWNER)
+        write_whole(path, spelled, replace=False)
     except FileExistsError as error:
         if _is_content(path, spelled):
             return False

@@ -22,8 +22,8 @@ from keyplan.apps.cloudchamber.rack_names import RackNames
 from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
 from keyplan.apps.cloudchamber.records import Rack, RegionDetails, ZoneDetails
 from keyplan.apps.cloudchamber.validation import validated
-from keyplan.apps.cloudchamber.whole_file import FOR_ALL, write_whole_file
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_whole
 
 __all__ = ["Export", "exported", "write_export"]
 
@@ -68,7 +68,7 @@ def exported(chamber: CloudChamber | CloudChamberGo, *, rack_ids: RackIds = Rack
 def write_export(path: Path, text: bytes, *, is_replacing: bool) -> None:
     """Write the file whole or not at all. Raises InvalidInputError when it is there and not to be replaced."""
     try:
-        write_whole_file(path, text, mode=FOR_ALL, is_replacing=is_replacing)
+        write_whole(path, text, replace=is_replacing)
     except FileExistsError as error:
         raise InvalidInputError(source=str(path), problem="the file is there; --replace replaces it") from error
 

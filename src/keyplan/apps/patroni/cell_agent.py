@@ -19,11 +19,11 @@ from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan,
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
-from keyplan.apps.patroni.processes import write_private
 from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import ConflictError, CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
+from keyplan.files import write_whole
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Store
 
@@ -211,7 +211,7 @@ class CellAgent:
                 "the store's revision went back: it is another one, or was restored. Give --accept-store to follow it"
             )
             raise InvalidInputError(source=self._settings.name, problem=problem)
-        write_private(file, f"{self._store.revision}\n")
+        write_whole(file, f"{self._store.revision}\n")
 
     # ---- one node -------------------------------------------------------------------------------------------------------
 

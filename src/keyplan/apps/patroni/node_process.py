@@ -26,9 +26,10 @@ from keyplan.apps.patroni.node_config import (
     written,
 )
 from keyplan.apps.patroni.node_host import Host
-from keyplan.apps.patroni.processes import Running, Spawned, write_private
+from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import CorruptionError, InvalidInputError
+from keyplan.files import write_whole
 
 __all__ = ["STOP_SECONDS_MAX", "Node", "found_nodes"]
 
@@ -112,9 +113,9 @@ class Node:
         if owner is not None:
             os.chown(self._home, *owner)
         configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
-        write_private(self.folder / "patroni.yml", written(configuration), owner=owner)
+        write_whole(self.folder / "patroni.yml", written(configuration), owner=owner)
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
-        write_private(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
+        write_whole(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
 
     def show_certificate(self, certificate: Path, key: Path) -> None:
         """Let PostgreSQL show this certificate, and talk to nobody without TLS; a new certificate takes the old one's place.
@@ -128,7 +129,7 @@ class Node:
             except (OSError, UnicodeDecodeError) as error:
                 raise InvalidInputError(source=str(source), problem="cannot be read") from error
             # Why not in its home: whoever may write there could put a link in the place of what is given to them.
-            write_private(self.folder / name, text, owner=self._host.owner)
+            write_whole(self.folder / name, text, owner=self._host.owner)
         self.plan.has_tls = True
 
     def move_to(self, gateway: Gateway) -> None:

@@ -16,23 +16,10 @@ from typing import Final, Self
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["Running", "Spawned", "spawn", "write_private"]
+__all__ = ["Running", "Spawned", "spawn"]
 
 _RECORD: Final = 'read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@"'
 """Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down."""
-
-
-def write_private(path: Path, text: str, *, owner: tuple[int, int] | None = None) -> None:
-    """Replace the file whole: readable by its owner alone, and never half written. `owner` is a user's and a group's id."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if owner is not None:
-        os.chown(fresh, *owner)
-    fresh.replace(path)
 
 
 def _identity(stat: str) -> tuple[int, int, str] | None:

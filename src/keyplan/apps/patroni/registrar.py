@@ -9,9 +9,9 @@ from typing import Final
 
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, OrderKey, RegistrationKey
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.processes import write_private
 from keyplan.apps.patroni.records import Cell, NodeReport
 from keyplan.errors import LeaseNotFoundError
+from keyplan.files import write_whole
 from keyplan.store import Lease, Store
 
 __all__ = ["CELL_LEASE_SECONDS", "Registrar"]
@@ -59,7 +59,7 @@ class Registrar:
         if not self._put_cell(lease):
             lease.revoke()
             return False
-        write_private(self._file, f"{lease.id}\n")
+        write_whole(self._file, f"{lease.id}\n")
         self._lease = lease
         # Why: what was on a lease that is over is gone, or goes soon.
         self._reports.clear()

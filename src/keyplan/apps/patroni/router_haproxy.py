@@ -20,9 +20,10 @@ from typing import Final, NamedTuple, Self
 import msgspec
 
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.processes import Spawned, write_private
+from keyplan.apps.patroni.processes import Spawned
 from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_whole
 
 __all__ = [
     "HAProxy",
@@ -289,7 +290,7 @@ class HAProxy:
             for former, latter in zip(reads_before, reads, strict=True):
                 commands += [latter.commands(former)] if former != latter else []
             self._tell(changed, self._reads_of(before, wanted), commands=commands)
-        write_private(self._folder / "routes.json", msgspec.json.encode(wanted).decode())
+        write_whole(self._folder / "routes.json", msgspec.json.encode(wanted).decode())
         self._routes = wanted
 
     def _reads_of(self, before: Sequence[Route], after: Sequence[Route]) -> set[str]:
@@ -313,7 +314,7 @@ class HAProxy:
         if self.file.exists() and self.file.read_text() == text:
             return
         trial = self._folder / "trial.cfg"
-        write_private(trial, text)
+        write_whole(trial, text)
         done = subprocess.run(  # noqa: S603  # Why: the program was looked up by name.
             [self._program, "-c", "-f", str(trial)],
             capture_output=True,

@@ -24,9 +24,10 @@ import msgspec
 
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
-from keyplan.apps.patroni.processes import Spawned, write_private
+from keyplan.apps.patroni.processes import Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.files import write_whole
 from keyplan.store import Store
 
 __all__ = ["Everything", "UpSettings"]
@@ -123,11 +124,11 @@ class Everything:
             known = {"username": "broker", "password": secrets.token_urlsafe(24)}
         token = self._folder / "cells.token"
         if not token.exists():
-            write_private(token, f"{secrets.token_urlsafe(24)}\n")
+            write_whole(token, f"{secrets.token_urlsafe(24)}\n")
         tokens = f"admin {known['username']} {known['password']}\nclient cells {token.read_text().strip()}\n"
-        write_private(self._folder / "tokens", tokens)
+        write_whole(self._folder / "tokens", tokens)
         known |= {"url": f"http://{self._settings.listen}"}
-        write_private(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
+        write_whole(self.credentials_file, msgspec.json.encode(known).decode() + "\n")
         return known
 
     # ---- the parts ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,100 @@
+"""Files and folders that only their owner may read, and files that are written whole or not at all."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+from keyplan.errors import InvalidInputError
+
+__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "sync_folder", "write_whole"]
+
+FILE_MODE: Final = 0o600
+"""Why: what keyplan writes may hold anything that a store holds, passwords too. Who shares a file says so."""
+FOLDER_MODE: Final = 0o700
+
+
+def make_folder(path: Path, *, mode: int = FOLDER_MODE) -> None:
+    """Make a folder and the missing ones above it, each with exactly this mode, whatever the umask is.
+
+    Folders that are there stay as they are. Raises InvalidInputError when a folder cannot be made, or a file is in its place.
+    """
+    # Why not `Path.is_dir`: it raises where a folder above may not be searched.
+    # Why from the top: a folder is in its parent for good before anything is put into it.
+    for folder in reversed((path, *path.parents)):
+        if not os.path.isdir(folder):  # Why: `Path.is_dir` raises where a folder above may not be searched.
+            _make_one(folder, mode)
+
+
+def _make_one(folder: Path, mode: int) -> None:
+    try:
+        # Why in two steps: the umask narrows the first, so that nobody can enter before the mode is the one asked for.
+        folder.mkdir(mode)
+        folder.chmod(mode)
+        sync_folder(folder.parent)
+    except FileExistsError as error:
+        if not os.path.isdir(folder):  # else another process made it at this moment
+            raise InvalidInputError(source=str(folder), problem="a file is there; a folder is needed") from error
+    except OSError as error:
+        raise InvalidInputError(
+            source=str(folder), problem=f"the folder cannot be made: {error.strerror or error}"
+        ) from error
+
+
+def write_whole(
+    path: Path,
+    content: bytes | str,
+    *,
+    mode: int = FILE_MODE,
+    replace: bool = True,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """Write a file whole or not at all, with exactly this mode, and return when it is on disk. Text is written as UTF-8.
+
+    A file that is there is replaced, and a symbolic link too: never what it leads to. `owner` is a user's and a group's id.
+    Whoever is killed may leave a hidden file beside it, `.NAME.*.part`.
+    Raises FileExistsError when `replace` is false and something is there, InvalidInputError when the file cannot be written.
+    """
+    # Why a random name: two writers of one file must not write into one another's.
+    fresh = path.with_name(f".{path.name}.{token_hex(6)}.part")
+    try:
+        _write_fresh(fresh, content.encode() if isinstance(content, str) else content, mode, owner)
+        if replace:
+            fresh.replace(path)
+        else:
+            # Why: a link, unlike a rename, refuses to take the place of a file, also of one that came this moment.
+            os.link(fresh, path)
+            fresh.unlink()
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        problem = f"the file cannot be written: {error.strerror or error}"
+        raise InvalidInputError(source=str(path), problem=problem) from error
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def _write_fresh(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
+    with os.fdopen(descriptor, "wb") as file:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        os.fchmod(descriptor, mode)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in a folder are on disk, where the system can be asked for that."""
+    # Why: some file systems refuse to flush a folder; what was written in it is there all the same.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

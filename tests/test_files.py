@@ -1,0 +1,95 @@
+"""keyplan.files: modes whatever the umask is, and files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from keyplan.errors import InvalidInputError
+from keyplan.files import make_folder, write_whole
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o177], ids=oct)
+def test_modes_are_those_asked_for_whatever_the_umask_is(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        make_folder(tmp_path / "a" / "b")
+        make_folder(tmp_path / "shared", mode=0o750)
+        write_whole(tmp_path / "a" / "secret", b"x")
+        write_whole(tmp_path / "shared" / "told", b"x", mode=0o640)
+    assert [mode_of(tmp_path / name) for name in ("a", "a/b", "shared")] == [0o700, 0o700, 0o750]
+    assert [mode_of(tmp_path / name) for name in ("a/secret", "shared/told")] == [0o600, 0o640]
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    make_folder(tmp_path / "open" / "inner")
+    assert (mode_of(tmp_path / "open"), mode_of(tmp_path / "open" / "inner")) == (0o755, 0o700)
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    for path in (tmp_path / "plain", tmp_path / "plain" / "inner"):
+        with pytest.raises(InvalidInputError, match="plain"):
+            make_folder(path)
+
+
+def test_a_file_is_replaced_whole_and_its_mode_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_whole(path, "né\n", owner=(os.getuid(), os.getgid()))
+    assert path.read_bytes() == b"n\xc3\xa9\n"
+    assert mode_of(path) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_not(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    write_whole(tmp_path / "link", b"new")
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "link").read_text() == "new"
+
+
+def test_what_is_there_is_kept_when_nothing_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"first", replace=False)
+    with pytest.raises(FileExistsError):
+        write_whole(path, b"second", replace=False)
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "kept"
+    write_whole(path, b"first")
+
+    def no_room(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        write_whole(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_told_by_the_name_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="missing/file"):
+        write_whole(tmp_path / "missing" / "file", b"x")
