@@ -223,6 +223,31 @@ def test_what_is_put_right_before_it_is_told_is_not_told() -> None:
         assert [finding.kind for finding in check(store, site)] == [FindingKind.MISSING_ENTRY]
 
 
+@pytest.mark.parametrize(
+    ("planted", "meddled", "told"),
+    [
+        ({b"/site/by-serial/x": b"rack/r/blades/1"}, Delete(b"/site/rack/r/blades/1"), FindingKind.DANGLING_ENTRY),
+        (
+            {b"/site/by-serial/x": b"rack/r/blades/2"},
+            Put(b"/site/rack/r/blades/2", b'{"serial":null}'),
+            FindingKind.STALE_ENTRY,
+        ),
+    ],
+    ids=["stale, then dangling", "dangling, then stale"],
+)
+def test_a_fault_that_changes_its_kind_between_two_looks_is_told_as_it_is_now(
+    planted: dict[bytes, bytes], meddled: Delete | Put, told: FindingKind
+) -> None:
+    engine = Meddling(MemoryEngine())
+    with Store(engine) as store:
+        site = Site(store)
+        site.blades.insert(BladeKey("r", "1"), Blade())
+        write(store, puts=planted)
+        engine.acts = iter([Commit((), ()), Commit((), (meddled,))])
+        (found,) = check(store, site)
+        assert (found.kind, found.raw_key) == (told, b"/site/by-serial/x")
+
+
 class Counting(WrappedEngine):
     """Tells how many snapshots are open."""
 

@@ -2,13 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import keyplan
-from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
-from keyplan.errors import IndexNotReadyError, InvalidInputError, UnknownNameError
+from keyplan.engine import Commit, Engine, MemoryEngine, Put, Snapshot, WrappedEngine
+from keyplan.errors import CommitConflictError, IndexNotReadyError, InvalidInputError, UnknownNameError
 from keyplan.layout import lint
 from keyplan.maintenance import (
     BuildProgress,
@@ -331,3 +333,69 @@ def test_an_engine_with_small_commits_gets_small_commits() -> None:
         sizes.clear()
         assert build_index(store, site, "by_serial").is_readable
     assert max(sizes) <= 10
+
+
+class AtStep(WrappedEngine):
+    """Somebody else does `act` whole before the step of this number: a snapshot or a commit."""
+
+    def __init__(self, inner: Engine, step: int, act: Callable[[Engine], object]) -> None:
+        super().__init__(inner)
+        self._left = step
+        self._act = act
+
+    def _step(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._act(self.inner)
+
+    def snapshot(self) -> Snapshot:
+        self._step()
+        return self.inner.snapshot()
+
+    def commit(self, commit: Commit) -> int:
+        self._step()
+        return self.inner.commit(commit)
+
+
+def built(engine: Engine) -> None:
+    with suppress(InvalidInputError):
+        build_index(Store(engine), Site.bound(), "by_serial", backoff=Backoff(sleep=lambda _: None))
+
+
+def dropped(engine: Engine) -> None:
+    with suppress(CommitConflictError):
+        drop_index(Store(engine), Site.bound(), "by_serial")
+
+
+@pytest.mark.parametrize(("first", "second"), [(dropped, built), (built, dropped), (dropped, dropped)])
+@pytest.mark.parametrize("begins", ["readable", "write-only"])
+def test_a_drop_beside_a_build_never_leaves_a_readable_index_without_its_entries(
+    url: str, first: Callable[[Engine], object], second: Callable[[Engine], object], begins: str
+) -> None:
+    for step in range(1, 30):
+        with keyplan.open(url if url == "memory:" else f"{url}-{step}") as store:
+            site = Site(store)
+            for number in range(3):
+                site.blades.insert(BladeKey("r", str(number)), Blade(f"s{number}", ["t"]))
+            if begins == "write-only":
+                prepare_index(store, site, "by_serial")
+            first(AtStep(store.engine, step, second))
+            (status, *_) = list_indexes(store, site)
+            assert not status.is_readable or serials(store) == 3, f"at step {step}"
+            assert list(check(store, site)) == [] or not status.is_readable
+
+
+def test_a_drop_on_an_engine_without_revisions_knows_its_own_state(tmp_path: Path) -> None:
+    """There equal bytes are the same revision: a drop's state is of that drop alone."""
+    with keyplan.open(f"lmdb:{tmp_path / 'plain'}", history="off") as store:
+        site = Site(store)
+        site.blades.insert(BladeKey("r", "1"), Blade("s1", ["t"]))
+
+        def drop_and_build(engine: Engine) -> None:
+            dropped(engine)
+            built(engine)
+            prepare_index(Store(engine), site, "by_serial")
+
+        with pytest.raises(CommitConflictError):
+            drop_index(Store(AtStep(store.engine, 5, drop_and_build)), site, "by_serial")
+        assert serials(store) == 1

@@ -12,7 +12,7 @@ from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.examine import Examiner
-from keyplan.maintenance.findings import Finding
+from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.lookup import Lookup
 from keyplan.store import Store
 
@@ -114,13 +114,23 @@ class Check(Iterator[Finding]):
             self._progress(self.keys_examined)
 
     def _confirmed(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Those of the findings that a fresh snapshot shows as well, as it shows them."""
-        origins = list(dict.fromkeys(finding.origin for finding in findings))
+        """Those of the findings that a fresh snapshot shows as well, as it shows them.
+
+        Why not of the same kind only: a writer that deletes the record makes a dangling entry of a stale one, and the entry is
+        wrong in both states.
+        """
+        places = list(dict.fromkeys(place for finding in findings for place in (finding.origin, finding.raw_key)))
         with self._open() as snapshot:
-            read = Lookup(snapshot)
-            entries = [entry for entry in snapshot.get_many(origins) if entry is not None]
-            again = {finding.identity: finding for finding in self._examiner.examine(entries, read)}
-        return [again[finding.identity] for finding in findings if finding.identity in again]
+            entries = [entry for entry in snapshot.get_many(places) if entry is not None]
+            found = self._examiner.examine(entries, Lookup(snapshot))
+        again = {finding.identity: finding for finding in found}
+        at_key = {finding.raw_key: finding for finding in reversed(found)}
+        confirmed: dict[tuple[FindingKind, bytes, bytes | None], Finding] = {}
+        for finding in findings:
+            now = again.get(finding.identity) or at_key.get(finding.raw_key)
+            if now is not None:
+                confirmed.setdefault(now.identity, now)
+        return list(confirmed.values())
 
     def _position_of(self, cursor: str) -> bytes:
         fingerprint, dot, digits = cursor.partition(".")

@@ -4,9 +4,10 @@ A state is stored while an index is not readable; see keyplan.store's index_stat
 """
 
 from dataclasses import dataclass
+from uuid import uuid4
 
 from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
-from keyplan.errors import UnknownNameError
+from keyplan.errors import CommitConflictError, UnknownNameError
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.batches import operations_max
 from keyplan.store import (
@@ -20,6 +21,7 @@ from keyplan.store import (
 
 __all__ = [
     "IndexStatus",
+    "claim_index",
     "drop_index",
     "index_named",
     "list_indexes",
@@ -84,24 +86,43 @@ def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
     """Make an index write-only, then remove its entries, batch by batch; return how many were removed.
 
     Readers are refused from the beginning, and the index stays write-only: building it again makes it readable. Entries that
-    writers make meanwhile may stay. Records are not touched. Raises UnknownNameError, CommitConflictError as `prepare_index`.
+    writers make meanwhile may stay. Records are not touched. Raises UnknownNameError; CommitConflictError when another
+    maintainer wrote the index's state since, as a build does: nothing is removed from an index that somebody builds.
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
     entry, _ = read_index_state(store.engine, index)
-    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, bound.fingerprint))
+    guard = claim_index(store.engine, index, entry, bound.fingerprint)
     removed = 0
     key_range = KeyRange(*index.keys.range(()))
     while True:
         with store.engine.snapshot() as snapshot:
-            found = list(snapshot.scan(key_range, limit=operations_max(store.engine.profile), keys_only=True))
+            # Why one less: the guard is an operation as well.
+            found = list(snapshot.scan(key_range, limit=operations_max(store.engine.profile) - 1, keys_only=True))
         if not found:
             return removed
         own = [entry.key for entry in found if index.keys.decode(entry.key) is not None]
         if own:
-            store.engine.commit(Commit((), tuple(Delete(raw_key) for raw_key in own)))
+            store.engine.commit(Commit((guard,), tuple(Delete(raw_key) for raw_key in own)))
         removed += len(own)
         key_range = KeyRange(found[-1].key + b"\x00", key_range.end)
+
+
+def claim_index(engine: Engine, index: BoundIndex, entry: Entry | None, fingerprint: str) -> Guard:
+    """Make an index write-only and return the guard that nobody wrote its state since.
+
+    Invariant: the guard holds for this one write of the state and for no other, whoever writes; what is removed under it is
+    never removed from an index that a build has made readable meanwhile. `entry` is the state as it was read. Raises
+    CommitConflictError when it was replaced.
+    """
+    state = IndexState(IndexStage.WRITE_ONLY, fingerprint, run=uuid4().hex)
+    replace_index_state(engine, index, entry, state)
+    raw_key = index_state_key(index)
+    with engine.snapshot() as snapshot:
+        written = snapshot.get(raw_key)
+    if written is None or written.value != index_state_value(state):
+        raise CommitConflictError(failed=())
+    return KeyUnchanged(raw_key, written.mod_revision)
 
 
 def index_named(bound: BoundLayout, name: str) -> BoundIndex:

@@ -49,7 +49,8 @@ class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `fingerprint` is that of the layout which began the stage. Everything up to and including the raw key `cursor` is taken by
     some builder (BUILDING) or is done (VERIFYING, SWEEPING); `records` counts the keys up to there. `unresolved` counts what
-    the verification could not put right.
+    the verification could not put right. `run` is the drop that wrote the state: no two drops write the same bytes, so that a
+    guard on the state names one of them, on engines without revisions too.
     """
 
     stage: IndexStage
@@ -57,6 +58,7 @@ class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: bytes = b""
     records: int = 0
     unresolved: int = 0
+    run: str = ""
 
 
 class IndexStateKey(NamedTuple):
