@@ -55,10 +55,15 @@ class CompiledKeys:
         field whose codec cannot be bounded.
         """
         start, next_field = self._prefix(prefix)
-        if next_field is None:
-            if not (starts_with is None and at_least is None and below is None):
+        is_narrowed = not (starts_with is None and at_least is None and below is None)
+        if len(prefix) == len(self.template.fields):
+            if is_narrowed:
                 self._refuse("there is no field after the prefix to narrow")
             return start, start + b"\x00"
+        if next_field is None:
+            if is_narrowed:
+                self._refuse("something derived from the next field stands before it, so that no range narrows it")
+            return start, _successor(start)
         if starts_with is not None:
             if not (at_least is None and below is None):
                 self._refuse("starts_with does not go with at_least or below")
@@ -71,7 +76,7 @@ class CompiledKeys:
         return (start if at_least is None else start + self._named(next_field, lambda e: e.encode(at_least))), end
 
     def _prefix(self, values: tuple[object, ...]) -> tuple[bytes, Field | None]:
-        """The prefix, and the field that comes after it."""
+        """The prefix, and the field that comes right after it: None where the key is complete, or a derived one comes first."""
         fields = self.template.fields
         if len(values) > len(fields):
             self._refuse(f"the key has {len(fields)} fields, not {len(values)}", fields=list(self.template.field_names))
