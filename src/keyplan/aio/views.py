@@ -86,6 +86,7 @@ class AwaitedTable(_View):
     list = _listed("list")
     keys = _listed("keys")
     entries = _listed("entries")
+    rows = _listed("rows")
     count = _whole("count")
     page = _whole("page")
     watch = _watched("watch")
@@ -104,6 +105,7 @@ class AwaitedUnique(_View):
     key_of = _point("key_of")
     list = _listed("list")
     keys = _listed("keys")
+    rows = _listed("rows")
     count = _whole("count")
     watch = _watched("watch")
 
@@ -113,6 +115,7 @@ class AwaitedIndex(_View):
 
     list = _listed("list")
     keys = _listed("keys")
+    rows = _listed("rows")
     count = _whole("count")
     watch = _watched("watch")
 

@@ -11,10 +11,8 @@ from keyplan.layout.access import (
     CounterView,
     IndexView,
     LeaseHandle,
-    Page,
     TableView,
     UniqueView,
-    Versioned,
 )
 from keyplan.layout.async_access import (
     AsyncBinding,
@@ -45,6 +43,7 @@ from keyplan.layout.plain import (
 )
 from keyplan.layout.readings import readings_of
 from keyplan.layout.render import render_docs, render_map
+from keyplan.layout.rows import Damaged, Page, Versioned
 from keyplan.layout.rules import (
     RULES,
     EngineLimits,
@@ -110,6 +109,7 @@ __all__ = [
     "Counter",
     "CounterSpec",
     "CounterView",
+    "Damaged",
     "EngineLimits",
     "Field",
     "Finding",

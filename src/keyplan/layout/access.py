@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from keyplan.layout.modes import Bindable, Sync
+from keyplan.layout.rows import Damaged, Page, Versioned
 
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
@@ -23,41 +24,14 @@ __all__ = [
     "CounterView",
     "IndexView",
     "LeaseHandle",
-    "Page",
     "TableView",
     "UniqueView",
-    "Versioned",
 ]
 
 K = TypeVar("K")
 V = TypeVar("V")
 Q_contra = TypeVar("Q_contra", contravariant=True)
 R = TypeVar("R")
-
-
-class Versioned(NamedTuple, Generic[K, V]):
-    """A record with its history. Revisions are the store's; `version` counts the writes since creation, from 1.
-
-    `lease` is 0 when the record hangs on none.
-    """
-
-    key: K
-    record: V
-    create_revision: int
-    revision: int
-    version: int
-    lease: int
-
-
-class Page(NamedTuple, Generic[K, V]):
-    """A part of a list, and the token that continues it; `next_token` is empty on the last page.
-
-    `revision` is that of the snapshot that the page was read from.
-    """
-
-    records: list[tuple[K, V]]
-    next_token: str
-    revision: int
 
 
 class ChangeKind(Enum):
@@ -259,6 +233,21 @@ class TableView(Protocol[K, V]):
         """Yield what `list` would, with revisions, version and lease."""
         ...
 
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[K, V] | Damaged[K]]:
+        """Yield what `entries` would, and in the place of a record that cannot be read a `Damaged`, instead of an error.
+
+        For loops that one damaged record must not end. Damaged ones count for `limit`.
+        """
+        ...
+
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return how many records `list` would yield."""
         ...
@@ -266,6 +255,7 @@ class TableView(Protocol[K, V]):
     def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
         """Return at most `limit` records of the list and the token for the next page.
 
+        A record that cannot be read is one of the `limit`, and stands in `damaged`; nothing behind it is out of reach.
         Each page is read from the latest state, in key order: a record that stands unchanged through all pages is seen once.
         The token holds the layout's fingerprint and the place in the list; one of another list or layout raises
         InvalidPageTokenError.
@@ -336,6 +326,21 @@ class UniqueView(Protocol[Q_contra, K, V]):
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[K, V] | Damaged[K]]:
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`.
+
+        That is a record, or the index entry itself. For loops that one damaged record must not end.
+        """
+        ...
+
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         """Return the number of index entries."""
         ...
@@ -383,6 +388,21 @@ class IndexView(Protocol[K, V]):
         reverse: bool = False,
     ) -> Iterator[K]:
         """Yield the primary keys that `list` would, without reading the records."""
+        ...
+
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[K, V] | Damaged[K]]:
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`.
+
+        That is a record, or the index entry itself. For loops that one damaged record must not end.
+        """
         ...
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:

@@ -11,8 +11,9 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from keyplan.layout.access import Change, LeaseHandle, Page, Versioned
+from keyplan.layout.access import Change, LeaseHandle
 from keyplan.layout.modes import Async, Bindable
+from keyplan.layout.rows import Damaged, Page, Versioned
 
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
@@ -160,6 +161,18 @@ class AsyncTableView(Protocol[K, V]):
         """Yield what `list` would, with revisions, version and lease."""
         ...
 
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
+        """Yield what `entries` would, and in the place of a record that cannot be read a `Damaged`, instead of an error."""
+        ...
+
     async def count(
         self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
     ) -> int:
@@ -167,7 +180,7 @@ class AsyncTableView(Protocol[K, V]):
         ...
 
     async def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
-        """Return at most `limit` records of the list and the token for the next page."""
+        """Return at most `limit` records of the list, those that cannot be read, and the token for the next page."""
         ...
 
     def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> AsyncChanges[K, V]:
@@ -218,6 +231,18 @@ class AsyncUniqueView(Protocol[Q_contra, K, V]):
         """Yield the primary keys that `list` would, without reading the records."""
         ...
 
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`."""
+        ...
+
     async def count(
         self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None
     ) -> int:
@@ -254,6 +279,18 @@ class AsyncIndexView(Protocol[K, V]):
         reverse: bool = False,
     ) -> AsyncGenerator[K, None]:
         """Yield the primary keys that `list` would, without reading the records."""
+        ...
+
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`."""
         ...
 
     async def count(

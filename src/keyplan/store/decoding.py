@@ -1,9 +1,10 @@
 """Stored bytes to records, with the error that says where they lie. A value is never part of an error."""
 
+from keyplan.engine import Entry
 from keyplan.errors import CorruptionError
-from keyplan.layout import BoundTable
+from keyplan.layout import BoundTable, Damaged, Versioned
 
-__all__ = ["corrupted", "decode_record"]
+__all__ = ["corrupted", "decode_record", "row_of", "versioned"]
 
 
 def decode_record(table: BoundTable, raw_key: bytes, raw_value: bytes) -> object:
@@ -17,3 +18,17 @@ def decode_record(table: BoundTable, raw_key: bytes, raw_value: bytes) -> object
 def corrupted(table: BoundTable, raw_key: bytes, error: CorruptionError) -> CorruptionError:
     """Return the error with the facts about the place."""
     return CorruptionError(**{**error.facts, "table": table.name, "raw_key": raw_key.hex()})
+
+
+def row_of(table: BoundTable, key: object, entry: Entry) -> Versioned[object, object] | Damaged[object]:
+    """Return the record with its history, or that it is damaged."""
+    try:
+        record = decode_record(table, entry.key, entry.value)
+    except CorruptionError as error:
+        return Damaged(key, entry.key, entry.mod_revision, error)
+    return versioned(key, record, entry)
+
+
+def versioned(key: object, record: object, entry: Entry) -> Versioned[object, object]:
+    """Return the record with its history."""
+    return Versioned(key, record, entry.create_revision, entry.mod_revision, entry.version, entry.lease)

@@ -5,14 +5,15 @@ does not know the layout) is passed over; `keyplan check` reports it. An index t
 use; one that was readable then is not asked about again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from keyplan.engine import Entry, KeyRange
-from keyplan.errors import NotFoundError
-from keyplan.layout import BoundIndex, Changes, IndexView, UniqueView
-from keyplan.store.decoding import decode_record
+from keyplan.errors import CorruptionError, NotFoundError
+from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
+from keyplan.store.decoding import decode_record, row_of
 from keyplan.store.index_state import require_readable
 from keyplan.store.reader import Reader
 from keyplan.store.selection import IndexSelection
@@ -20,6 +21,8 @@ from keyplan.store.tables import check_limit
 from keyplan.store.watcher import Watcher
 
 __all__ = ["IndexEntries", "UniqueEntries"]
+
+R = TypeVar("R")
 
 _BATCH_RECORDS_MAX: Final = 128
 """Records that an index list reads at once. Why: over a network each batch is a round trip; 128 is what etcd takes in one."""
@@ -44,7 +47,9 @@ class IndexEntries(IndexView[object, object]):
         reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
         check_limit(limit)
-        return self._records(self._range(prefix, starts_with, at_least, below), limit, reverse=reverse)
+        key_range = self._range(prefix, starts_with, at_least, below)
+        pointed = partial(self._primary_keys, key_range=key_range, reverse=reverse)
+        return self._looked_up(pointed, self._index.table.keys.encode, self._pair, limit)
 
     def keys(
         self,
@@ -57,7 +62,21 @@ class IndexEntries(IndexView[object, object]):
     ) -> Iterator[object]:
         check_limit(limit)
         key_range = self._range(prefix, starts_with, at_least, below)
-        return islice(self._primary_keys(self._reader, key_range, reverse=reverse), limit)
+        return islice(self._primary_keys(self._reader, key_range=key_range, reverse=reverse), limit)
+
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[object, object] | Damaged[object]]:
+        check_limit(limit)
+        key_range = self._range(prefix, starts_with, at_least, below)
+        pointed = partial(self._primary_keys, key_range=key_range, reverse=reverse, pointed_at=self._key_or_damaged)
+        return self._looked_up(pointed, self._raw_key_of, self._row, limit)
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         return sum(1 for _ in self.keys(*prefix, starts_with=starts_with, at_least=at_least, below=below))
@@ -74,31 +93,53 @@ class IndexEntries(IndexView[object, object]):
         bounds = self._index.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below)
         return KeyRange(*bounds)
 
-    def _records(self, key_range: KeyRange, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
-        table = self._index.table
-        encode = table.keys.encode
+    def _looked_up(
+        self,
+        pointed: Callable[[Reader], Iterator[object]],
+        raw_key_of: Callable[[object], bytes],
+        row: Callable[[object, Entry], R],
+        limit: int | None,
+    ) -> Iterator[R]:
+        """Look up what index entries point at, some at once, and yield a row for each that is there."""
         remaining = limit
         with self._reader.pinned() as state:
-            found = self._primary_keys(state, key_range, reverse=reverse)
+            found = pointed(state)
             # Why: a limited list must not read entries beyond it: in a transaction they would become its premises.
             while batch := list(islice(found, _batch_size(remaining))):
-                raw_keys = [encode(key) for key in batch]
+                raw_keys = [raw_key_of(key) for key in batch]
                 for key, entry in zip(batch, state.get_many(raw_keys), strict=True):
                     if entry is not None:
-                        yield key, decode_record(table, entry.key, entry.value)
+                        yield row(key, entry)
                         if remaining is not None:
                             remaining -= 1
 
-    def _primary_keys(self, reader: Reader, key_range: KeyRange, *, reverse: bool) -> Iterator[object]:
+    def _pair(self, key: object, entry: Entry) -> tuple[object, object]:
+        return key, decode_record(self._index.table, entry.key, entry.value)
+
+    def _row(self, key: object, entry: Entry) -> Versioned[object, object] | Damaged[object]:
+        return key if isinstance(key, Damaged) else row_of(self._index.table, key, entry)
+
+    def _raw_key_of(self, key: object) -> bytes:
+        # Why a damaged entry's own key: it is there in the same state, so that its row comes in its place.
+        return key.raw_key if isinstance(key, Damaged) else self._index.table.keys.encode(key)
+
+    def _primary_keys(
+        self,
+        reader: Reader,
+        key_range: KeyRange,
+        *,
+        reverse: bool,
+        pointed_at: Callable[[Entry], object] | None = None,
+    ) -> Iterator[object]:
         """What the entries in the range point at. Keys that other templates have there are not shown."""
         self._require_readable(reader)
         if key_range.is_empty:
             return
         if self._index.spec.is_unique:
-            decode = self._index.keys.decode
+            decode, pointed_at = self._index.keys.decode, pointed_at or self._pointed_at
             for entry in reader.scan(key_range, reverse=reverse, keys_only=False):
                 if decode(entry.key) is not None:
-                    yield self._pointed_at(entry)
+                    yield pointed_at(entry)
             return
         primary_of = self._index.primary_of
         for entry in reader.scan(key_range, reverse=reverse, keys_only=True):
@@ -113,6 +154,12 @@ class IndexEntries(IndexView[object, object]):
 
     def _pointed_at(self, entry: Entry) -> object:
         return self._index.primary_key(entry.key, entry.value)
+
+    def _key_or_damaged(self, entry: Entry) -> object:
+        try:
+            return self._pointed_at(entry)
+        except CorruptionError as error:
+            return Damaged(None, entry.key, entry.mod_revision, error)
 
 
 def _batch_size(remaining: int | None) -> int:

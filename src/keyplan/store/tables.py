@@ -9,9 +9,9 @@ from itertools import islice
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
-from keyplan.layout import BoundTable, Changes, LeaseHandle, Page, TableView, Versioned
+from keyplan.layout import BoundTable, Changes, Damaged, LeaseHandle, Page, TableView, Versioned
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
-from keyplan.store.decoding import corrupted, decode_record
+from keyplan.store.decoding import corrupted, decode_record, row_of, versioned
 from keyplan.store.lease import lease_id_for
 from keyplan.store.pages import PageToken
 from keyplan.store.reader import Reader
@@ -148,6 +148,19 @@ class TableRecords(TableView[object, object]):
         found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
         return (self._with_history(key, entry) for key, entry in found)
 
+    def rows(
+        self,
+        *prefix: object,
+        starts_with: object = None,
+        at_least: object = None,
+        below: object = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Iterator[Versioned[object, object] | Damaged[object]]:
+        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
+        return (row_of(self._table, key, entry) for key, entry in found)
+
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
         key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
@@ -163,9 +176,12 @@ class TableRecords(TableView[object, object]):
         with self._reader.pinned() as state:
             found = list(islice(self._found(state, rest, limit=limit + 1, reverse=False), limit + 1))
             revision = state.revision
-        records = [(key, self._record(entry)) for key, entry in found[:limit]]
+        rows = [row_of(self._table, key, entry) for key, entry in found[:limit]]
+        records = [(row.key, row.record) for row in rows if isinstance(row, Versioned)]
+        damaged = [row for row in rows if isinstance(row, Damaged)]
         last = found[limit - 1][1].key if len(found) > limit else None
-        return Page(records, "" if last is None else PageToken.after(last, self._table, whole, revision).text, revision)
+        token = "" if last is None else PageToken.after(last, self._table, whole, revision).text
+        return Page(records, token, revision, damaged)
 
     # ---- watches -------------------------------------------------------------------------------------------------------
 
@@ -223,9 +239,7 @@ class TableRecords(TableView[object, object]):
         return decode_record(self._table, entry.key, entry.value)
 
     def _with_history(self, key: object, entry: Entry) -> Versioned[object, object]:
-        return Versioned(
-            key, self._record(entry), entry.create_revision, entry.mod_revision, entry.version, entry.lease
-        )
+        return versioned(key, self._record(entry), entry)
 
     def _not_found(self, key: object) -> NotFoundError:
         return NotFoundError(table=self._table.name, key=key)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from keyplan.layout import Async, AsyncBinding, Binding, Counter, Index, Layout, Mode, Sync, Table, Unique
+from keyplan.layout import Async, AsyncBinding, Binding, Counter, Damaged, Index, Layout, Mode, Sync, Table, Unique
 
 
 class Rack(msgspec.Struct):
@@ -69,6 +69,11 @@ async def use_async(binding: AsyncBinding) -> None:
     async for key, blade in hall.by_cores.list(16):
         reveal_type(key.blade)  # revealed: int
         reveal_type(blade.cores)  # revealed: int
+    async for row in hall.racks.rows():
+        if isinstance(row, Damaged):
+            reveal_type(row)  # revealed: Damaged[str]
+        else:
+            reveal_type(row.record)  # revealed: Rack
     async with hall.transaction() as tx:
         reveal_type(tx)  # revealed: Hall[Async]
         reveal_type(await tx.racks.modify("r1", lambda rack: Rack(rack.room)))  # revealed: int

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from keyplan.layout import Binding, Counter, Index, Layout, Table, Unique
+from keyplan.layout import Binding, Counter, Damaged, Index, Layout, Table, Unique
 
 
 class Rack(msgspec.Struct):
@@ -40,6 +40,20 @@ def use(binding: Binding) -> None:
     reveal_type(chamber.blades.get_many([BladeKey("r1", 3)]))  # revealed: list[Blade | None]
     reveal_type(list(chamber.blades.list("r1")))  # revealed: list[tuple[BladeKey, Blade]]
     reveal_type(chamber.blades.page("r1").records)  # revealed: list[tuple[BladeKey, Blade]]
+    reveal_type(chamber.blades.page("r1").damaged)  # revealed: Sequence[Damaged[BladeKey]]
+    for row in chamber.blades.rows("r1"):
+        if isinstance(row, Damaged):
+            reveal_type(row)  # revealed: Damaged[BladeKey]
+            reveal_type(row.error)  # revealed: CorruptionError
+        else:
+            reveal_type(row.key)  # revealed: BladeKey
+            reveal_type(row.record)  # revealed: Blade
+    for row in chamber.by_serial.rows():
+        if not isinstance(row, Damaged):
+            reveal_type(row.key)  # revealed: BladeKey
+    for row in chamber.by_cores.rows(16):
+        if not isinstance(row, Damaged):
+            reveal_type(row.record)  # revealed: Blade
     reveal_type(chamber.marks.get(UUID(int=1)))  # revealed: None
     reveal_type(chamber.by_serial.one("s"))  # revealed: Blade | None
     reveal_type(chamber.by_serial.key_of("s"))  # revealed: BladeKey | None
@@ -81,6 +95,9 @@ def use(binding: Binding) -> None:
     chamber.port.get("x")  # error
     chamber.port.watch()  # error
     chamber.racks.watch(after=b"token")  # error
+    for either in chamber.racks.rows():
+        if isinstance(either, Damaged):
+            either.record  # error
     chamber.racks.insert("r1", Rack("a"), lease="lease")  # error
 
 
