@@ -8,10 +8,11 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
+from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_failure, print_hint
 from keyplan.cli.files import read_text
-from keyplan.cli.output import print_json, print_record, print_text, printable, with_progress
+from keyplan.cli.output import print_json, print_record, print_text, printable
 from keyplan.cli.registries import (
     ApplicationOption,
     DescriptionOption,
@@ -172,12 +173,19 @@ def apply(
 
 
 def _take_all(registry: RegistryOperations, steps: list[Step], *, json: bool) -> None:
-    for step in with_progress(steps, total=len(steps), title="apply"):
-        (applied,) = apply_steps(registry, [step])
-        _print_applied(applied, json=json)
-        if applied.error is not None:
-            # Why: what follows may need what failed; planning again goes on where this ended.
-            raise applied.error
+    with progress_bar("apply", total=lambda: len(steps)) as progress:
+        done = 0
+
+        def on_applied(applied: Applied) -> None:
+            nonlocal done
+            done += 1
+            _print_applied(applied, json=json)
+            progress(done)
+
+        taken = apply_steps(registry, steps, on_applied=on_applied)
+    if taken and taken[-1].error is not None:
+        # Why: what follows may need what failed; planning again goes on where this ended.
+        raise taken[-1].error
     if not json and not steps:
         print_text("nothing to do")
 

@@ -20,6 +20,7 @@ from keyplan.keyspace import (
     Fault,
     Header,
     KeySpace,
+    KeySpaceIdentity,
     KeySpacePage,
     Quota,
     RegistryOperations,
@@ -133,20 +134,27 @@ class HttpKeySpaces(RegistryOperations):
 
     # ---- moves ----------------------------------------------------------------------------------------------------------
 
-    def update(self, name: str, description: str | None, sent: Mapping[str, object] | None = None) -> KeySpace:
-        return self._one("PUT", name, body={**(sent or {}), "description": description})
+    def update(
+        self,
+        name: str,
+        description: str | None,
+        sent: Mapping[str, object] | None = None,
+        *,
+        expected: KeySpaceIdentity | None = None,
+    ) -> KeySpace:
+        return self._one("PUT", name, body={**(sent or {}), "description": description}, expected=expected)
 
-    def disable(self, name: str) -> KeySpace:
-        return self._one("POST", name, verb="disable")
+    def disable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
+        return self._one("POST", name, verb="disable", expected=expected)
 
-    def enable(self, name: str) -> KeySpace:
-        return self._one("POST", name, verb="enable")
+    def enable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
+        return self._one("POST", name, verb="enable", expected=expected)
 
-    def delete(self, name: str) -> KeySpace:
-        return self._one("DELETE", name)
+    def delete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
+        return self._one("DELETE", name, expected=expected)
 
-    def undelete(self, name: str) -> KeySpace:
-        return self._one("POST", name, verb="undelete")
+    def undelete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
+        return self._one("POST", name, verb="undelete", expected=expected)
 
     def sweep(self, name: str) -> SweepProgress:
         _, found = self._http.ask("POST", "keyspaces", _named(name), verb="sweep", timeout_seconds=_WORK_SECONDS)
@@ -155,12 +163,31 @@ class HttpKeySpaces(RegistryOperations):
     def quota(self, name: str) -> Quota:
         return _converted(self._http.ask("GET", "keyspaces", _named(name), "quota")[1], Quota)
 
-    def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
-        _, found = self._http.ask("PUT", "keyspaces", _named(name), "quota", body={"keys": keys, "bytes": bytes})
+    def set_quota(
+        self,
+        name: str,
+        *,
+        keys: int | None = None,
+        bytes: int | None = None,  # noqa: A002  # Why: the unit.
+        expected: KeySpaceIdentity | None = None,
+    ) -> Quota:
+        body, query = {"keys": keys, "bytes": bytes}, _query_of(expected)
+        _, found = self._http.ask("PUT", "keyspaces", _named(name), "quota", query=query, body=body)
         return _converted(found, Quota)
 
-    def _one(self, method: str, name: str, *, verb: str = "", body: object = None) -> KeySpace:
-        return KeySpace.from_json(self._http.ask(method, "keyspaces", _named(name), verb=verb, body=body)[1])
+    def _one(
+        self,
+        method: str,
+        name: str,
+        *,
+        verb: str = "",
+        body: object = None,
+        expected: KeySpaceIdentity | None = None,
+    ) -> KeySpace:
+        query = _query_of(expected)
+        return KeySpace.from_json(
+            self._http.ask(method, "keyspaces", _named(name), verb=verb, query=query, body=body)[1]
+        )
 
     # ---- the registry ---------------------------------------------------------------------------------------------------
 
@@ -215,6 +242,13 @@ def _named(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name:
         raise KeySpaceNotFoundError(name=name)
     return name
+
+
+def _query_of(expected: KeySpaceIdentity | None) -> dict[str, str]:
+    """Return the query parameters that say which key space of a name is meant."""
+    if expected is None:
+        return {}
+    return {"generation": str(expected.generation), "application": expected.application}
 
 
 class _Page(msgspec.Struct):

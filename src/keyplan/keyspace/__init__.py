@@ -5,6 +5,7 @@ from keyplan.keyspace.answers import (
     AuditItem,
     Ensured,
     KeySpace,
+    KeySpaceIdentity,
     KeySpacePage,
     Owner,
     OwnerKind,
@@ -24,6 +25,7 @@ from keyplan.keyspace.desired import (
     read_declaration,
 )
 from keyplan.keyspace.doctor import Diagnosis
+from keyplan.keyspace.generations import GENERATION_MAX, NO_PAST, JoinedWrites, Past
 from keyplan.keyspace.handle import KeySpaceStore, Mode
 from keyplan.keyspace.layout import (
     NAME_BYTES_MAX,
@@ -75,9 +77,11 @@ from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = [
     "AUDIT_LIMIT_MAX",
+    "GENERATION_MAX",
     "LIST_LIMIT_DEFAULT",
     "LIST_LIMIT_MAX",
     "NAME_BYTES_MAX",
+    "NO_PAST",
     "PREFIX_BYTES_MAX",
     "PREFIX_CODECS",
     "PROFILES",
@@ -100,8 +104,10 @@ __all__ = [
     "Founding",
     "Header",
     "HistoryKey",
+    "JoinedWrites",
     "KeySpace",
     "KeySpaceEngine",
+    "KeySpaceIdentity",
     "KeySpacePage",
     "KeySpaceRange",
     "KeySpaceRecord",
@@ -115,6 +121,7 @@ __all__ = [
     "OrderedKeySpaces",
     "Owner",
     "OwnerKind",
+    "Past",
     "PrefixCodec",
     "PrefixHolder",
     "Quota",

@@ -14,11 +14,22 @@ __all__ = [
     "AuditItem",
     "Ensured",
     "KeySpace",
+    "KeySpaceIdentity",
     "KeySpacePage",
     "Owner",
     "OwnerKind",
     "Usage",
 ]
+
+
+class KeySpaceIdentity(NamedTuple):
+    """Which of the key spaces that have had a name is meant, and whose it is.
+
+    A plan carries it, and the act that takes a step of the plan checks it: the name alone may be another's by then.
+    """
+
+    generation: int
+    application: str
 
 
 class KeySpace(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +68,11 @@ class KeySpace(msgspec.Struct, frozen=True, kw_only=True):
         """Return the JSON object of the HTTP contract."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         return shown
+
+    @property
+    def identity(self) -> KeySpaceIdentity:
+        """What tells this key space from others that have had, or will have, its name."""
+        return KeySpaceIdentity(self.generation, self.application)
 
     @property
     def raw_prefix(self) -> bytes:

@@ -18,6 +18,7 @@ from keyplan.errors import (
 )
 from keyplan.keyspace.acts import ONLY, Act, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES, Allotment, allocate, claim
+from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.names import checked_application, checked_description, checked_name
 from keyplan.keyspace.prefixes import PREFIX_CODECS, SYSTEM_BYTE, bytes_of_hex, prefix_codec, prefix_range
@@ -54,6 +55,8 @@ class Request(NamedTuple):
     adopt_existing_data: bool = False
     allow_legacy_prefix: bool = False
     state: State = State.ENABLED
+    past: Past = NO_PAST
+    joined: JoinedWrites | None = None
 
     @classmethod
     def checked(cls, name: str, application: str, description: str, prefix: str | None, **more: Any) -> Self:
@@ -147,14 +150,18 @@ def create(act: Act, founding: Founding, request: Request, *, if_not_exists: boo
             adopt_existing_data=request.adopt_existing_data,
             allow_legacy_prefix=request.allow_legacy_prefix,
         )
-    record = _record(act, request, allotment, generation=1 if before is None else before.generation + 1)
+    record = _record(act, request, allotment, generation=next_generation(act, request.name, request.past))
+    keep_history(act, request.name, request.past)
     if before is not None:
         act.registry.history.insert(HistoryKey(before.name, before.generation), structs.replace(before, sequence=0))
         act.registry.order.delete(before.sequence)
+    for table in (act.registry.quotas, act.registry.usage):
+        table.delete(request.name)  # Why: nothing of a name's last owner is the next one's.
     act.registry.records.put(request.name, record)
     act.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))
     act.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
     act.registry.fences.put(record.name, Fence(record.generation, record.state))
+    join(act, record, request.joined)
     detail = {"prefix": record.prefix, "application": record.application, "generation": record.generation}
     if is_founded:
         detail["founded"] = header.cluster
@@ -182,7 +189,7 @@ def _record(act: Act, request: Request, allotment: Allotment, *, generation: int
         range=KeySpaceRange(allotment.prefix.hex(), (end or b"").hex()),
         state=request.state,
         generation=generation,
-        created_at=act.at,
+        created_at=request.past.created_at or act.at,
         sequence=act.number,
         prefix_epoch=allotment.epoch,
     )

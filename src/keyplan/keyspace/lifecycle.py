@@ -6,7 +6,7 @@ RESTORING -> ENABLED        or DELETING; ENABLED and DISABLED -> RESTORING, as t
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -19,9 +19,11 @@ from keyplan.errors import (
     KeySpaceDeletingError,
     KeySpaceNotFoundError,
     KeySpaceProtectedError,
+    OwnerConflictError,
 )
 from keyplan.keyspace.acts import Act, codec_of, configuration_of, header_of
-from keyplan.keyspace.answers import KeySpace
+from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity
+from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.prefixes import prefix_range
@@ -36,11 +38,13 @@ from keyplan.keyspace.records import (
 )
 
 __all__ = [
+    "Overwriting",
     "begin_deletion",
     "begin_overwrite",
     "complete_deletion",
     "describe",
     "finish_restore",
+    "live_record",
     "move",
     "required_record",
     "undelete",
@@ -58,17 +62,34 @@ _ROUNDED_SECONDS: Final = 1
 """Why: times are written in whole seconds, rounded down; a deadline may not come early."""
 
 
-def required_record(act: Act, name: str) -> KeySpaceRecord:
-    """Return the record of a name, and make it a premise. Raises KeySpaceNotFoundError."""
+def required_record(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+    """Return the record of a name, and make it a premise. Raises KeySpaceNotFoundError.
+
+    `expected` is the key space that is meant: GenerationMismatchError, OwnerConflictError when the name is another's now.
+    """
     record = act.registry.records.get(name)
     if record is None:
         raise KeySpaceNotFoundError(name=name)
+    if expected is not None and record.generation != expected.generation:
+        raise GenerationMismatchError(name=name, generation=expected.generation, current=record.generation)
+    if expected is not None and record.application != expected.application:
+        raise OwnerConflictError(name=name, application=expected.application, owner=record.application)
     return record
 
 
-def move(act: Act, name: str, to: State, verb: str) -> KeySpaceRecord:
-    """Enable or disable; being there already is no error. Raises KeySpaceNotFoundError, IllegalTransitionError."""
-    record = required_record(act, name)
+def live_record(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+    """As `required_record`, of one that is not deleted. Raises KeySpaceDeletingError, KeySpaceDeletedError as well."""
+    record = required_record(act, name, expected)
+    if record.state is State.DELETING:
+        raise KeySpaceDeletingError(name=name)
+    if record.state is State.DELETED:
+        raise KeySpaceDeletedError(name=name)
+    return record
+
+
+def move(act: Act, name: str, to: State, verb: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+    """Enable or disable; being there already is no error. Raises as `required_record`, IllegalTransitionError."""
+    record = required_record(act, name, expected)
     if record.state is to:
         return record
     if to not in _MOVES[record.state]:
@@ -76,12 +97,18 @@ def move(act: Act, name: str, to: State, verb: str) -> KeySpaceRecord:
     return _moved(act, structs.replace(record, state=to), verb)
 
 
-def describe(act: Act, name: str, description: str, sent: Mapping[str, object]) -> KeySpaceRecord:
+def describe(
+    act: Act,
+    name: str,
+    description: str,
+    sent: Mapping[str, object],
+    expected: KeySpaceIdentity | None = None,
+) -> KeySpaceRecord:
     """Change the description; the fence stays as it is. What else was `sent` must be as it is stored (KS-20).
 
-    Raises KeySpaceNotFoundError, ImmutableFieldError, KeySpaceDeletedError.
+    Raises as `required_record`, ImmutableFieldError, KeySpaceDeletedError.
     """
-    record = required_record(act, name)
+    record = required_record(act, name, expected)
     stored = KeySpace.of_record(record).to_json()
     others = sent.keys() - {"description"}
     wrong = sorted(field for field in others if field not in stored or stored[field] != sent[field])
@@ -97,12 +124,12 @@ def describe(act: Act, name: str, description: str, sent: Mapping[str, object]) 
     return changed
 
 
-def begin_deletion(act: Act, name: str) -> KeySpaceRecord:
+def begin_deletion(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
     """Begin to delete, or return how far it is when it was begun already (KS-31).
 
-    Raises KeySpaceNotFoundError, KeySpaceProtectedError.
+    Raises as `required_record`, KeySpaceProtectedError.
     """
-    record = required_record(act, name)
+    record = required_record(act, name, expected)
     if record.deleted_at is not None:
         return record
     configuration = configuration_of(act.registry)
@@ -110,21 +137,25 @@ def begin_deletion(act: Act, name: str) -> KeySpaceRecord:
         raise KeySpaceProtectedError(name=name)
     deletion = Deletion(
         cursor=record.prefix,
+        number=act.number,
         not_before=_deadline(act, configuration.delete_grace_seconds),
         clients_until=_deadline(act, configuration.max_client_lease_seconds),
         previous_state=record.state,
     )
     act.registry.deletions.insert(name, deletion)
-    return _moved(act, structs.replace(record, state=State.DELETING, deleted_at=act.at), "delete")
+    deleting = structs.replace(record, state=State.DELETING, deleted_at=act.at)
+    # Why in the log: from here the deletion's entry can be made again when it is damaged, with the grace that was given.
+    given = {name: getattr(deletion, name) for name in ("not_before", "clients_until", "previous_state")}
+    return _moved(act, deleting, "delete", given)
 
 
 def _deadline(act: Act, seconds: float) -> str:
     return time_text(act.now + seconds + _ROUNDED_SECONDS) if seconds else act.at
 
 
-def undelete(act: Act, name: str) -> KeySpaceRecord:
-    """Take a deletion back. Raises KeySpaceNotFoundError; IllegalTransitionError once a key may have been removed."""
-    record = required_record(act, name)
+def undelete(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+    """Take a deletion back. Raises as `required_record`; IllegalTransitionError once a key may have been removed."""
+    record = required_record(act, name, expected)
     deletion = act.registry.deletions.get(name)
     if record.state is not State.DELETING or deletion is None:
         raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete")
@@ -135,14 +166,15 @@ def undelete(act: Act, name: str) -> KeySpaceRecord:
     return _moved(act, structs.replace(record, state=deletion.previous_state, deleted_at=None), "undelete")
 
 
-def complete_deletion(act: Act, name: str) -> KeySpaceRecord | None:
-    """End a deletion in the commit that proves that no key is left; None when there is one, or no deletion.
+def complete_deletion(act: Act, name: str, number: int) -> KeySpaceRecord | None:
+    """End the deletion of this number in the commit that proves that no key is left; None when there is one.
 
-    The prefix cools down; name, prefix and data are free together.
+    None as well when that deletion was taken back, and when another was begun since, whose waiting was not looked at. The
+    prefix cools down; name, prefix and data are free together.
     """
     record = act.registry.records.get(name)
     deletion = act.registry.deletions.get(name)
-    if record is None or record.state is not State.DELETING or deletion is None:
+    if record is None or record.state is not State.DELETING or deletion is None or deletion.number != number:
         return None
     prefix = bytes.fromhex(record.prefix)
     data = prefix_range(prefix)
@@ -172,26 +204,36 @@ def _leave_container(act: Act, prefix: bytes) -> None:
         act.registry.marks.delete(container)
 
 
-def begin_overwrite(act: Act, name: str, *, application: str | None, description: str | None) -> KeySpaceRecord:
+class Overwriting(NamedTuple):
+    """What comes instead of a key space; None: as it is."""
+
+    application: str | None = None
+    description: str | None = None
+    past: Past = NO_PAST
+    joined: JoinedWrites | None = None
+
+
+def begin_overwrite(
+    act: Act, name: str, coming_in: Overwriting, expected: KeySpaceIdentity | None = None
+) -> KeySpaceRecord:
     """Make way for a restore under the same prefix: the next generation of the name, which nobody can open yet.
 
-    `application` takes the ownership, too. Handles of the generation before write no more. Raises KeySpaceNotFoundError,
-    KeySpaceDeletingError, KeySpaceDeletedError.
+    `application` takes the ownership, too. Handles of the generation before write no more. Raises as `live_record`,
+    KeySpaceProtectedError.
     """
-    record = required_record(act, name)
-    if record.state is State.DELETING:
-        raise KeySpaceDeletingError(name=name)
-    if record.state is State.DELETED:
-        raise KeySpaceDeletedError(name=name)
+    record = live_record(act, name, expected)
+    if name in configuration_of(act.registry).protected:
+        raise KeySpaceProtectedError(name=name)
     history = structs.replace(record, sequence=0, delete_completed_at=act.at, deleted_at=act.at, state=State.DELETED)
     act.registry.history.insert(HistoryKey(name, record.generation), history)
+    keep_history(act, name, coming_in.past)
     coming = structs.replace(
         record,
-        application=record.application if application is None else application,
-        description=record.description if description is None else description,
+        application=record.application if coming_in.application is None else coming_in.application,
+        description=record.description if coming_in.description is None else coming_in.description,
         state=State.RESTORING,
-        generation=record.generation + 1,
-        created_at=act.at,
+        generation=next_generation(act, name, coming_in.past),
+        created_at=coming_in.past.created_at or act.at,
         sequence=act.number,
         prefix_epoch=record.prefix_epoch + 1,
     )
@@ -199,10 +241,13 @@ def begin_overwrite(act: Act, name: str, *, application: str | None, description
     act.registry.holders.put(bytes.fromhex(record.prefix), holder)
     act.registry.order.delete(record.sequence)
     act.registry.order.insert(coming.sequence, holder)
-    return _moved(act, coming, "overwrite", {"generation": coming.generation})
+    join(act, coming, coming_in.joined)
+    return _moved(act, coming, "overwrite", {"generation": coming.generation, "application": coming.application})
 
 
-def finish_restore(act: Act, name: str, generation: int, to: State) -> KeySpaceRecord:
+def finish_restore(
+    act: Act, name: str, generation: int, to: State, *, joined: JoinedWrites | None = None
+) -> KeySpaceRecord:
     """Open a restored key space to its application. Raises KeySpaceNotFoundError, IllegalTransitionError.
 
     GenerationMismatchError when somebody else restores it meanwhile.
@@ -212,6 +257,7 @@ def finish_restore(act: Act, name: str, generation: int, to: State) -> KeySpaceR
         raise GenerationMismatchError(name=name, generation=generation, current=record.generation)
     if record.state is not State.RESTORING or to not in {State.ENABLED, State.DISABLED}:
         raise IllegalTransitionError(name=name, state=str(record.state), asked="restored")
+    join(act, record, joined)
     return _moved(act, structs.replace(record, state=to), "restored")
 
 

@@ -4,7 +4,7 @@ import builtins
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Usage
+from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Usage
 from keyplan.keyspace.audit import AuditVerdict
 from keyplan.keyspace.doctor import Diagnosis
 from keyplan.keyspace.listing import LIST_LIMIT_MAX
@@ -109,23 +109,30 @@ class RegistryOperations(Registry, Protocol):
         """Return the generations of the name that are no more."""
         ...
 
-    def update(self, name: str, description: str | None, sent: Mapping[str, object] | None = None) -> KeySpace:
+    def update(
+        self,
+        name: str,
+        description: str | None,
+        sent: Mapping[str, object] | None = None,
+        *,
+        expected: KeySpaceIdentity | None = None,
+    ) -> KeySpace:
         """Change the description."""
         ...
 
-    def disable(self, name: str) -> KeySpace:
+    def disable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Refuse opens and writes."""
         ...
 
-    def enable(self, name: str) -> KeySpace:
+    def enable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Allow opens and writes again."""
         ...
 
-    def delete(self, name: str) -> KeySpace:
+    def delete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Begin to delete a key space."""
         ...
 
-    def undelete(self, name: str) -> KeySpace:
+    def undelete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Take a deletion back."""
         ...
 
@@ -141,7 +148,14 @@ class RegistryOperations(Registry, Protocol):
         """Return what a key space may hold."""
         ...
 
-    def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
+    def set_quota(
+        self,
+        name: str,
+        *,
+        keys: int | None = None,
+        bytes: int | None = None,  # noqa: A002  # Why: the unit.
+        expected: KeySpaceIdentity | None = None,
+    ) -> Quota:
         """Bound what a key space may hold."""
         ...
 

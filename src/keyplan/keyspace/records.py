@@ -138,10 +138,12 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """How far the deletion of a key space's data is: everything before `cursor` is gone.
 
     No key is removed before `not_before`, nor while clients have the key space open and it is before `clients_until`.
-    `is_begun` once a key may have been removed: until then the deletion can be taken back, to `previous_state`.
+    `is_begun` once a key may have been removed: until then the deletion can be taken back, to `previous_state`. `number` is
+    that of the act which began it, and names this deletion: one that is begun after it was taken back is another.
     """
 
     cursor: str
+    number: int = 0
     deleted_keys: int = 0
     not_before: str
     clients_until: str

@@ -8,12 +8,14 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeySpaceNotFoundError
 from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES
-from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Owner, Usage
+from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
 from keyplan.keyspace.audit import AuditVerdict, digest_of_entry, verified
 from keyplan.keyspace.configuration import checked_configuration
 from keyplan.keyspace.creation import Founding, Request, check_self_registration, create, found, init
 from keyplan.keyspace.doctor import Diagnosis, diagnose, repair
+from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past
 from keyplan.keyspace.lifecycle import (
+    Overwriting,
     begin_deletion,
     begin_overwrite,
     describe,
@@ -43,6 +45,9 @@ class KeySpaces(RegistryOperations):
 
     A client's calls raise KeySpaceApiDisabledError while `keyspace-api-enabled` is false, or there is no registry; what only
     administrators may do raises ForbiddenError.
+
+    `expected`, where an act takes it, is the key space that is meant (`KeySpace.identity`): the act raises
+    GenerationMismatchError or OwnerConflictError, and writes nothing, when the name is another's by then.
     """
 
     def __init__(
@@ -261,7 +266,14 @@ class KeySpaces(RegistryOperations):
 
     # ---- moves ----------------------------------------------------------------------------------------------------------
 
-    def update(self, name: str, description: str | None, sent: Mapping[str, object] | None = None) -> KeySpace:
+    def update(
+        self,
+        name: str,
+        description: str | None,
+        sent: Mapping[str, object] | None = None,
+        *,
+        expected: KeySpaceIdentity | None = None,
+    ) -> KeySpace:
         """Change the description. `sent` are the other fields that came with it: they must be as they are stored (KS-20).
 
         Raises InvalidArgumentError without a description, KeySpaceNotFoundError, KeySpaceDeletedError, ImmutableFieldError.
@@ -272,32 +284,32 @@ class KeySpaces(RegistryOperations):
             self._may.check_open(act.registry)
             if not is_name(name):
                 raise KeySpaceNotFoundError(name=name)
-            return KeySpace.of_record(describe(act, name, text, sent or {}))
+            return KeySpace.of_record(describe(act, name, text, sent or {}, expected))
 
         return self._acts.run(work)
 
-    def disable(self, name: str) -> KeySpace:
+    def disable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Refuse opens and writes; reads go on. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("disable", name)
-        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.DISABLED, "disable")))
+        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.DISABLED, "disable", expected)))
 
-    def enable(self, name: str) -> KeySpace:
+    def enable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Allow opens and writes again. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("enable", name)
-        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.ENABLED, "enable")))
+        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.ENABLED, "enable", expected)))
 
-    def delete(self, name: str) -> KeySpace:
+    def delete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Begin to delete the key space; a Sweeper does the rest. Once begun, it is returned as it is (KS-31).
 
         From this commit on nobody can open it or write to it. Raises KeySpaceNotFoundError, KeySpaceProtectedError.
         """
         self._require_known("delete", name)
-        return self._acts.run(lambda act: KeySpace.of_record(begin_deletion(act, name)))
+        return self._acts.run(lambda act: KeySpace.of_record(begin_deletion(act, name, expected)))
 
-    def undelete(self, name: str) -> KeySpace:
+    def undelete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Take a deletion back, until the first key was removed. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("undelete", name)
-        return self._acts.run(lambda act: KeySpace.of_record(undelete(act, name)))
+        return self._acts.run(lambda act: KeySpace.of_record(undelete(act, name, expected)))
 
     def sweep(self, name: str) -> SweepProgress:
         """Remove a batch of what a deleted key space holds, or end its deletion, or say what it waits for. Safe to repeat.
@@ -318,36 +330,51 @@ class KeySpaces(RegistryOperations):
         description: str = "",
         prefix: str | None = None,
         allow_legacy_prefix: bool = False,
+        past: Past = NO_PAST,
+        joined: JoinedWrites | None = None,
     ) -> KeySpace:
         """Make a key space that a restore fills, in the state RESTORING: nobody can open it before `finish_restore`.
 
-        Raises as `create`.
+        `past` is what the key space was where it comes from; `joined` is written in the same commit. Raises as `create`.
         """
         self._may.require_admin("restore")
-        more = {"allow_legacy_prefix": allow_legacy_prefix, "state": State.RESTORING}
+        more = {"allow_legacy_prefix": allow_legacy_prefix, "state": State.RESTORING, "past": past, "joined": joined}
         request = Request.checked(name, application, description, prefix, **more)
         return self._created(request, if_not_exists=False).keyspace
 
-    def begin_overwrite(self, name: str, *, application: str | None = None, description: str | None = None) -> KeySpace:
+    def begin_overwrite(
+        self,
+        name: str,
+        *,
+        application: str | None = None,
+        description: str | None = None,
+        past: Past = NO_PAST,
+        expected: KeySpaceIdentity | None = None,
+        joined: JoinedWrites | None = None,
+    ) -> KeySpace:
         """Take a key space out of use for a restore into its prefix: the next generation, in the state RESTORING.
 
         From this commit on no handle of the generation before can write. `application` takes the ownership. Its data is still
-        there: `Sweeper.wipe` removes it. Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError.
+        there: `Sweeper.wipe` removes it. `past` is what it was where it comes from; `joined` is written in the same commit.
+        Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError, KeySpaceProtectedError.
         """
         self._require_known("restore", name)
         owner = None if application is None else checked_application(application)
         text = None if description is None else checked_description(description)
-        return self._acts.run(
-            lambda act: KeySpace.of_record(begin_overwrite(act, name, application=owner, description=text))
-        )
+        coming = Overwriting(owner, text, past, joined)
+        return self._acts.run(lambda act: KeySpace.of_record(begin_overwrite(act, name, coming, expected)))
 
-    def finish_restore(self, name: str, generation: int, *, state: State = State.ENABLED) -> KeySpace:
-        """Open the restored key space: RESTORING becomes ENABLED, or DISABLED.
+    def finish_restore(
+        self, name: str, generation: int, *, state: State = State.ENABLED, joined: JoinedWrites | None = None
+    ) -> KeySpace:
+        """Open the restored key space: RESTORING becomes ENABLED, or DISABLED. `joined` is written in the same commit.
 
         Raises GenerationMismatchError when another restore has begun since, IllegalTransitionError, KeySpaceNotFoundError.
         """
         self._require_known("restore", name)
-        return self._acts.run(lambda act: KeySpace.of_record(finish_restore(act, name, generation, state)))
+        return self._acts.run(
+            lambda act: KeySpace.of_record(finish_restore(act, name, generation, state, joined=joined))
+        )
 
     # ---- usage, quota, audit --------------------------------------------------------------------------------------------
 
@@ -363,12 +390,21 @@ class KeySpaces(RegistryOperations):
                 raise KeySpaceNotFoundError(name=name)
             return registry.quotas.get(name) or Quota()
 
-    def set_quota(self, name: str, *, keys: int | None = None, bytes: int | None = None) -> Quota:  # noqa: A002  # Why: the unit.
-        """Bound what the key space may hold; None: no bound. Raises KeySpaceNotFoundError, InvalidArgumentError."""
+    def set_quota(
+        self,
+        name: str,
+        *,
+        keys: int | None = None,
+        bytes: int | None = None,  # noqa: A002  # Why: the unit.
+        expected: KeySpaceIdentity | None = None,
+    ) -> Quota:
+        """Bound what the key space may hold; None: no bound.
+
+        Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError, InvalidArgumentError.
+        """
         self._require_known("quota", name)
         quota = checked_quota(keys, bytes)
-
-        return self._acts.run(lambda act: set_quota(act, name, quota))
+        return self._acts.run(lambda act: set_quota(act, name, quota, expected))
 
     def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
         """Yield the entries of the audit log behind the number `after`. For administrators."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from enum import StrEnum, auto
 from typing import Any, NamedTuple, Self
 
+from msgspec import structs
+
 from keyplan.engine import Capability, Clock, Commit, DeleteRange, KeyRange
 from keyplan.errors import (
     CommitConflictError,
@@ -79,7 +81,7 @@ class Removal:
         if waits_for:
             return SweepProgress(name, Stage.WAITING, deletion.deleted_keys, waits_for)
         data = KeyRange.of_prefix(bytes.fromhex(record.prefix))
-        found = self._batch(KeyRange(bytes.fromhex(deletion.cursor), data.end)) or self._batch(data)
+        found = self._batch(_rest_of(data, deletion.cursor)) or self._batch(data)
         if not found:
             return self._completed(name, deletion)
         deleted = self._removed(name, deletion, _range_of(found), len(found))
@@ -133,14 +135,7 @@ class Removal:
             if deletion != before or fence is None or fence.state is not State.DELETING:
                 return before.deleted_keys
             deleted = before.deleted_keys + count
-            after = Deletion(
-                cursor=(gone.end or b"").hex(),
-                deleted_keys=deleted,
-                not_before=before.not_before,
-                clients_until=before.clients_until,
-                is_begun=True,
-                previous_state=before.previous_state,
-            )
+            after = structs.replace(before, cursor=(gone.end or b"").hex(), deleted_keys=deleted, is_begun=True)
             registry.deletions.put(name, after)
             collected = transaction.collected()
             transaction.close()
@@ -152,7 +147,7 @@ class Removal:
 
     def _completed(self, name: str, deletion: Deletion) -> SweepProgress:
         def work(act: Act) -> bool:
-            return complete_deletion(act, name) is not None
+            return complete_deletion(act, name, deletion.number) is not None
 
         try:
             is_completed = self._acts.run(work)
@@ -160,6 +155,18 @@ class Removal:
             return SweepProgress(name, Stage.NOT_DELETING, deletion.deleted_keys)
         stage = Stage.COMPLETED if is_completed else Stage.SWEEPING
         return SweepProgress(name, stage, deletion.deleted_keys)
+
+
+def _rest_of(data: KeyRange, cursor: str) -> KeyRange:
+    """What is left of a key space behind the cursor; all of it for a cursor that lies elsewhere.
+
+    Why a look at it: what is removed follows from the key space's prefix, never from a stored place alone.
+    """
+    try:
+        start = bytes.fromhex(cursor)
+    except ValueError:
+        return data
+    return KeyRange(start, data.end) if start in data else data
 
 
 def _range_of(keys: list[bytes]) -> KeyRange:

@@ -11,9 +11,9 @@ from msgspec import structs
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace.acts import Act
-from keyplan.keyspace.answers import KeySpace, Usage
+from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity, Usage
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.lifecycle import required_record
+from keyplan.keyspace.lifecycle import live_record
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import Quota, State, UsageCount
 from keyplan.store import Store
@@ -53,9 +53,11 @@ def count_usage(store: Store, keyspace: KeySpace, now: float) -> Usage:
     return Usage(keys=keys, bytes=total, quota=registry.run(keep), counted_at=at)
 
 
-def set_quota(act: Act, name: str, quota: Quota) -> Quota:
-    """Bound what the key space may hold. Raises KeySpaceNotFoundError."""
-    required_record(act, name)
+def set_quota(act: Act, name: str, quota: Quota, expected: KeySpaceIdentity | None = None) -> Quota:
+    """Bound what the key space may hold. Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError."""
+    live_record(act, name, expected)
+    if (act.registry.quotas.get(name) or _NO_QUOTA) == quota:
+        return quota
     act.registry.quotas.put(name, quota)
     act.note("quota", name, structs.asdict(quota))
     return quota

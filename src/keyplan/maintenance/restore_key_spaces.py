@@ -12,17 +12,28 @@ from uuid import uuid4
 
 from msgspec import structs
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, Engine, Put, open_engine
-from keyplan.errors import InvalidInputError, KeyplanError, KeySpaceNotFoundError, RestoreConflictError
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Engine, Put, open_engine
+from keyplan.errors import (
+    CommitConflictError,
+    GenerationMismatchError,
+    InvalidInputError,
+    KeyplanError,
+    KeySpaceDeletingError,
+    KeySpaceNotFoundError,
+    RestoreConflictError,
+    TargetTakenError,
+)
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
     PROFILES,
     Fence,
     Founding,
+    JoinedWrites,
     KeySpace,
     KeySpaceEngine,
     KeySpaceRecord,
     KeySpaces,
+    MarkKind,
     PrefixHolder,
     Stage,
     State,
@@ -45,6 +56,8 @@ _CLAIM_KIND: Final = "restore"
 
 _LOOKS_MAX: Final = 10_000
 """Why: a deletion waits for clients for as long as their leases live, which is a minute, and an hour at most."""
+
+_NO_QUOTA: Final[dict[str, int | None]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +220,6 @@ class _Restore:
                 _leave_tombstone(self._registry, step)
                 return SpaceRestored(step, None, None)
             case RestoreAction.FINISHED:
-                self._engine.commit(Commit((), (Delete(space_claim(step.name)),)))
                 return SpaceRestored(step, self._registry.get(step.name), None)
             case _:
                 return self._filled(header, step, section, reader)
@@ -218,10 +230,12 @@ class _Restore:
         for holder in step.holders:
             self._delete_holder(holder)
         claim = Claim(kind=_CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
-        if step.action is not RestoreAction.RESUME:
-            # Invariant: a key space is RESTORING only with a claim, so that whoever finds it knows which backup fills it.
-            self._engine.commit(Commit((), (Put(space_claim(step.name), CLAIM_FORM.encode(claim)),)))
-        keyspace = _begin(self._registry, step)
+
+        def claimed(keyspace: KeySpace) -> Commit:
+            """The claim, in the commit that begins the restore: it names the generation, and so no later restore."""
+            return Commit((), (_claim_written(step.name, structs.replace(claim, generation=keyspace.generation)),))
+
+        keyspace = _begin(self._registry, step, joined=claimed)
         claim = structs.replace(claim, generation=keyspace.generation)
         with open_restoring(self._engine, keyspace, backoff=self._backoff) as opened:
             share = opened.engine
@@ -240,12 +254,23 @@ class _Restore:
             written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=self._progress)
             target.read_back(written.tally)
             indexes = None if self._layout is None else put_indexes_right(share, self._layout)
-        if section.quota is not None:
-            self._registry.set_quota(step.name, keys=section.quota.get("keys"), bytes=section.quota.get("bytes"))
-        state = State.DISABLED if step.record.state is State.DISABLED else State.ENABLED
-        restored = self._registry.finish_restore(step.name, keyspace.generation, state=state)
-        target.finish()
+        quota = section.quota or _NO_QUOTA
+        self._registry.set_quota(
+            step.name, keys=quota.get("keys"), bytes=quota.get("bytes"), expected=keyspace.identity
+        )
+        restored = self._finished(step, keyspace, target)
         return SpaceRestored(step, restored, self._report(step.name, keyspace, written, held, indexes))
+
+    def _finished(self, step: RestoreStep, keyspace: KeySpace, target: Target) -> KeySpace:
+        """Open the key space, and let the claim say that the work is done, in one commit."""
+        state = State.DISABLED if step.record.state is State.DISABLED else State.ENABLED
+        done = structs.replace(target.claim, is_done=True)
+        ended = Commit((target.claim_guard,), (_claim_written(step.name, done),))
+        try:
+            return self._registry.finish_restore(step.name, keyspace.generation, state=state, joined=lambda _: ended)
+        except CommitConflictError as error:
+            problem = "another process does this work now"
+            raise TargetTakenError(prefix=keyspace.prefix, problem=problem) from error
 
     def _held(self, section: BackupSection, prefix: bytes) -> HeldKeys | None:
         return None if self._layout is None else HeldKeys(self._layout, bytes.fromhex(section.prefix), prefix)
@@ -258,19 +283,31 @@ class _Restore:
 
     # ---- what is in the way, and what is no more ----------------------------------------------------------------------------
 
-    def _delete_holder(self, name: str) -> None:
-        """Delete a key space that the caller named, to its end, and free its prefix at once."""
-        prefix = self._registry.get(name).raw_prefix
-        self._registry.delete(name)
+    def _delete_holder(self, holder: KeySpace) -> None:
+        """Delete a key space that the caller named, to its end, and free its prefix at once.
+
+        Raises GenerationMismatchError, OwnerConflictError when the name is another's by now; KeySpaceDeletingError when the
+        deletion does not end.
+        """
+        name, prefix = holder.name, holder.raw_prefix
+        self._registry.delete(name, expected=holder.identity)
         sweeper = Sweeper(self._registry, by="restore")
+        progress = sweeper.sweep(name)
         for _ in range(_LOOKS_MAX):
-            if sweeper.sweep(name).stage in (Stage.COMPLETED, Stage.NOT_DELETING):
+            if progress.stage in (Stage.COMPLETED, Stage.NOT_DELETING):
                 break
             self._backoff.sleep(1.0)
+            progress = sweeper.sweep(name)
+        else:
+            raise KeySpaceDeletingError(name=name, problem=f"its deletion waits for {progress.waits_for}")
 
         def work(act: Any) -> None:  # an Act of the registry
-            mark = act.registry.marks.get(prefix)
-            if mark is not None:
+            record, mark = act.registry.records.get(name), act.registry.marks.get(prefix)
+            if record is None or (record.generation, record.state) != (holder.generation, State.DELETED):
+                raise GenerationMismatchError(
+                    name=name, generation=holder.generation, current=None if record is None else record.generation
+                )
+            if mark is not None and mark.kind is MarkKind.COOLING_DOWN and mark.epoch == record.prefix_epoch:
                 # Why: its sessions have ended, its fence refuses every handle, and an administrator named it.
                 act.registry.marks.put(prefix, structs.replace(mark, until=act.at))
                 act.note("free", name, {"prefix": prefix.hex()})
@@ -278,20 +315,32 @@ class _Restore:
         self._registry.acts.run(work)
 
 
-def _begin(registry: KeySpaces, step: RestoreStep) -> KeySpace:
+def _claim_written(name: str, claim: Claim) -> Put:
+    return Put(space_claim(name), CLAIM_FORM.encode(claim))
+
+
+def _begin(registry: KeySpaces, step: RestoreStep, *, joined: JoinedWrites | None = None) -> KeySpace:
     """Make the key space, or take it out of use; it is RESTORING then."""
     record = step.record
     if step.action is RestoreAction.RESUME:
         assert step.live is not None
         return step.live
     if step.action is RestoreAction.OVERWRITE:
-        return registry.begin_overwrite(step.name, application=record.application, description=record.description)
+        assert step.live is not None
+        return registry.begin_overwrite(
+            step.name,
+            application=record.application,
+            description=record.description,
+            expected=step.live.identity,
+            joined=joined,
+        )
     return registry.begin_restore(
         step.name,
         record.application,
         description=record.description,
         prefix=None if step.prefix is None else step.prefix.hex(),
         allow_legacy_prefix=step.prefix is not None and record.prefix_number is None,
+        joined=joined,
     )
 
 

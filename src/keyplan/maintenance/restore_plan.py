@@ -3,9 +3,10 @@
 The table is that of docs/design/dump-format.md: by what is live under the name, by whose the prefix is, by the policy.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
+from typing import Final
 
 import msgspec
 
@@ -25,11 +26,15 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import KeySpace, KeySpaceRecord, KeySpaces, MarkKind, State, prefix_codec
+from keyplan.keyspace import Configuration, KeySpace, KeySpaceRecord, KeySpaces, MarkKind, State, prefix_codec
 from keyplan.maintenance.backup_file import BackupSection, utc_text
 from keyplan.maintenance.transfers import read_claim, space_claim
 
 __all__ = ["OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep", "plan_restore", "record_of"]
+
+
+GRACE_SECONDS_MAX: Final = 60.0
+"""A restore waits for the grace of a holder's deletion up to so long: nobody looks at a command that stands for a day."""
 
 
 class OnConflict(StrEnum):
@@ -44,7 +49,8 @@ class OnConflict(StrEnum):
 class RestorePolicy:
     """What the caller allows.
 
-    overwrite_holders: key spaces that may be deleted because they have the prefix of one that is restored.
+    overwrite_holders: key spaces that may be deleted because they have the prefix of one that is restored. Their deletion
+        waits for the registry's grace time: a long one is a conflict.
     rename_to: another name for a key space of the backup.
     is_taking_ownership: a key space of another application may be overwritten, and is the backup's application's then.
     """
@@ -74,14 +80,18 @@ class RestoreAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStep:
-    """What is to be done for one section. `prefix` None: a new one is chosen. `holders` are deleted before."""
+    """What is to be done for one section. `prefix` None: a new one is chosen. `holders` are deleted before.
+
+    `live` and `holders` are the key spaces that were looked at. Each act on one checks that it is still the one that its name
+    means: a name that was deleted and made again meanwhile stops the restore, and its data stays.
+    """
 
     action: RestoreAction
     record: KeySpaceRecord
     name: str
     prefix: bytes | None
     live: KeySpace | None = None
-    holders: tuple[str, ...] = ()
+    holders: tuple[KeySpace, ...] = ()
 
 
 def record_of(section: BackupSection) -> KeySpaceRecord:
@@ -126,7 +136,9 @@ class _Planner:
         self._codec = None if header is None else prefix_codec(header.prefix_codec)
         self._spaces = [] if header is None else list(registry.all())
         self._marks = [] if header is None else registry.marks()
-        self._protected = frozenset(() if header is None else registry.configuration().protected)
+        configuration = Configuration() if header is None else registry.configuration()
+        self._protected = frozenset(configuration.protected)
+        self._grace_seconds = configuration.delete_grace_seconds
 
     def step(self, record: KeySpaceRecord, name: str) -> RestoreStep:
         """Return the step for one key space. Raises the conflict."""
@@ -149,9 +161,13 @@ class _Planner:
         claim = read_claim(self._engine, space_claim(name))
         if claim is None or claim.source != self._backup_id:
             return None
-        if live.state is State.RESTORING and claim.generation in (0, live.generation):
+        if claim.generation != live.generation:
+            return None
+        if live.state is State.RESTORING:
             return RestoreStep(RestoreAction.RESUME, record, name, live.raw_prefix, live)
-        if live.state in (State.ENABLED, State.DISABLED) and claim.generation == live.generation:
+        # Why not when overwriting: nothing tells a restore that is repeated, because it was killed, from one that is to undo
+        # what was written since; writing the backup's content again is right for both.
+        if claim.is_done and self._policy.on_conflict is not OnConflict.OVERWRITE:
             return RestoreStep(RestoreAction.FINISHED, record, name, live.raw_prefix, live)
         return None
 
@@ -168,6 +184,8 @@ class _Planner:
             raise KeySpaceExistsError(
                 name=name, state=str(live.state), application=live.application, prefix=live.prefix
             )
+        if name in self._protected:
+            raise KeySpaceProtectedError(name=name)
         return RestoreStep(RestoreAction.OVERWRITE, record, name, live.raw_prefix, live)
 
     def _created(self, record: KeySpaceRecord, name: str) -> RestoreStep:
@@ -178,17 +196,30 @@ class _Planner:
             return RestoreStep(RestoreAction.CREATE, record, name, prefix)
         if self._policy.on_conflict is OnConflict.RELOCATE:
             return RestoreStep(RestoreAction.CREATE, record, name, None)
-        holders = tuple(dict.fromkeys(holder for _, holder in problems if holder))
-        for holder in holders:
-            if holder in self._protected:
-                raise KeySpaceProtectedError(name=holder)
+        holders = {holder.name: holder for _, holder in problems if holder is not None}
         if self._policy.on_conflict is OnConflict.OVERWRITE and all(
-            holder and holder in self._policy.overwrite_holders for _, holder in problems
+            holder is not None and holder.name in self._policy.overwrite_holders for _, holder in problems
         ):
-            return RestoreStep(RestoreAction.CREATE, record, name, prefix, holders=holders)
+            self._check_deletable(prefix, holders.values())
+            return RestoreStep(RestoreAction.CREATE, record, name, prefix, holders=tuple(holders.values()))
+        for holder_name in holders:
+            if holder_name in self._protected:
+                raise KeySpaceProtectedError(name=holder_name)
         raise problems[0][0]
 
-    def _prefix_problems(self, prefix: bytes, *, is_legacy: bool) -> Iterator[tuple[KeyplanError, str]]:
+    def _check_deletable(self, prefix: bytes, holders: Iterable[KeySpace]) -> None:
+        """Say what the deletion of key spaces that are in the way would be refused for, or wait for too long."""
+        for holder in holders:
+            if holder.name in self._protected:
+                raise KeySpaceProtectedError(name=holder.name)
+            if holder.state is not State.DELETED and self._grace_seconds > GRACE_SECONDS_MAX:
+                problem = (
+                    f"its deletion would wait for the grace time of {self._grace_seconds:g} s:"
+                    " delete it first and restore when it is gone, or lower delete-grace-seconds"
+                )
+                raise PrefixInUseError(prefix=prefix.hex(), holder=holder.name, problem=problem)
+
+    def _prefix_problems(self, prefix: bytes, *, is_legacy: bool) -> Iterator[tuple[KeyplanError, KeySpace | None]]:
         """What is in the way of a prefix, each with the key space that it is because of, if it is one."""
         held = False
         for space in self._spaces:
@@ -197,11 +228,11 @@ class _Planner:
                 continue
             held = True
             if other == prefix:
-                yield PrefixInUseError(prefix=prefix.hex(), holder=space.name), space.name
+                yield PrefixInUseError(prefix=prefix.hex(), holder=space.name), space
             else:
-                yield PrefixConflictError(prefix=prefix.hex(), other=space.prefix, holder=space.name), space.name
+                yield PrefixConflictError(prefix=prefix.hex(), other=space.prefix, holder=space.name), space
         if self._codec is not None and not is_legacy and self._codec.number_of(prefix) is None:
-            yield InvalidPrefixError(prefix=prefix.hex(), reason="not_canonical"), ""
+            yield InvalidPrefixError(prefix=prefix.hex(), reason="not_canonical"), None
         if held:
             return
         for other, mark in self._marks:
@@ -212,12 +243,12 @@ class _Planner:
                 yield conflict, self._deleted_holder(other)
         with self._engine.snapshot() as snapshot:
             for entry in snapshot.scan(KeyRange.of_prefix(prefix), limit=1, keys_only=True):
-                yield PrefixNotEmptyError(prefix=prefix.hex(), first_key=entry.key.hex()), ""
+                yield PrefixNotEmptyError(prefix=prefix.hex(), first_key=entry.key.hex()), None
 
-    def _deleted_holder(self, prefix: bytes) -> str:
+    def _deleted_holder(self, prefix: bytes) -> KeySpace | None:
         """The key space that had the prefix, if the caller named it: a restore was stopped behind its deletion."""
         named = (self._live(name) for name in self._policy.overwrite_holders)
-        return next((space.name for space in named if space is not None and space.raw_prefix == prefix), "")
+        return next((space for space in named if space is not None and space.raw_prefix == prefix), None)
 
     def _is_cooling(self, until: str | None) -> bool:
         return until is None or until > utc_text(self._registry.clock)

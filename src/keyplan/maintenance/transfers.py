@@ -70,6 +70,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Work under way. `source` is what is brought, as the same work begun again names it; `run` is the process that does it.
 
     `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
+    `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
     """
 
     kind: str
@@ -79,6 +80,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     followed: int = 0
     is_copied: bool = False
+    is_done: bool = False
 
 
 class Transfers(Layout, root=b"\x00kt"):
@@ -226,6 +228,11 @@ class Target:
         if claim is not None:
             self.claim = claim
             self._claim_revision = self._own_revision(claim)
+
+    @property
+    def claim_guard(self) -> KeyUnchanged:
+        """What holds while nobody else has taken the work over."""
+        return KeyUnchanged(self._claim_key, self._claim_revision)
 
     def finish(self) -> None:
         """Take the claim away: the work is done. The fence is not asked any more."""

@@ -7,9 +7,18 @@ import msgspec
 from starlette.requests import Request
 
 from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import LIST_LIMIT_MAX, State
+from keyplan.keyspace import GENERATION_MAX, LIST_LIMIT_MAX, KeySpaceIdentity, State
 
-__all__ = ["Creation", "QuotaChange", "RegistryFounding", "is_on", "list_filters", "query_of", "whole_number"]
+__all__ = [
+    "Creation",
+    "QuotaChange",
+    "RegistryFounding",
+    "expected_of",
+    "is_on",
+    "list_filters",
+    "query_of",
+    "whole_number",
+]
 
 
 class Creation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,6 +85,19 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
             raise InvalidArgumentError(argument=name, problem="it is given twice")
         parameters[name] = value
     return parameters
+
+
+def expected_of(request: Request) -> KeySpaceIdentity | None:
+    """Return which key space of the name a request means, where it says so. Raises InvalidArgumentError."""
+    words = query_of(request, ("generation", "application"))
+    if not words:
+        return None
+    for argument in ("generation", "application"):
+        if argument not in words:
+            raise InvalidArgumentError(argument=argument, problem="generation and application are given together")
+    return KeySpaceIdentity(
+        whole_number("generation", words["generation"], least=1, most=GENERATION_MAX), words["application"]
+    )
 
 
 def list_filters(request: Request) -> dict[str, Any]:

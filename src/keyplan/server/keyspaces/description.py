@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from keyplan.keyspace import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, State
+from keyplan.keyspace import AUDIT_LIMIT_MAX, GENERATION_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, State
 from keyplan.server.keyspaces.schemas import BYTES_IN_HEX, COUNT, SCHEMAS, reference
 from keyplan.server.openapi import FAILURE, answers
 
@@ -57,8 +57,18 @@ def _of_one(**operations: dict[str, Any]) -> dict[str, Any]:
     return {"parameters": [_ID], **operations}
 
 
+_EXPECTED_QUERY: Final = (
+    _query(
+        "generation",
+        {"type": "integer", "minimum": 1, "maximum": GENERATION_MAX},
+        "Only while the name has this generation; with `application`.",
+    ),
+    _query("application", {"type": "string"}, "Only while it is this application's; with `generation`."),
+)
+
+
 def _move(verb: str, summary: str) -> dict[str, Any]:
-    return _of_one(post=_operation(f"{verb}KeySpace", summary, _ONE, (403, 404, 409, 501)))
+    return _of_one(post=_operation(f"{verb}KeySpace", summary, _ONE, (400, 403, 404, 409, 501), query=_EXPECTED_QUERY))
 
 
 def _creation() -> dict[str, Any]:
@@ -119,14 +129,20 @@ _PATHS: Final[dict[str, Any]] = {
     "/keyspaces/{id}": _of_one(
         get=_operation("getKeySpace", "Read a key space, or its last tombstone.", _ONE, (404, 501)),
         put=_operation(
-            "updateKeySpace", "Change the description.", _ONE, (400, 404, 409, 422, 501), body="KeySpaceUpdate"
+            "updateKeySpace",
+            "Change the description.",
+            _ONE,
+            (400, 404, 409, 422, 501),
+            body="KeySpaceUpdate",
+            query=_EXPECTED_QUERY,
         ),
         delete=_operation(
             "deleteKeySpace",
             "Begin to delete a key space; what it holds is removed in the background.",
             ("The deletion has begun.", "KeySpace"),
-            (403, 404, 409, 501),
+            (400, 403, 404, 409, 501),
             status=202,
+            query=_EXPECTED_QUERY,
         ),
     ),
     "/keyspaces/{id}:disable": _move("disable", "Refuse opens and writes."),
@@ -165,8 +181,9 @@ _PATHS: Final[dict[str, Any]] = {
             "setKeySpaceQuota",
             "Bound what a key space may hold; for administrators.",
             ("The quota.", "Quota"),
-            (400, 403, 404, 501),
+            (400, 403, 404, 409, 501),
             body="Quota",
+            query=_EXPECTED_QUERY,
         ),
     ),
     "/registry": {

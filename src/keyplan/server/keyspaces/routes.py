@@ -1,7 +1,7 @@
 """The routes of the key space registry: HTTP in, one call of the registry, HTTP out. No rule of the registry is here."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from keyplan.server.keyspaces.bodies import (
     Creation,
     QuotaChange,
     RegistryFounding,
+    expected_of,
     is_on,
     list_filters,
     query_of,
@@ -100,18 +101,19 @@ class RegistryRoutes:
         sent = await body_of(request, dict[str, Any])
         if "description" not in sent:
             raise InvalidArgumentError(argument="description", problem="it is required")
-        return JsonAnswer((await self._context.run(registry.update, name, sent["description"], sent)).to_json())
+        update = partial(registry.update, expected=expected_of(request))
+        return JsonAnswer((await self._context.run(update, name, sent["description"], sent)).to_json())
 
     async def delete(self, request: Request) -> Response:
-        query_of(request, ())
-        keyspace = await self._context.run(self._as_caller(request).delete, request.path_params["id"])
+        delete = partial(self._as_caller(request).delete, expected=expected_of(request))
+        keyspace = await self._context.run(delete, request.path_params["id"])
         self._sweeping.look_soon()
         return JsonAnswer(keyspace.to_json(), 202)
 
     def _move(self, verb: str) -> Endpoint:
         async def endpoint(request: Request) -> Response:
-            query_of(request, ())
-            move: Callable[[str], KeySpace] = getattr(self._as_caller(request), verb)
+            expected = expected_of(request)
+            move: Callable[[str], KeySpace] = partial(getattr(self._as_caller(request), verb), expected=expected)
             return JsonAnswer((await self._context.run(move, request.path_params["id"])).to_json())
 
         return endpoint
@@ -139,7 +141,8 @@ class RegistryRoutes:
     async def set_quota(self, request: Request) -> Response:
         registry, name = self._as_caller(request), request.path_params["id"]
         asked = await body_of(request, QuotaChange)
-        quota = await self._context.run(registry.set_quota, name, **asked.bounds())
+        set_quota = partial(registry.set_quota, expected=expected_of(request))
+        quota = await self._context.run(set_quota, name, **asked.bounds())
         return JsonAnswer(quota)
 
     # ---- the registry ----------------------------------------------------------------------------------------------------
