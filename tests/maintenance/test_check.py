@@ -195,6 +195,18 @@ def test_progress_tells_how_many_keys_were_examined(store: Store, site: Site) ->
     assert told[-1] == 300 + 3 + 2 + 3
 
 
+def test_keys_of_a_known_layout_of_the_root_are_a_note_and_not_unknown(store: Store, site: Site) -> None:
+    class Fewer(keyplan.Layout, root="/site/"):
+        blades = keyplan.Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
+
+    unknown = {finding.kind.value for finding in check(store, Fewer.bound())}
+    assert unknown == {"unknown-key"}
+    noted = list(check(store, Fewer.bound(), known=[Site.bound()]))
+    assert {finding.kind.value for finding in noted} == {"other-layout-key"}
+    assert all(finding.kind.is_note for finding in noted)
+    assert noted[0].detail == "Site reads it as index entry of by_serial"
+
+
 # ---- a store that is being written to --------------------------------------------------------------------------------
 
 

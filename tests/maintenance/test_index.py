@@ -10,7 +10,13 @@ import pytest
 
 import keyplan
 from keyplan.engine import Commit, Engine, MemoryEngine, Put, Snapshot, WrappedEngine
-from keyplan.errors import CommitConflictError, IndexNotReadyError, InvalidInputError, UnknownNameError
+from keyplan.errors import (
+    CommitConflictError,
+    IndexNotReadyError,
+    InvalidInputError,
+    TargetTakenError,
+    UnknownNameError,
+)
 from keyplan.layout import lint
 from keyplan.maintenance import (
     BuildProgress,
@@ -275,6 +281,46 @@ def test_a_build_under_another_layout_begins_anew(store: Store) -> None:
 
     assert build_index(store, Renamed(store), "by_serial").entries_written == 3
     assert Renamed(store).by_serial.count() == 3
+
+
+def test_a_definition_and_not_the_rest_of_the_layout_tells_builds_apart(store: Store) -> None:
+    site = fill(store, 300)
+
+    class Wider(Site, root="/site/"):
+        more = keyplan.Table("more/{name}", key=str, value=str)
+
+    told: list[BuildProgress] = []
+
+    def helped(now: BuildProgress) -> None:
+        told.append(now)
+        if len(told) == 1:
+            build_index(store, Wider.bound(), "by_serial")
+
+    assert build_index(store, site, "by_serial", progress=helped).is_readable
+    assert list(check(store, site)) == []
+
+
+def test_of_two_builders_with_two_definitions_the_later_goes_on_and_the_other_ends(store: Store) -> None:
+    fill(store, 300)
+
+    class Renamed(keyplan.Layout, root="/site/"):
+        blades = keyplan.Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
+        by_serial = keyplan.Unique("serials/{serial}", of=blades, key=str)
+
+    class HaltedError(Exception):
+        pass
+
+    def halt(_now: BuildProgress) -> None:
+        raise HaltedError
+
+    def meanwhile(_now: BuildProgress) -> None:
+        with suppress(HaltedError):
+            build_index(store, Renamed.bound(), "by_serial", progress=halt)
+
+    with pytest.raises(TargetTakenError):
+        build_index(store, Site.bound(), "by_serial", progress=meanwhile)
+    assert build_index(store, Renamed.bound(), "by_serial").is_readable
+    assert Renamed(store).by_serial.count() == 300
 
 
 def test_an_index_that_is_readable_is_not_built(store: Store, site: Site) -> None:

@@ -1,18 +1,29 @@
 """Repairs: planned before anything is done, one guarded commit each, nothing else touched, never against a writer."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import keyplan
 from keyplan.engine import Commit, Delete, KeyAbsent, KeyUnchanged, MemoryEngine, Put, WrappedEngine
-from keyplan.errors import UniqueViolationError
-from keyplan.maintenance import Outcome, RepairResult, build_index, carry_out, check, drop_index, plan_repairs
+from keyplan.errors import EngineLimitError, InvalidRecordError, UniqueViolationError
+from keyplan.maintenance import (
+    FindingKind,
+    Outcome,
+    RepairResult,
+    build_index,
+    carry_out,
+    check,
+    drop_index,
+    plan_repairs,
+    prepare_index,
+)
 from keyplan.store import Backoff, Store
 from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
 
@@ -75,10 +86,14 @@ def test_a_missing_entry_of_a_leased_record_is_put_on_its_lease(store: Store, si
     assert before[b"/site/member-serial/x"] == (b"m", lease.id)
 
 
-def test_a_counter_behind_is_brought_to_its_start(store: Store, site: Site) -> None:
+def test_a_counter_behind_its_start_is_left_to_a_person(store: Store, site: Site) -> None:
+    """Numbers may have been handed out beyond the start: no record says how many, and none may be handed out twice."""
     write(store, puts={b"/site/next-port": b"5"})
-    assert repaired(store, site) == ["repaired"]
-    assert site.ports.next() == 33000
+    (repair,) = plan_repairs(store, site, check(store, site))
+    assert repair.needs_decision
+    assert "keyplan raw put KEY" in repair.what
+    assert repaired(store, site) == ["left"]
+    assert dump(store)[b"/site/next-port"] == (b"5", 0)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +111,7 @@ def test_what_takes_a_decision_is_listed_and_left(store: Store, site: Site, key:
     before = dump(store)
     (repair,) = plan_repairs(store, site, check(store, site))
     assert repair.needs_decision
-    assert repair.what == "left: it takes a decision"
+    assert repair.what == f"not repaired: {repair.finding.kind.advice}"
     assert repaired(store, site) == ["left"]
     assert dump(store) == before
 
@@ -119,6 +134,104 @@ def test_an_engine_without_revisions_is_checked_repaired_and_given_indexes(tmp_p
         assert drop_index(store, site, "by_serial") == 1
         assert build_index(store, site, "by_serial").is_readable
         assert dump(store) == before
+
+
+class Long(keyplan.Layout, root="/l/"):
+    notes = keyplan.Table("notes/{note}", key=str, value=Blade)
+    by_serial = keyplan.Index("serial/{serial}/{note}", of=notes, key=str)
+
+
+class Bare(keyplan.Layout, root="/l/"):
+    notes = keyplan.Table("notes/{note}", key=str, value=Blade)
+
+
+@pytest.fixture
+def too_long(tmp_path: Path) -> Iterator[Store]:
+    """Three records without entries of the index; the entry of the first would be longer than the engine takes."""
+    with keyplan.open(f"lmdb:{tmp_path / 'long'}") as store:
+        for name in ("a" * 255, "b", "c"):
+            Bare(store).notes.insert(name, Blade("s" * (255 if name[1:] else 1)))
+        yield store
+
+
+def test_a_record_whose_entry_is_too_long_is_a_finding_and_stops_no_other_repair(too_long: Store) -> None:
+    kinds = [finding.kind.value for finding in check(too_long, Long.bound())]
+    assert kinds == ["unindexable-record", "missing-entry", "missing-entry"]
+    repairs = plan_repairs(too_long, Long.bound(), check(too_long, Long.bound()))
+    assert [outcome.result.value for outcome in carry_out(too_long, Long.bound(), repairs)] == [
+        "left",
+        "repaired",
+        "repaired",
+    ]
+    assert [finding.kind.value for finding in check(too_long, Long.bound())] == ["unindexable-record"]
+
+
+def test_a_build_passes_over_a_record_whose_entry_is_too_long_and_counts_it(too_long: Store) -> None:
+    prepare_index(too_long, Long.bound(), "by_serial")
+    report = build_index(too_long, Long.bound(), "by_serial")
+    assert (report.is_readable, report.entries_written, report.unfit) == (True, 2, 1)
+
+
+def test_a_repair_that_the_engine_refuses_stops_no_other(store: Store, site: Site) -> None:
+    class Refusing(WrappedEngine):
+        def commit(self, commit: Commit) -> int:
+            if any(isinstance(put, Put) and put.key == S1 for put in commit.mutations):
+                raise EngineLimitError(limit="key_bytes_max", allowed=1, actual=2)
+            return self.inner.commit(commit)
+
+    write(store, S1, b"/site/by-serial/s2")
+    repairs = plan_repairs(store, site, check(store, site))
+    outcomes = list(carry_out(Store(Refusing(store.engine)), site, repairs))
+    assert [outcome.result.value for outcome in outcomes] == ["failed", "repaired"]
+    assert isinstance(outcomes[0].error, EngineLimitError)
+
+
+class Raising(keyplan.Layout, root="/site/"):
+    """An index function that asserts something about records."""
+
+    blades = keyplan.Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
+    by_half = keyplan.Index(
+        "half/{half}/{rack}/{slot}", of=blades, key=str, on=lambda _, blade: {"s1": "a"}[str(blade.serial)], version=1
+    )
+
+
+def test_a_record_that_an_index_function_fails_on_is_a_finding_like_any_other(store: Store, site: Site) -> None:
+    found = [finding for finding in check(store, Raising.bound()) if finding.kind.value != "unknown-key"]
+    assert sorted((finding.kind.value, finding.raw_key) for finding in found) == [
+        ("missing-entry", b"/site/half/a/r1/1"),
+        ("unindexable-record", b"/site/rack/r1/blades/2"),
+        ("unindexable-record", b"/site/rack/r2/blades/1"),
+    ]
+    assert sum("raised KeyError" in finding.detail for finding in found) == 2
+    prepare_index(store, Raising.bound(), "by_half")
+    report = build_index(store, Raising.bound(), "by_half")
+    assert (report.is_readable, report.entries_written, report.unfit) == (True, 1, 2)
+    with pytest.raises(InvalidRecordError):
+        Raising(store).blades.put(BladeKey("r9", "9"), Blade("s9"))
+    Raising(store).blades.delete(BladeKey("r1", "2"))
+    assert site.blades.get(BladeKey("r1", "2")) is None
+
+
+class Asserting(msgspec.Struct, frozen=True):
+    serial: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.serial != "s1"
+
+
+def test_a_record_whose_class_refuses_it_is_damaged_and_stops_nothing(store: Store, site: Site) -> None:
+    class Strict(keyplan.Layout, root="/site/"):
+        blades = keyplan.Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Asserting)
+
+    damaged = [finding for finding in check(store, Strict.bound()) if finding.kind.value == "damaged-record"]
+    assert [finding.raw_key for finding in damaged] == [BLADE_1]
+    assert "raised AssertionError" in damaged[0].detail
+
+
+def test_each_kind_of_finding_names_what_mends_it() -> None:
+    for kind in FindingKind:
+        assert "`keyplan " in kind.advice, kind
+        assert kind.is_repairable == ("check --repair" in kind.advice), kind
 
 
 def test_an_index_below_a_root_as_long_as_the_engine_takes_can_be_read(url: str) -> None:

@@ -12,6 +12,13 @@ PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
 OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py", "src/keyplan/apps/runm/dispatch.py")
 CARRIERS: Final = ("src/keyplan/aio/greenlets.py", "src/keyplan/aio/threads.py")
 """Whatever is raised on one side of an await is carried to the other, and raised there."""
+CALLERS: Final = (
+    "src/keyplan/codec/foreign_forms.py",
+    "src/keyplan/codec/serialized_forms.py",
+    "src/keyplan/layout/entries.py",
+    "src/keyplan/maintenance/migration/transform.py",
+)
+"""They call what an application wrote: a record's class, an index function, a conversion. It may raise anything."""
 CLOCK_AND_CHANCE: Final = ("time.time", "time.sleep", "time.monotonic", "time.perf_counter", "random.")
 UNZONED: Final = (
     "datetime.datetime.utcnow",
@@ -146,7 +153,10 @@ def mutable_defaults(source: Source) -> Iterator[Finding]:
 
 
 def broad_excepts(source: Source) -> Iterator[Finding]:
-    """Catching everything hides faults; allowed where it is raised again, and outermost: in the command line and the server."""
+    """Catching everything hides faults; allowed where it is raised again, and outermost: in the command line and the server.
+
+    What an application's function raises may become an error of ours, raised from it.
+    """
     for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
@@ -156,7 +166,8 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
         )
         last = node.body[-1]
         is_raised_again = isinstance(last, ast.Raise) and last.exc is None
-        if is_broad and not is_raised_again and not source.within(*OUTERMOST, *CARRIERS):
+        is_translated = isinstance(last, ast.Raise) and last.cause is not None and source.within(*CALLERS)
+        if is_broad and not is_raised_again and not is_translated and not source.within(*OUTERMOST, *CARRIERS):
             yield Finding(
                 source.path, node.lineno, "an except that catches everything", "the errors that can happen here"
             )

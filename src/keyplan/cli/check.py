@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -11,12 +12,12 @@ from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
-from keyplan.cli.options import JsonOption, layout_of_option
+from keyplan.cli.options import JsonOption, installed_layouts, layout_of_option, root_parameters
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.engine import Commit, KeyRange
-from keyplan.errors import InvalidInputError
-from keyplan.layout import shown_key
-from keyplan.maintenance import Check, Finding, Repair, RepairResult, carry_out, check, plan_repairs
+from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.layout import BoundLayout, shown_key
+from keyplan.maintenance import Check, Finding, FindingKind, Repair, RepairResult, carry_out, check, plan_repairs
 from keyplan.store import Explanation
 
 __all__ = ["run"]
@@ -64,24 +65,44 @@ def run(
                 open_layout.store,
                 open_layout.bound,
                 beside=others,
+                known=_of_same_root(at, open_layout.bound),
                 resume=resume,
                 keys_max=keys_max,
                 progress=progress,
             )
-            repairs, remaining = _examined(open_layout, examined, json=json, is_repairing=repair)
+            told: set[FindingKind] = set()
+            repairs, remaining = _examined(open_layout, examined, told, json=json, is_repairing=repair)
         if repairs:
             remaining += _repaired(open_layout, repairs, json=json, is_agreed=yes)
+    if not json:
+        _print_advice(told)
     _print_end(examined, remaining, json=json)
     if remaining:
         raise typer.Exit(FINDINGS)
 
 
-def _examined(open_layout: OpenLayout, examined: Check, *, json: bool, is_repairing: bool) -> tuple[list[Repair], int]:
+def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
+    """The installed layouts that lie below the same root, as one layout with and without its indexes does."""
+    found = []
+    for name in installed_layouts():
+        kind = layout_of_option(name)
+        given = [text for text in at.parameter or [] if text.partition("=")[0] in kind.spec.root.field_names]
+        with suppress(KeyplanError):
+            bound = kind.bound(**root_parameters(kind, given, at.config))
+            if bound.root == own.root and bound.fingerprint != own.fingerprint:
+                found.append(bound)
+    return found
+
+
+def _examined(
+    open_layout: OpenLayout, examined: Check, told: set[FindingKind], *, json: bool, is_repairing: bool
+) -> tuple[list[Repair], int]:
     """Print the findings, or with their repairs; return the repairs to carry out, and how many findings have none."""
     remaining = 0
     if not is_repairing:
         for finding in examined:
             _print_finding(finding, json=json)
+            told.add(finding.kind)
             remaining += not finding.kind.is_note
         return [], remaining
     repairs: list[Repair] = []
@@ -102,18 +123,19 @@ def _repaired(open_layout: OpenLayout, repairs: list[Repair], *, json: bool, is_
         return len(repairs)
     remaining = 0
     for outcome in carry_out(open_layout.store, open_layout.bound, repairs):
-        remaining += outcome.result in {RepairResult.LEFT, RepairResult.CONTENDED}
+        remaining += outcome.result in {RepairResult.LEFT, RepairResult.CONTENDED, RepairResult.FAILED}
         key = shown_key(outcome.repair.finding.raw_key)
+        problem = "" if outcome.error is None else str(outcome.error)
         if json:
-            print_json({"key": key, "result": outcome.result.value, "revision": outcome.revision})
+            print_json({"key": key, "result": outcome.result.value, "revision": outcome.revision, "problem": problem})
         else:
-            print_text(printable(f"{outcome.result.value}: {key}"))
+            print_text(printable(f"{outcome.result.value}: {key}" + (f": {problem}" if problem else "")))
     return remaining
 
 
 def _is_confirmed(count: int) -> bool:
     if not sys.stdin.isatty():
-        raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to carry out the plan")
+        raise InvalidInputError(source="--repair", problem="not a terminal: pass --yes to carry out the plan")
     return typer.confirm(f"Carry out {count} repairs?", err=True)
 
 
@@ -147,7 +169,15 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "detail": finding.detail,
         "is_note": finding.kind.is_note,
         "is_repairable": finding.kind.is_repairable,
+        "advice": finding.kind.advice,
     }
+
+
+def _print_advice(told: set[FindingKind]) -> None:
+    """Say once for each kind of finding which command mends it."""
+    for kind in FindingKind:
+        if kind in told:
+            print_hint(f"{kind.value}: {kind.advice}")
 
 
 def _print_end(examined: Check, remaining: int, *, json: bool) -> None:

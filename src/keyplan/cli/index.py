@@ -6,6 +6,7 @@ import typer
 
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
 from keyplan.cli.items import LayoutOptions
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, print_text, printable
@@ -95,6 +96,8 @@ def build_command(
             )
     for finding in report.contested:
         print_text(printable(str(finding)))
+    if report.unfit:
+        print_hint(f"{report.unfit} records have no entry, as `keyplan check` says of each")
     if not report.is_readable:
         print_text(f"{index} is not readable: change what two records claim, and build it again")
         raise typer.Exit(FINDINGS)

@@ -39,6 +39,10 @@ class PydanticForm(ValueForm[Any]):
             return self._model.model_validate_json(raw)
         except ValueError as error:
             raise CorruptionError(problem=_pydantic_problem(error)) from error
+        except Exception as error:
+            # Why: validators are the application's, and raise what they like.
+            problem = f"the value does not fit its type: its class raised {type(error).__name__}"
+            raise CorruptionError(problem=problem) from error
 
     def describe(self) -> dict[str, Any]:
         return {"form": self.code, "type": type_name(self._model), "schema": self._model.model_json_schema()}

@@ -60,6 +60,8 @@ class _SerializedForm(ValueForm[V]):
                 self._check_survival(value, read_back)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(form=self.code, problem=_problem(error)) from error
+        except Exception as error:
+            raise InvalidRecordError(form=self.code, problem=_of_class(error)) from error
         return raw
 
     def decode(self, raw: bytes) -> V:
@@ -67,6 +69,8 @@ class _SerializedForm(ValueForm[V]):
             return self._decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptionError(problem=_problem(error)) from error
+        except Exception as error:
+            raise CorruptionError(problem=_of_class(error)) from error
 
     def describe(self) -> dict[str, Any]:
         description = {"form": self.code, "type": type_name(self._value_type)}
@@ -115,6 +119,11 @@ def _is_record_class(value_type: Any) -> bool:
     return (
         issubclass(kind, msgspec.Struct) or is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
     )
+
+
+def _of_class(error: Exception) -> str:
+    """What the record's class raised, as an assertion in `__post_init__`: its kind, as its text may quote the value."""
+    return f"the value does not fit its type: its class raised {type(error).__name__}"
 
 
 _SAFE: Final = (

@@ -267,7 +267,10 @@ class TargetNotEmptyError(ConflictError):
 
 
 class TargetTakenError(ConflictError):
-    """Another process does the same copy or restore now, or its key space was taken away. Facts: `prefix` in hex, `problem`."""
+    """Another process does the same copy, restore or build now, or its key space was taken away.
+
+    Facts: `prefix` in hex, `problem`; `index` of a build.
+    """
 
     code = "target-taken"
     summary = "this work was taken over"

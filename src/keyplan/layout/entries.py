@@ -187,7 +187,12 @@ def _function_tuples(index: IndexSpec, table: TableSpec) -> Callable[[object, ob
     own = [number for number, component in enumerate(index.components) if component.origin is Origin.FUNCTION]
 
     def called(key: object, record: object) -> list[tuple[object, ...]]:
-        returned = function(key, record)
+        try:
+            returned = function(key, record)
+        except Exception as error:
+            # Why not its text: it may quote the record.
+            problem = f"the index's function raised {type(error).__name__}"
+            raise InvalidRecordError(index=index.name, problem=problem) from error
         if returned is None:
             return []
         found = []

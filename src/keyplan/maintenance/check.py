@@ -30,6 +30,7 @@ def check(
     layout: Layout | BoundLayout,
     *,
     beside: Sequence[Layout | BoundLayout] = (),
+    known: Sequence[Layout | BoundLayout] = (),
     resume: str = "",
     keys_max: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -41,13 +42,20 @@ def check(
 
     beside: other layouts whose keys lie below the same root; keys that they can read are not unknown. Keys below other roots of
         the same layout, and what keyplan itself keeps, are passed over.
+    known: layouts that may have written below the root as well, as the same one with its indexes; a key that one of them can
+        read is a note, and not unknown.
     resume: a `cursor` of an earlier check of the same layout and root.
     keys_max: end after about so many keys; `cursor` then says where to go on.
     progress: called after each batch with the number of keys examined so far.
 
     Raises InvalidInputError for a cursor that is not of this layout.
     """
-    examiner = Examiner(bound_layout_of(layout), beside=[bound_layout_of(other) for other in beside])
+    examiner = Examiner(
+        bound_layout_of(layout),
+        beside=[bound_layout_of(other) for other in beside],
+        known=[bound_layout_of(other) for other in known],
+        key_bytes_max=store.engine.profile.key_bytes_max,
+    )
     return Check(store, bound_layout_of(layout), examiner, resume=resume, keys_max=keys_max, progress=progress)
 
 

@@ -15,19 +15,21 @@ __all__ = ["EntriesDue", "entries_due"]
 
 
 class EntriesDue(NamedTuple):
-    """What to write, no key twice; and the unique entries that two records claim."""
+    """What to write, no key twice; the unique entries that two records claim; and the records that have no entry."""
 
     puts: tuple[GuardedPut, ...]
     contested: tuple[Finding, ...]
+    unfit: tuple[bytes, ...] = ()
 
 
-def entries_due(index: BoundIndex, records: Sequence[Entry], read: Lookup) -> EntriesDue:
+def entries_due(index: BoundIndex, records: Sequence[Entry], read: Lookup, *, key_bytes_max: int | None) -> EntriesDue:
     """Return the entries of `index` that these stored records should have and have not.
 
-    Records that cannot be read, or whose fields do not fit the index, have none: a check names them. Entries of other tables in
-    `records` are passed over.
+    Records that cannot be read, or whose fields do not fit the index or make an entry longer than `key_bytes_max`, have none:
+    they are `unfit`, and a check names them. Entries of other tables in `records` are passed over.
     """
-    wanted = list(_wanted(index, records))
+    unfit: dict[bytes, None] = {}
+    wanted = list(_wanted(index, records, unfit, key_bytes_max))
     read.fetch(raw_key for _, raw_key, _ in wanted)
     puts: dict[bytes, GuardedPut] = {}
     contested: list[Finding] = []
@@ -47,10 +49,12 @@ def entries_due(index: BoundIndex, records: Sequence[Entry], read: Lookup) -> En
         if other is not None:
             guards.append(other)
         puts[raw_key] = GuardedPut(Put(raw_key, raw_value, record.lease), tuple(guards))
-    return EntriesDue(tuple(puts.values()), tuple(contested))
+    return EntriesDue(tuple(puts.values()), tuple(contested), tuple(unfit))
 
 
-def _wanted(index: BoundIndex, records: Sequence[Entry]) -> Iterator[tuple[Entry, bytes, bytes]]:
+def _wanted(
+    index: BoundIndex, records: Sequence[Entry], unfit: dict[bytes, None], key_bytes_max: int | None
+) -> Iterator[tuple[Entry, bytes, bytes]]:
     table = index.table
     for record in records:
         key = table.keys.decode(record.key)
@@ -59,8 +63,13 @@ def _wanted(index: BoundIndex, records: Sequence[Entry]) -> Iterator[tuple[Entry
         try:
             pointers = index.entries(key, table.form.decode(record.value))
         except (CorruptionError, RecordError):
+            unfit[record.key] = None
             continue
-        yield from ((record, raw_key, raw_value) for raw_key, raw_value in pointers)
+        for raw_key, raw_value in pointers:
+            if key_bytes_max is not None and len(raw_key) > key_bytes_max:
+                unfit[record.key] = None
+            else:
+                yield record, raw_key, raw_value
 
 
 def _other_record(index: BoundIndex, found: Entry | None, raw_value: bytes, read: Lookup) -> Entry | Guard | None:

@@ -77,13 +77,29 @@ _Question: TypeAlias = _Record | _Pointing
 class Examiner:
     """Examines entries of one layout. Not for use by two threads at once.
 
-    Keys that one of the layouts `beside` can read are theirs, as are keys below other roots of this layout.
+    Keys that one of the layouts `beside` can read are theirs, as are keys below other roots of this layout; that one of `known`
+    can read them is told. `key_bytes_max`: the longest key that the engine takes; a record whose entry is longer does not fit
+    its index.
     """
 
-    def __init__(self, bound: BoundLayout, *, beside: Sequence[BoundLayout] = ()) -> None:
+    def __init__(
+        self,
+        bound: BoundLayout,
+        *,
+        beside: Sequence[BoundLayout] = (),
+        known: Sequence[BoundLayout] = (),
+        key_bytes_max: int | None = None,
+    ) -> None:
         self._bound = bound
         self._beside = beside
+        self._known = known
+        self._key_bytes_max = key_bytes_max
         self._nested = [NestedRoots(layout) for layout in (bound, *beside)]
+
+    @property
+    def layout(self) -> BoundLayout:
+        """The layout whose entries are examined."""
+        return self._bound
 
     def examine(self, entries: Sequence[Entry], read: Lookup) -> list[Finding]:
         """Return what is wrong with the entries, all of them read from the snapshot of `read`."""
@@ -136,6 +152,12 @@ class Examiner:
         if meaning.kind is Kind.NAMESPACE:
             yield Finding(FindingKind.NAMESPACE_KEY, raw_key, meaning.item)
             return
+        for layout in self._known:
+            others = layout.meanings(raw_key)
+            if others:
+                detail = f"{layout.name} reads it as {others[0].kind.value} of {others[0].item}"
+                yield Finding(FindingKind.OTHER_LAYOUT_KEY, raw_key, detail=detail)
+                return
         nearest = "" if meaning.item is None else f"nearest is {meaning.template}, "
         detail = f"{nearest}departs at byte {meaning.position}"
         yield Finding(FindingKind.UNKNOWN_KEY, raw_key, meaning.item, detail=detail)
@@ -158,6 +180,13 @@ class Examiner:
             problem = str(error.facts.get("problem", error.summary))
             yield Finding(FindingKind.UNINDEXABLE_RECORD, entry.key, table.name, detail=problem)
             return
+        longest = max(pointers, key=len, default=b"")
+        if self._key_bytes_max is not None and len(longest) > self._key_bytes_max:
+            detail = f"its entry of {pointers[longest].source.name} has {len(longest)} bytes, {self._key_bytes_max} fit"
+            yield Finding(FindingKind.UNINDEXABLE_RECORD, entry.key, table.name, detail=detail)
+            pointers = {
+                raw_key: pointer for raw_key, pointer in pointers.items() if len(raw_key) <= self._key_bytes_max
+            }
         if pointers:
             yield _Record(entry, pointers)
 

@@ -83,7 +83,9 @@ def explain_key(
     bound = bound_layout_of(layout)
     with engine.snapshot() as snapshot:
         read = Lookup(snapshot)
-        explanation = _explained(bound, raw_key, read, Examiner(bound, beside=beside))
+        explanation = _explained(
+            bound, raw_key, read, Examiner(bound, beside=beside, key_bytes_max=engine.profile.key_bytes_max)
+        )
     entry = explanation.entry
     if entry is None or entry.lease == NO_LEASE:
         return explanation

@@ -28,11 +28,17 @@ class FindingKind(Enum):
     UNKNOWN_KEY = "unknown-key"
     NAMESPACE_KEY = "namespace-key"
     AMBIGUOUS_KEY = "ambiguous-key"
+    OTHER_LAYOUT_KEY = "other-layout-key"
 
     @property
     def summary(self) -> str:
         """What is wrong, in a sentence that never varies."""
         return _SUMMARIES[self]
+
+    @property
+    def advice(self) -> str:
+        """The command that mends it, KEY being the finding's key; for notes, what to do if it is not intended."""
+        return _ADVICE[self]
 
     @property
     def is_repairable(self) -> bool:
@@ -42,7 +48,7 @@ class FindingKind(Enum):
     @property
     def is_note(self) -> bool:
         """Whether it may be intended: it is told, and is no failure."""
-        return self in {FindingKind.UNLEASED_RECORD, FindingKind.LEASED_RECORD}
+        return self in {FindingKind.UNLEASED_RECORD, FindingKind.LEASED_RECORD, FindingKind.OTHER_LAYOUT_KEY}
 
 
 _SUMMARIES: Final = {
@@ -62,6 +68,35 @@ _SUMMARIES: Final = {
     FindingKind.UNKNOWN_KEY: "no template spells this key",
     FindingKind.NAMESPACE_KEY: "a key that only marks a place below which others lie",
     FindingKind.AMBIGUOUS_KEY: "the key can be read in two ways",
+    FindingKind.OTHER_LAYOUT_KEY: "another layout of the same root can read the key",
+}
+
+_REPAIR: Final = "`keyplan check --repair` mends it"
+_REWRITE: Final = "`keyplan put` writes the record again, and its entries with it"
+
+_ADVICE: Final = {
+    FindingKind.MISSING_ENTRY: _REPAIR,
+    FindingKind.WRONG_ENTRY: _REPAIR,
+    FindingKind.ENTRY_LEASE: _REPAIR,
+    FindingKind.DANGLING_ENTRY: _REPAIR,
+    FindingKind.STALE_ENTRY: _REPAIR,
+    FindingKind.DAMAGED_ENTRY: _REPAIR,
+    FindingKind.CONTESTED_ENTRY: "choose which record keeps it; change the other with `keyplan put`, or `keyplan delete` it",
+    FindingKind.DAMAGED_RECORD: (
+        "`keyplan raw get KEY` shows the value; `keyplan extract BACKUP --key KEY --into-store` takes it from a backup,"
+        " `keyplan raw put KEY` writes another, `keyplan raw quarantine KEY` sets it aside"
+    ),
+    FindingKind.UNINDEXABLE_RECORD: (
+        "`keyplan put` writes a record that fits; `keyplan delete`, or `keyplan raw quarantine KEY`, takes this one away"
+    ),
+    FindingKind.DAMAGED_COUNTER: "`keyplan raw put KEY` writes the right number: one more than the largest handed out",
+    FindingKind.COUNTER_BEHIND: "`keyplan raw put KEY` writes the right number: one more than the largest handed out",
+    FindingKind.UNKNOWN_KEY: "declare the key, or take it away with `keyplan raw quarantine KEY` or `keyplan raw delete KEY`",
+    FindingKind.NAMESPACE_KEY: "`keyplan raw delete KEY` removes it",
+    FindingKind.AMBIGUOUS_KEY: "change the layout (lint rule L1); `keyplan raw quarantine KEY` takes the key away",
+    FindingKind.OTHER_LAYOUT_KEY: "check with that layout, `keyplan check --layout NAME`, or name it with --beside NAME",
+    FindingKind.UNLEASED_RECORD: f"{_REWRITE}, with --lease ID",
+    FindingKind.LEASED_RECORD: _REWRITE,
 }
 
 _REPAIRABLE: Final = frozenset(
@@ -72,7 +107,6 @@ _REPAIRABLE: Final = frozenset(
         FindingKind.DANGLING_ENTRY,
         FindingKind.STALE_ENTRY,
         FindingKind.DAMAGED_ENTRY,
-        FindingKind.COUNTER_BEHIND,
     }
 )
 

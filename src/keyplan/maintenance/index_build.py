@@ -14,10 +14,11 @@ from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Entry, KeyRange
-from keyplan.errors import CommitConflictError, InvalidInputError, LeaseNotFoundError
+from keyplan.errors import CommitConflictError, InvalidInputError, LeaseNotFoundError, TargetTakenError
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.batches import commits_of
 from keyplan.maintenance.check import batch_of
+from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.entries_due import EntriesDue, entries_due
 from keyplan.maintenance.examine import Examiner
 from keyplan.maintenance.findings import Finding
@@ -46,13 +47,15 @@ class BuildProgress(NamedTuple):
 class BuildReport:
     """How a build ended: whether the index is readable, and if not, the unique entries that two records claim.
 
-    `records` and `entries_written` count this builder's own work, the verification's included.
+    `records` and `entries_written` count this builder's own work, the verification's included. `unfit` counts the records that
+    this builder's verification saw and that have no entry: they cannot be read or do not fit the index; `check` names them.
     """
 
     is_readable: bool
     records: int
     entries_written: int
     contested: tuple[Finding, ...]
+    unfit: int = 0
 
 
 def build_index(
@@ -70,13 +73,14 @@ def build_index(
 
     Writers go on meanwhile, provided that all of them keep the index, that is, have a layout that declares it. Every batch is
     a commit guarded by its records being unchanged; where a writer came between, they are read again. An interrupted build
-    goes on where it was when this is called again; several may run at once and share the work. A change of the layout in
-    between starts it anew.
+    goes on where it was when this is called again; several may run at once and share the work. A build that was begun by
+    another definition of the index begins anew; of two builders with two definitions the later one goes on.
 
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
     call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch.
 
-    Raises InvalidInputError when the index is readable already, UnknownNameError, EngineError, CommitOutcomeUnknownError.
+    Raises InvalidInputError when the index is readable already, UnknownNameError, TargetTakenError when somebody builds the
+    index by another definition meanwhile, EngineError, CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
     pace = _Pace(records_per_second, clock, sleep or Event().wait)
@@ -119,12 +123,14 @@ class _Builder:
         self._engine = store.engine
         self._bound = bound
         self._index = index
+        self._definition = index_definition(index)
         self._pace = pace
         self._progress = progress
         self._backoff = backoff
         self._records = 0
         self._entries_written = 0
         self._contested: dict[bytes, Finding] = {}
+        self._unfit = 0
 
     def run(self) -> BuildReport:
         steps: dict[IndexStage, _Step] = {
@@ -140,9 +146,13 @@ class _Builder:
                 if is_first:
                     raise InvalidInputError(source=self._index.name, problem="the index is readable; prepare it first")
                 return self._report(is_readable=True)
+            is_foreign = state.stage is not IndexStage.WRITE_ONLY and state.fingerprint != self._definition
+            if is_foreign and not is_first:
+                # Why not anew: two builders with two definitions would begin anew for ever, each after the other.
+                problem = "another program builds this index by another definition of it; stop one of the two"
+                raise TargetTakenError(index=self._index.name, prefix=self._bound.root.hex(), problem=problem)
             is_first = False
-            is_of_other_layout = state.fingerprint != self._bound.fingerprint
-            step = self._begin if is_of_other_layout else steps[state.stage]
+            step = self._begin if is_foreign else steps[state.stage]
             try:
                 step(entry, state)
             except _LostError:
@@ -152,18 +162,19 @@ class _Builder:
 
     def _report(self, *, is_readable: bool) -> BuildReport:
         contested = () if is_readable else tuple(self._contested.values())
-        return BuildReport(is_readable, self._records, self._entries_written, contested)
+        return BuildReport(is_readable, self._records, self._entries_written, contested, self._unfit)
 
     # ---- the stages ----------------------------------------------------------------------------------------------------
 
     def _begin(self, entry: Entry, _state: IndexState) -> None:
-        self._replace(entry, IndexState(IndexStage.BUILDING, self._bound.fingerprint))
+        self._replace(entry, IndexState(IndexStage.BUILDING, self._definition))
 
     def _build(self, entry: Entry, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(entry, IndexState(IndexStage.VERIFYING, self._bound.fingerprint))
+            self._replace(entry, IndexState(IndexStage.VERIFYING, self._definition))
             self._contested.clear()
+            self._unfit = 0
             return
         # Why: taken before it is built, so that another builder takes the next stretch.
         self._replace(entry, self._moved(state, batch))
@@ -173,7 +184,7 @@ class _Builder:
     def _verify(self, entry: Entry, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(entry, IndexState(IndexStage.SWEEPING, self._bound.fingerprint, unresolved=state.unresolved))
+            self._replace(entry, IndexState(IndexStage.SWEEPING, self._definition, unresolved=state.unresolved))
             return
         unresolved = self._write(batch)
         self._replace(entry, self._moved(state, batch, unresolved))
@@ -186,7 +197,7 @@ class _Builder:
             self._replace(entry, self._moved(state, batch, unresolved))
             self._told(state, batch)
         elif state.unresolved:
-            self._replace(entry, IndexState(IndexStage.VERIFYING, self._bound.fingerprint))
+            self._replace(entry, IndexState(IndexStage.VERIFYING, self._definition))
             raise _ContestedError
         else:
             self._replace(entry, None)
@@ -238,7 +249,8 @@ class _Builder:
             read = Lookup(snapshot)
             read.fetch(record_keys)
             records = [entry for key in record_keys if (entry := read.get(key)) is not None]
-            due: EntriesDue = entries_due(self._index, records, read)
+            key_bytes_max = self._engine.profile.key_bytes_max
+            due: EntriesDue = entries_due(self._index, records, read, key_bytes_max=key_bytes_max)
         try:
             for commit in commits_of(due.puts, self._engine.profile):
                 self._engine.commit(commit)
@@ -246,6 +258,7 @@ class _Builder:
         except LeaseNotFoundError as error:
             # Why: a record's lease ended after it was read, and the record with it.
             raise CommitConflictError(failed=()) from error
+        self._unfit += len(due.unfit)
         for finding in due.contested:
             if len(self._contested) < _FINDINGS_MAX:
                 self._contested[finding.raw_key] = finding

@@ -10,6 +10,7 @@ from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAb
 from keyplan.errors import CommitConflictError, UnknownNameError
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.batches import operations_max
+from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
     IndexStage,
     IndexState,
@@ -78,7 +79,7 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str) -> bool
     entry, state = read_index_state(store.engine, index)
     if state is not None:
         return False
-    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, bound.fingerprint))
+    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
     return True
 
 
@@ -92,7 +93,7 @@ def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
     entry, _ = read_index_state(store.engine, index)
-    guard = claim_index(store.engine, index, entry, bound.fingerprint)
+    guard = claim_index(store.engine, index, entry)
     removed = 0
     key_range = KeyRange(*index.keys.range(()))
     while True:
@@ -108,14 +109,14 @@ def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
         key_range = KeyRange(found[-1].key + b"\x00", key_range.end)
 
 
-def claim_index(engine: Engine, index: BoundIndex, entry: Entry | None, fingerprint: str) -> Guard:
+def claim_index(engine: Engine, index: BoundIndex, entry: Entry | None) -> Guard:
     """Make an index write-only and return the guard that nobody wrote its state since.
 
     Invariant: the guard holds for this one write of the state and for no other, whoever writes; what is removed under it is
     never removed from an index that a build has made readable meanwhile. `entry` is the state as it was read. Raises
     CommitConflictError when it was replaced.
     """
-    state = IndexState(IndexStage.WRITE_ONLY, fingerprint, run=uuid4().hex)
+    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex)
     replace_index_state(engine, index, entry, state)
     raw_key = index_state_key(index)
     with engine.snapshot() as snapshot:

@@ -1,7 +1,7 @@
 """Repairs of what a check found: planned as plain data, printed, then carried out, each as one guarded commit.
 
-The records are the truth: a repair writes and removes index entries, and brings a counter up to its start. It never touches a
-record. What the records do not decide is listed and left.
+The records are the truth: a repair writes and removes index entries. It never touches a record or a counter. What the records
+do not decide is listed and left, with the command that mends it. A repair that fails stops no other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put, Snapshot
-from keyplan.errors import CommitConflictError, LeaseNotFoundError
+from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Put, Snapshot
+from keyplan.errors import (
+    CommitConflictError,
+    CorruptionError,
+    EngineLimitError,
+    KeyplanError,
+    LeaseNotFoundError,
+    RecordError,
+)
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.examine import Examiner, primary_of
 from keyplan.maintenance.findings import Finding, FindingKind
@@ -34,8 +41,8 @@ class Repair:
 
     @property
     def what(self) -> str:
-        """What would be done, in a sentence."""
-        return _ACTIONS.get(self.finding.kind, "left: it takes a decision")
+        """What would be done, in a sentence; where a person must decide, what to choose from."""
+        return _ACTIONS.get(self.finding.kind) or f"not repaired: {self.finding.kind.advice}"
 
 
 _ACTIONS = {
@@ -45,7 +52,6 @@ _ACTIONS = {
     FindingKind.DANGLING_ENTRY: "remove the entry",
     FindingKind.STALE_ENTRY: "remove the entry",
     FindingKind.DAMAGED_ENTRY: "remove the entry",
-    FindingKind.COUNTER_BEHIND: "set the counter to its declared start",
 }
 
 
@@ -59,15 +65,18 @@ class RepairResult(Enum):
     """It needs a decision."""
     CONTENDED = "contended"
     """Every try lost a race against other writers; nothing was written."""
+    FAILED = "failed"
+    """The engine refused the write, as for a limit; nothing was written. The outcome's `error` says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A repair, how it ended, and the revision of its commit (0: none)."""
+    """A repair, how it ended, the revision of its commit (0: none), and the error of one that failed."""
 
     repair: Repair
     result: RepairResult
     revision: int = 0
+    error: KeyplanError | None = None
 
 
 def plan_repairs(store: Store, layout: Layout | BoundLayout, findings: Iterable[Finding]) -> list[Repair]:
@@ -75,11 +84,11 @@ def plan_repairs(store: Store, layout: Layout | BoundLayout, findings: Iterable[
 
     A plan is for reading: `carry_out` looks again before it writes.
     """
-    bound = bound_layout_of(layout)
+    examiner = Examiner(bound_layout_of(layout), key_bytes_max=store.engine.profile.key_bytes_max)
     repairs: list[Repair] = []
     for finding in findings:
         with store.engine.snapshot() as snapshot:
-            repair = _repair_now(bound, finding, snapshot)
+            repair = _repair_now(examiner, finding, snapshot)
         if repair is not None:
             repairs.append(repair)
     return repairs
@@ -92,23 +101,26 @@ def carry_out(
 
     Each is planned anew from a fresh snapshot and sent as one commit, whose guards say that the record and the entry are as
     they were read. So it cannot race a writer: when one came between, nothing is written and the repair looks again, with
-    growing waits, at most COMMIT_RETRIES_MAX times. Raises EngineError, CommitOutcomeUnknownError.
+    growing waits, at most COMMIT_RETRIES_MAX times. What is in the way of one repair is told in its outcome and stops no other.
+    Raises EngineError when the store cannot be reached, CommitOutcomeUnknownError.
     """
-    bound = bound_layout_of(layout)
+    examiner = Examiner(bound_layout_of(layout), key_bytes_max=store.engine.profile.key_bytes_max)
     waits = backoff if backoff is not None else Backoff()
     for repair in repairs:
         if repair.needs_decision:
             yield Outcome(repair, RepairResult.LEFT)
             continue
         try:
-            yield waits.until_committed(partial(_attempt, store, bound, repair))
+            yield waits.until_committed(partial(_attempt, store, examiner, repair))
         except CommitConflictError:
             yield Outcome(repair, RepairResult.CONTENDED)
+        except (CorruptionError, EngineLimitError, RecordError) as error:
+            yield Outcome(repair, RepairResult.FAILED, error=error)
 
 
-def _attempt(store: Store, bound: BoundLayout, repair: Repair) -> Outcome:
+def _attempt(store: Store, examiner: Examiner, repair: Repair) -> Outcome:
     with store.engine.snapshot() as snapshot:
-        now = _repair_now(bound, repair.finding, snapshot)
+        now = _repair_now(examiner, repair.finding, snapshot)
     if now is None:
         return Outcome(repair, RepairResult.GONE)
     if now.commit is None:
@@ -120,7 +132,7 @@ def _attempt(store: Store, bound: BoundLayout, repair: Repair) -> Outcome:
         raise CommitConflictError(failed=()) from error
 
 
-def _repair_now(bound: BoundLayout, finding: Finding, snapshot: Snapshot) -> Repair | None:
+def _repair_now(examiner: Examiner, finding: Finding, snapshot: Snapshot) -> Repair | None:
     """What is to be done now; None when nothing is wrong there any more.
 
     Why not only the finding's own kind: an entry that pointed elsewhere may be missing by now, and is still to be put right.
@@ -129,12 +141,12 @@ def _repair_now(bound: BoundLayout, finding: Finding, snapshot: Snapshot) -> Rep
     origin = read.get(finding.origin)
     if origin is None:
         return None
-    found = Examiner(bound).examine([origin], read)
+    found = examiner.examine([origin], read)
     same_place = [now for now in found if (now.raw_key, now.record_key) == (finding.raw_key, finding.record_key)]
     if not same_place:
         return None
     now = next((other for other in same_place if other.kind is finding.kind), same_place[0])
-    return Repair(now, _commit_of(bound, now, read))
+    return Repair(now, _commit_of(examiner.layout, now, read))
 
 
 def _commit_of(bound: BoundLayout, finding: Finding, read: Lookup) -> Commit | None:
@@ -145,10 +157,6 @@ def _commit_of(bound: BoundLayout, finding: Finding, read: Lookup) -> Commit | N
         case FindingKind.DANGLING_ENTRY | FindingKind.STALE_ENTRY | FindingKind.DAMAGED_ENTRY:
             keys = [finding.raw_key] if finding.record_key is None else [finding.raw_key, finding.record_key]
             return Commit(tuple(_as_read(key, read) for key in keys), (Delete(finding.raw_key),))
-        case FindingKind.COUNTER_BEHIND:
-            counter = bound.counters[str(finding.item)]
-            put: Mutation = Put(finding.raw_key, counter.encode(counter.start))
-            return Commit((_as_read(finding.raw_key, read),), (put,))
         case _:
             return None
 

@@ -47,10 +47,10 @@ class IndexStage(Enum):
 class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The state of an index that is not readable.
 
-    `fingerprint` is that of the layout which began the stage. Everything up to and including the raw key `cursor` is taken by
-    some builder (BUILDING) or is done (VERIFYING, SWEEPING); `records` counts the keys up to there. `unresolved` counts what
-    the verification could not put right. `run` is the drop that wrote the state: no two drops write the same bytes, so that a
-    guard on the state names one of them, on engines without revisions too.
+    `fingerprint` is that of the index's definition by which the stage was begun. Everything up to and including the raw key
+    `cursor` is taken by some builder (BUILDING) or is done (VERIFYING, SWEEPING); `records` counts the keys up to there.
+    `unresolved` counts what the verification could not put right. `run` is the drop that wrote the state: no two drops write
+    the same bytes, so that a guard on the state names one of them, on engines without revisions too.
     """
 
     stage: IndexStage

@@ -15,6 +15,7 @@ from keyplan.engine import Commit, Delete, Engine, Entry, KeyAbsent, KeyRange, M
 from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
+from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.migration.batching import Batches
@@ -173,7 +174,7 @@ class _Run:
             )
             mutations: list[Mutation] = [Put(state_key(plan.id), encoded(state))]
             for name in plan.indexes_to_build:
-                value = index_state_value(IndexState(IndexStage.WRITE_ONLY, plan.new.fingerprint))
+                value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(plan.new.indexes[name])))
                 mutations.append(Put(index_state_key(plan.new.indexes[name]), value))
             mutations += self._over_before()
             try:

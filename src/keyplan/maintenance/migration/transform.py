@@ -17,9 +17,6 @@ __all__ = ["UNREADABLE", "Conversion", "Converted", "Converter", "described_conv
 UNREADABLE = (CorruptionError, RecordError)
 """What a record raises that cannot be carried over."""
 
-_FUNCTION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError)
-"""What a function raises that did not expect a record to be like this one."""
-
 
 @dataclass(frozen=True)
 class Conversion:
@@ -132,7 +129,7 @@ class Converter:
         if self._conversion is not None:
             try:
                 return self._conversion.function(record)
-            except _FUNCTION_ERRORS as error:
+            except Exception as error:
                 # Why not its message: it may quote the record.
                 problem = f"the function raised {type(error).__name__}"
                 raise InvalidRecordError(table=self.new.name, problem=problem) from error

@@ -1,0 +1,25 @@
+"""Fingerprints of single items of a layout: what a build or a migration was begun for, whatever else the layout declares."""
+
+import hashlib
+import json
+
+from keyplan.layout import BoundIndex, BoundLayout, canonical_description
+
+__all__ = ["index_definition", "table_definition"]
+
+
+def index_definition(index: BoundIndex) -> str:
+    """Return twelve hex digits that change when the index's entries could: its own declaration, its table's, or the root."""
+    return _definition(index.table.layout, index.name, index.table.name)
+
+
+def table_definition(layout: BoundLayout, table: str) -> str:
+    """Return twelve hex digits that change when the table's keys or values could, wherever the layout's root is."""
+    return _definition(layout, table, root=b"")
+
+
+def _definition(layout: BoundLayout, *names: str, root: bytes | None = None) -> str:
+    described = json.loads(canonical_description(layout.spec))
+    items = [item for item in described["items"] if item["name"] in names]
+    text = json.dumps([described["keys"], items], sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(text + b"\x00" + (layout.root if root is None else root)).hexdigest()[:12]
