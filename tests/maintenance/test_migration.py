@@ -3,6 +3,7 @@
 from dataclasses import replace
 from uuid import UUID
 
+import msgspec
 import pytest
 
 import keyplan
@@ -376,10 +377,47 @@ def test_a_field_with_a_default_needs_no_migration(full: Store) -> None:
         by_tag = keyplan.Index("by-tag/{tag}/{room}/{number}", of=boxes, key=str, each={"tag": "tags"})
         notes = Table("notes/{note}", key=str, value=str)
 
-    for old, new in [(Old, Wider), (Wider, Old)]:
-        found = plan(full, old, new)
+    for old, new, drops in [(Old, Wider, ()), (Wider, Old, ("boxes.size",))]:
+        found = plan(full, old, new, drops=drops)
         assert (found.steps, found.obstacles) == ((), ())
-    assert Wider(full).boxes.require(Shelf("a", 0)) == More("box0", ["red"], 3)
+
+
+def test_a_field_that_is_gone_stops_a_migration_until_it_is_dropped_by_name(full: Store) -> None:
+    class Small(msgspec.Struct):
+        label: str
+        tags: list[str] = []
+
+    class New(Layout, root="/s/"):
+        boxes = Table("crates/{room}/{number}", key=Shelf, value=Small)
+        notes = Table("notes/{note}", key=str, value=str)
+
+    found = plan(full, Old, New)
+    (loss,) = [obstacle for obstacle in found.obstacles if obstacle.startswith("E10")]
+    assert "boxes.name" in loss
+    assert "renamed to label?" in loss
+    assert not any(obstacle.startswith("E10") for obstacle in plan(full, Old, New, drops=("boxes.name",)).obstacles)
+    named = Conversion(lambda box: Small(box.name, box.tags), "labels")
+    assert plan(full, Old, New, conversions={"boxes": named}).obstacles == ()
+
+
+def test_records_that_are_arrays_are_carried_over_by_their_fields_names(store: Store) -> None:
+    class Size(msgspec.Struct, array_like=True):
+        width: int
+        height: int = 0
+
+    class Turned(msgspec.Struct, array_like=True):
+        height: int
+        width: int = 0
+
+    class Before(Layout, root="/a/"):
+        sizes = Table("sizes/{name}", key=str, value=Size)
+
+    class After(Layout, root="/a/"):
+        sizes = Table("sizes/{name}", key=str, value=Turned)
+
+    Before(store).sizes.insert("door", Size(width=80, height=200))
+    switched(store, Before, After)
+    assert After(store).sizes.require("door") == Turned(width=80, height=200)
 
 
 def test_values_are_converted_once_and_only_after_the_switch(full: Store) -> None:

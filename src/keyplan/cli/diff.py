@@ -18,7 +18,11 @@ RenameOption = Annotated[
 ]
 DropOption = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="NAME", help="A table whose records shall be removed; may be repeated."),
+    typer.Option(
+        "--drop",
+        metavar="NAME",
+        help="A table whose records shall be removed, or TABLE.FIELD whose values shall be; may be repeated.",
+    ),
 ]
 
 
@@ -84,4 +88,6 @@ def plain_change(change: LayoutChange) -> dict[str, Any]:
         "advice": change.advice,
         "witness": None if change.witness is None else shown_key(change.witness),
         "second": None if change.second is None else shown_key(change.second),
+        "loses_values": change.loses_values,
+        "renamed_to": list(change.renamed_to),
     }

@@ -26,6 +26,7 @@ from keyplan.codec.language import (
 from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Decimal
 from keyplan.codec.paths import Directory, LevelPath, SlashPath
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
+from keyplan.codec.positional_names import POSITIONAL_NAMES
 from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.text import Percent, Text
 from keyplan.codec.timestamps import TimestampNanos, TimestampText
@@ -43,6 +44,7 @@ __all__ = [
     "I16",
     "I32",
     "I64",
+    "POSITIONAL_NAMES",
     "U8",
     "U16",
     "U32",

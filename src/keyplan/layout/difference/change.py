@@ -66,6 +66,10 @@ class LayoutChange:
 
     `item` is the new layout's name of it, or the old one's of what is gone; `field` the field of keys or records, dotted. A key
     that shows the change is its `witness`, `second` the key that the same record gets, where there is one.
+
+    `loses_values`: the new layout has no place for what stored records hold in the field, and reads them all the same: the
+    values are gone when a record is written again, by a migration or by a program. False once the field is named in `drops`.
+    `renamed_to`: new fields beside it of the same type, one of which may be the same field under another name.
     """
 
     code: str
@@ -76,6 +80,8 @@ class LayoutChange:
     field: str = ""
     witness: bytes | None = None
     second: bytes | None = None
+    loses_values: bool = False
+    renamed_to: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:

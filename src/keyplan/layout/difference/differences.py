@@ -40,9 +40,10 @@ def differences(
 ) -> Sequence[LayoutChange]:
     """Return every change that decides bytes, or what programs may do while both layouts are in use.
 
-    See docs/reference/differences.md. `renames`: old names with new ones, for items that nobody can tell are the same; `drops`:
-    tables and counters whose entries shall be removed. The others are paired as `pair_items` says. Roots are taken with their
-    parameters' defaults (the shortest value where there is none). Notes, waivers and names of record classes are no changes.
+    See docs/reference/differences.md. `renames`: old names with new ones, for items that nobody can tell are the same. `drops`:
+    tables and counters whose entries shall be removed, and fields (`table.field`) whose values shall be lost. The others are
+    paired as `pair_items` says. Roots are taken with their parameters' defaults (the shortest value where there is none).
+    Notes, waivers and names of record classes are no changes.
 
     Keys are compared by automata, as the lint does it: a witness is a verified key, and what stayed open is said to be. Raises
     UnknownNameError, InvalidInputError.
@@ -53,7 +54,7 @@ def differences(
         *_layout_changes(pairs, roots),
         *_names(pairs),
         *_comings_and_goings(pairs, drops, roots[0]),
-        *(change for pair in pairs.tables for change in _table_changes(*pair, roots)),
+        *(change for pair in pairs.tables for change in _table_changes(*pair, roots, drops)),
         *index_changes(pairs),
         *_counter_changes(pairs),
         *_intrusions(pairs, roots),
@@ -113,9 +114,11 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
             )
 
 
-def _table_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template]) -> Iterator[LayoutChange]:
+def _table_changes(
+    old: TableSpec, new: TableSpec, roots: tuple[Template, Template], drops: Collection[str]
+) -> Iterator[LayoutChange]:
     yield from _key_changes(old, new, roots)
-    yield from value_changes(old, new)
+    yield from value_changes(old, new, drops)
     if old.has_lease != new.has_lease:
         if new.has_lease:
             message = "records hang on leases"

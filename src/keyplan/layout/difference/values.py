@@ -1,6 +1,7 @@
 """What became of a table's values: their form, and the fields of its records as far as the form describes them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from keyplan.codec import element_of_spec
@@ -16,25 +17,34 @@ _REWRITE: Final = "`keyplan migrate` writes the values anew; give it a function 
 _NOTHING: Final = "nothing to do"
 
 
-def value_changes(old: TableSpec, new: TableSpec) -> Iterator[LayoutChange]:
-    """Changes E8 to E11 and E18 of one table."""
+def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -> Iterator[LayoutChange]:
+    """Changes E8 to E11 and E18 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
     before, after = old.form.describe(), new.form.describe()
     if old.holds_keys != new.holds_keys:
         advice = "nothing to do: restores and copies below another prefix follow the new declaration"
         yield LayoutChange("E18", new.name, Impact.COMPATIBLE, "other places in its values hold whole keys", advice)
-    if before["form"] != after["form"]:
+    is_same_form = before["form"] == after["form"]
+    if not is_same_form:
         message = f"values are stored as {after['form']}, no longer as {before['form']}"
         yield LayoutChange("E8", new.name, Impact.REWRITE, message, _REWRITE)
-    elif before["form"] == "element":
-        yield from _element_changes(new.name, str(before["element"]), str(after["element"]))
-    elif isinstance(before.get("schema"), Mapping) and isinstance(after.get("schema"), Mapping):
+    if isinstance(before.get("schema"), Mapping) and isinstance(after.get("schema"), Mapping):
         for change in compare_schemas(before["schema"], after["schema"]):
-            yield _field_change(new.name, change)
+            yield _field_change(new.name, _decided(new.name, change, drops))
     elif isinstance(before.get("types"), Mapping) and isinstance(after.get("types"), Mapping):
-        yield from _named_types(new.name, before, after)
-    elif _without_names(before) != _without_names(after):
+        for change in _named_types(before, after):
+            yield _field_change(new.name, _decided(new.name, change, drops))
+        if is_same_form and {**before, "types": None} != {**after, "types": None}:
+            yield LayoutChange("E11", new.name, Impact.REWRITE, "values are described otherwise", _REWRITE)
+    elif before["form"] == after["form"] == "element":
+        yield from _element_changes(new.name, str(before["element"]), str(after["element"]))
+    elif is_same_form and _without_names(before) != _without_names(after):
         message = f"values of the form {after['form']} are described otherwise"
         yield LayoutChange("E11", new.name, Impact.REWRITE, message, _REWRITE)
+
+
+def _decided(table: str, change: FieldChange, drops: Collection[str]) -> FieldChange:
+    """The change without its loss, when somebody said that he knows it."""
+    return replace(change, loses_values=False) if f"{table}.{change.path}" in drops else change
 
 
 def _field_change(table: str, change: FieldChange) -> LayoutChange:
@@ -43,6 +53,9 @@ def _field_change(table: str, change: FieldChange) -> LayoutChange:
     if change.new is None:
         return _gone_field(table, change)
     message = f"it was {change.old} and is {change.new}"
+    if change.loses_values:
+        message += ": what it has no field for is lost when a record is written again"
+        return _loss("E11", table, change, message)
     if change.relation is TypeRelation.WIDER:
         advice = "upgrade all readers before one writes the new values"
         return LayoutChange("E11", table, Impact.READERS_FIRST, message, advice, change.path)
@@ -65,12 +78,30 @@ def _new_field(table: str, change: FieldChange) -> LayoutChange:
 
 def _gone_field(table: str, change: FieldChange) -> LayoutChange:
     message = f"a field of type {change.old} is gone"
+    if change.loses_values:
+        return _loss("E10", table, change, f"{message}: its values are lost when a record is written again")
     if change.is_refused:
         advice = f"records that hold it are refused by the new layout: {_REWRITE}"
         return LayoutChange("E10", table, Impact.REWRITE, message, advice, change.path)
     lacks = "cannot read records without it" if change.is_required else "reads its default where it is missing"
     advice = f"upgrade all readers before one writes without it: an old one {lacks}"
     return LayoutChange("E10", table, Impact.READERS_FIRST, message, advice, change.path)
+
+
+def _loss(code: str, table: str, change: FieldChange, message: str) -> LayoutChange:
+    consent = f"say that the values shall be dropped (--drop {table}.{change.path})"
+    names = " or ".join(change.renamed_to)
+    advice = f"renamed to {names}? Then give `keyplan migrate` a function that moves the values; else {consent}"
+    return LayoutChange(
+        code,
+        table,
+        Impact.BREAKING,
+        message,
+        advice if names else f"give `keyplan migrate` a function that keeps the values; or {consent}",
+        change.path,
+        loses_values=True,
+        renamed_to=change.renamed_to,
+    )
 
 
 def _element_changes(table: str, old: str, new: str) -> Iterator[LayoutChange]:
@@ -89,21 +120,26 @@ def _element_changes(table: str, old: str, new: str) -> Iterator[LayoutChange]:
             yield LayoutChange("E11", table, Impact.REWRITE, message, _REWRITE)
 
 
-def _named_types(table: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[LayoutChange]:
+def _named_types(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FieldChange]:
     """Forms that describe their types as names with fields, each with a default as proto3 has it."""
     before, after = _flat(old["types"]), _flat(new["types"])
-    rest = [{**described, "types": None} for described in (old, new)]
-    if rest[0] != rest[1]:
-        yield LayoutChange("E11", table, Impact.REWRITE, "values are described otherwise", _REWRITE)
     is_refused = bool(old.get("is_strict")), bool(new.get("is_strict"))
     for path in after:
         if path not in before:
-            yield _new_field(table, FieldChange(path, None, after[path], is_refused=is_refused[0]))
+            yield FieldChange(path, None, after[path], is_refused=is_refused[0])
         elif before[path] != after[path]:
-            yield _field_change(table, FieldChange(path, before[path], after[path], TypeRelation.OTHER))
+            yield FieldChange(path, before[path], after[path])
     for path in before:
         if path not in after:
-            yield _gone_field(table, FieldChange(path, before[path], None, is_refused=is_refused[1]))
+            kind = path.partition(".")[0]
+            alike = [
+                name.partition(".")[2]
+                for name in after
+                if name not in before and name.partition(".")[0] == kind and after[name] == before[path]
+            ]
+            yield FieldChange(
+                path, before[path], None, is_refused=is_refused[1], loses_values=True, renamed_to=tuple(alike)
+            )
 
 
 def _flat(types: Mapping[str, Any]) -> dict[str, str]:

@@ -265,6 +265,8 @@ class _Planner:
         }
         for change in changes:
             is_judged = change.code == "E6" and change.item in by_records
+            # Why: a function decides what becomes of the values, by whatever name.
+            is_judged |= change.loses_values and change.item in self._conversions
             if change.impact is Impact.BREAKING and not is_judged and change.code not in accepts:
                 self._obstacles.append(str(change))
         removed = self._removals()

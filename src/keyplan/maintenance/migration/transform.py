@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from keyplan.codec import POSITIONAL_NAMES
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
@@ -73,6 +74,9 @@ class Converter:
         self._conversion = conversion
         self.kept_indexes = frozenset(kept_indexes)
         self._keeps_keys = keeps_keys
+        self._is_positional = any(
+            POSITIONAL_NAMES in str(form.describe().get("schema")) for form in (old.form, new.form)
+        )
 
     def new_key(self, raw_key: bytes) -> tuple[object, bytes]:
         """Return the new key of the record at an old raw key, and its bytes. Raises InvalidKeyError when it has none."""
@@ -140,10 +144,19 @@ class Converter:
         except TypeError:
             pass  # Why: a type such as dict[str, int] is no class to compare with.
         try:
+            if self._is_positional:
+                return self._by_names(record)
             return msgspec.convert(msgspec.to_builtins(record), kind)
         except (msgspec.ValidationError, TypeError) as error:
             problem = "the new type does not take the record as it is: name a function that converts it"
             raise InvalidRecordError(table=self.new.name, problem=problem) from error
+
+    def _by_names(self, record: Any) -> Any:
+        """The record by its fields' names. Why: what is stored as an array would be carried over by its places."""
+        if isinstance(record, list | dict):
+            problem = "records are stored as arrays: name the class of the old layout, or a function that converts them"
+            raise InvalidRecordError(table=self.new.name, problem=problem)
+        return msgspec.convert(record, self.new.form.value_type, from_attributes=True)
 
 
 def _stored_pointers(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:

@@ -1,0 +1,210 @@
+"""A JSON schema as a graph of nodes: references followed, alternatives listed, and what a node is called."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from keyplan.codec import POSITIONAL_NAMES
+
+__all__ = ["SAYS_NOTHING", "SchemaGraph", "SchemaNode"]
+
+SAYS_NOTHING: Final = frozenset({"title", "description", "default", "examples", "$defs", "discriminator"})
+"""What a schema says that decides no bytes."""
+
+_UNIONS: Final = ("anyOf", "oneOf")
+
+
+class SchemaNode:
+    """One type in a schema, behind all references. Two nodes of one graph are one type when they are one object."""
+
+    def __init__(self, graph: "SchemaGraph", content: Any) -> None:
+        self._graph = graph
+        self.content: Mapping[str, Any] = content if isinstance(content, Mapping) else {}
+        self.is_nothing = content is False
+
+    def __getitem__(self, key: str) -> "SchemaNode":
+        """The type that stands under a keyword; anything at all where there is none."""
+        return self._graph.node(self.content.get(key, {}))
+
+    @property
+    def is_anything(self) -> bool:
+        return not self.is_nothing and not self.facts
+
+    @cached_property
+    def options(self) -> tuple["SchemaNode", ...]:
+        """The alternatives, nested unions resolved; a type that is no union is its only one."""
+        pending, seen = [self], set[int]()
+        found: dict[int, SchemaNode] = {}
+        while pending:
+            node = pending.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            inner = node.alternatives
+            if inner:
+                pending += reversed(inner)
+            else:
+                found[id(node)] = node
+        return tuple(found.values())
+
+    @property
+    def alternatives(self) -> list["SchemaNode"]:
+        """The parts of a union; empty for a type that is none."""
+        listed = next((self.content[union] for union in _UNIONS if isinstance(self.content.get(union), list)), None)
+        if listed is not None:
+            return [self._graph.node(option) for option in listed]
+        kinds = self.content.get("type")
+        if not isinstance(kinds, list):
+            return []
+        return [self._graph.node({**self.content, "type": kind}, key=(id(self.content), str(kind))) for kind in kinds]
+
+    @cached_property
+    def fields(self) -> Mapping[str, "SchemaNode"] | None:
+        """The fields of a record, by name, in their order; None for what is no record."""
+        named = self.content.get("properties")
+        if isinstance(named, Mapping):
+            return {str(name): self._graph.node(kind) for name, kind in named.items()}
+        names, places = self.content.get(POSITIONAL_NAMES), self.content.get("prefixItems")
+        if isinstance(names, list) and isinstance(places, list) and len(names) == len(places):
+            return {str(name): self._graph.node(kind) for name, kind in zip(names, places, strict=True)}
+        return None
+
+    @property
+    def is_record(self) -> bool:
+        return self.fields is not None
+
+    @property
+    def is_positional(self) -> bool:
+        """Whether it is a record whose fields are found by their places."""
+        return self.is_record and "properties" not in self.content
+
+    @cached_property
+    def required(self) -> frozenset[str]:
+        """The fields without which a record is not read."""
+        if self.is_positional:
+            least = self.content.get("minItems", 0)
+            return frozenset(list(self.fields or ())[: least if isinstance(least, int) else 0])
+        return frozenset(map(str, self.content.get("required", ())))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether fields that a record does not have are refused."""
+        if self.is_positional:
+            return "maxItems" in self.content
+        return self.content.get("additionalProperties") is False
+
+    @property
+    def is_map(self) -> bool:
+        return self.content.get("type") == "object" and not self.is_record
+
+    @property
+    def is_array(self) -> bool:
+        return self.content.get("type") == "array" and not self.is_record
+
+    @cached_property
+    def places(self) -> tuple["SchemaNode", ...]:
+        """The types of a tuple's places; empty for other arrays."""
+        listed = self.content.get("prefixItems")
+        return tuple(map(self._graph.node, listed)) if isinstance(listed, list) else ()
+
+    @cached_property
+    def words(self) -> frozenset[str] | None:
+        """The values of an enumeration, as `repr` writes them; None for other types."""
+        if "const" in self.content:
+            return frozenset({repr(self.content["const"])})
+        listed = self.content.get("enum")
+        return frozenset(map(repr, listed)) if isinstance(listed, list) else None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether there is one value only, as for the field that tells tagged records apart: dropping it loses nothing."""
+        return self.words is not None and len(self.words) == 1
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What the schema says that decides bytes, references as they are written."""
+        return {name: part for name, part in self.content.items() if name not in SAYS_NOTHING}
+
+    @cached_property
+    def tag(self) -> str:
+        """What tells this record from others of its union: its first constant field's value, else its title."""
+        for kind in (self.fields or {}).values():
+            if kind.is_constant:
+                return next(iter(kind.words or ())).strip("'\"")
+        return str(self.content.get("title", ""))
+
+    @cached_property
+    def has_records(self) -> bool:
+        """Whether a record stands in it, at any depth of arrays, maps and unions."""
+        pending, seen = [self], set[int]()
+        while pending:
+            node = pending.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if node.is_record:
+                return True
+            pending += node.options
+            if node.is_array:
+                pending += (node["items"], *node.places)
+            elif node.is_map:
+                pending.append(node["additionalProperties"])
+        return False
+
+    def name(self, within: frozenset[int] = frozenset()) -> str:
+        """The type for people: "integer", "string or null", the record's name."""
+        if id(self) in within:
+            return "itself"
+        within |= {id(self)}
+        if len(self.options) > 1:
+            return " or ".join(option.name(within) for option in self.options)
+        if self.is_anything:
+            return "anything"
+        if "enum" in self.content:
+            return "one of " + ", ".join(str(word) for word in self.content["enum"])
+        if self.is_array and isinstance(self.content.get("items"), Mapping):
+            return f"array of {self['items'].name(within)}"
+        if self.is_map and isinstance(self.content.get("additionalProperties"), Mapping):
+            return f"map of {self['additionalProperties'].name(within)}"
+        return str(
+            self.content.get("title") or self.content.get("format") or self.content.get("type") or "another type"
+        )
+
+
+class SchemaGraph:
+    """The nodes of one schema, each made once. Why: a type may hold itself, so that types are compared by identity."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._nodes: dict[object, SchemaNode] = {}
+        self._kept: list[Any] = []
+
+    @property
+    def root(self) -> SchemaNode:
+        return self.node(self._root)
+
+    def node(self, content: Any, *, key: object = None) -> SchemaNode:
+        """Return the node of a part of the schema, references followed."""
+        content = self._resolved(content)
+        key = id(content) if key is None else key
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = SchemaNode(self, content)
+            self._kept.append(content)  # Why: an identity means nothing once its object is gone.
+        return node
+
+    def _resolved(self, content: Any) -> Any:
+        seen: set[str] = set()
+        while isinstance(content, Mapping):
+            if "$ref" in content:
+                reference = str(content["$ref"])
+                if reference in seen:
+                    return {}
+                seen.add(reference)
+                definitions = self._root.get("$defs", {})
+                content = definitions.get(reference.rpartition("/")[2], {}) if isinstance(definitions, Mapping) else {}
+            elif isinstance(content.get("allOf"), list) and len(content["allOf"]) == 1:
+                content = content["allOf"][0]
+            else:
+                break
+        return content
