@@ -67,14 +67,13 @@ class PaperCells:
                 return
 
     def _follow(self, cell: str) -> None:
-        ordered = {key.node: order.instance for key, order in self._broker.orders.list(cell)}
-        reported = {key.node: report.instance for key, report in self._broker.reports.list(cell)}
-        for node, instance in ordered.items():
-            if node not in reported:
-                self._begin(cell, node, instance)
-        for node, instance in reported.items():
-            if node not in ordered:
-                self._end(cell, node, instance)
+        orders = {key.node: order for key, order in self._broker.orders.list(cell)}
+        reported = {key.node for key in self._broker.reports.keys(cell)}
+        for node, order in orders.items():
+            if order.remove:
+                self._end(cell, node, order.instance)
+            elif node not in reported:
+                self._begin(cell, node, order.instance)
 
     def _begin(self, cell: str, node: str, instance: str) -> None:
         self.order_counts[node] = self.order_counts.get(node, 0) + 1
@@ -102,4 +101,5 @@ class PaperCells:
         self._broker.registrations.delete(RegistrationKey("postgresql-patroni", cell, f"cf-{node}", 5432))
         if self._broker.leaders.get(instance) == node:
             self._broker.leaders.delete(instance)
+        self._broker.orders.delete(OrderKey(cell, node))
         self._broker.reports.delete(OrderKey(cell, node))

@@ -15,7 +15,7 @@ from keyplan.apps.patroni import (
     OrderKey,
     RegistrationKey,
 )
-from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of
+from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend
 from keyplan.engine import Commit, Put
 from keyplan.store import Lease, Store, open_store
@@ -171,3 +171,79 @@ def test_no_password_is_told(store: Store, broker: Broker) -> None:
     broker.registrations.delete(RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432))
     broker.allocations.put("gone", 33001)
     assert "secret" not in repr(diagnose(store))
+
+
+def test_a_cluster_with_the_documents_keys_alone_keeps_its_port_and_its_placement(store: Store, lease: Lease) -> None:
+    """A cluster that another broker made: no state, but members, a leader, nodes and a port."""
+    broker = Broker(store)
+    broker.cells.put("c1", Cell(), lease=lease)
+    broker.nodes.put(NodeKey("theirs", NODE), "c1")
+    broker.allocations.put("theirs", 33006)
+    broker.leaders.put("theirs", NODE, lease=lease)
+    broker.members.put(MemberKey("theirs", NODE), Member(role="master", state="running"), lease=lease)
+    assert found(store) == [("next-port-behind", "nextport"), ("unknown-cluster", "theirs")] or found(store) == [
+        ("unknown-cluster", "theirs")
+    ]
+    for kind in (FaultKind.LOST_PORT, FaultKind.ORPHAN_NODE):
+        subject = "theirs" if kind is FaultKind.LOST_PORT else f"theirs/{NODE}"
+        assert not mend(store, Fault(kind, subject, ""))
+    assert (broker.allocations.count(), broker.nodes.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("left", ["initialize", "nodes", "members"])
+def test_a_port_is_not_lost_while_anything_of_its_cluster_is_there(store: Store, lease: Lease, left: str) -> None:
+    broker = Broker(store)
+    broker.allocations.put("theirs", 33006)
+    if left == "initialize":
+        broker.initializations.put("theirs", "7710453740755543520")
+    elif left == "nodes":
+        broker.nodes.put(NodeKey("theirs", NODE), "c1")
+    else:
+        broker.members.put(MemberKey("theirs", NODE), Member(state="stopped"), lease=lease)
+    assert ("lost-port", "theirs") not in found(store)
+    assert not mend(store, Fault(FaultKind.LOST_PORT, "theirs", ""))
+
+
+def test_a_node_that_a_cell_still_has_is_no_orphan(store: Store, lease: Lease) -> None:
+    broker = Broker(store)
+    broker.nodes.put(NodeKey("gone", "n9"), "c1")
+    broker.reports.put(OrderKey("c1", "n9"), NodeReport(instance="gone", state="running"), lease=lease)
+    assert found(store) == [("unknown-cluster", "gone")]
+    assert not mend(store, Fault(FaultKind.ORPHAN_NODE, "gone/n9", ""))
+
+
+def test_a_node_that_nobody_ordered_is_told_and_a_removal_order_is_not_stale(store: Store, broker: Broker) -> None:
+    lease = store.lease(60, keep_alive=False)
+    broker.reports.put(OrderKey("c1", "n9"), NodeReport(instance="f1", state="unordered"), lease=lease)
+    broker.orders.put(OrderKey("c1", "n8"), NodeOrder(instance="f1", remove=True))
+    assert found(store) == [("unordered-node", "c1/n9")]
+
+
+DAMAGED = {
+    "instances z": b"/serviceinstances/z/state",
+    "operations z": b"/_broker/operations/z",
+    "members z/m": b"/service/z/members/m",
+    "orders c1/n": b"/_broker/orders/c1/n",
+    "reports c1/n": b"/_broker/reports/c1/n",
+    "cells c9": b"/_broker/cells/c9",
+    "claims z": b"/_broker/claims/z",
+    "routers r": b"/_broker/routers/r",
+    "bindings z/b": b"/_broker/bindings/z/b",
+}
+
+
+@pytest.mark.parametrize("subject", DAMAGED)
+def test_a_damaged_record_is_told_and_hides_no_other_fault(store: Store, broker: Broker, subject: str) -> None:
+    broker.allocations.put("gone", 33001)
+    store.engine.commit(Commit((), (Put(DAMAGED[subject], b"[1"),)))
+    assert {("damaged-record", subject), ("lost-port", "gone")} <= set(found(store))
+    views = {view.instance: view for view in clusters(broker)}
+    assert views["f1"].leader == NODE
+    assert [each.guid for each in cell_loads(broker)] == ["c1"]
+
+
+def test_a_damaged_record_is_named_in_its_cluster(store: Store, broker: Broker) -> None:
+    store.engine.commit(Commit((), (Put(f"/service/f1/members/{NODE}".encode(), b"[1]"),)))
+    (view,) = clusters(broker)
+    assert view.damaged == [f"members f1/{NODE}"]
+    assert view.leader == NODE

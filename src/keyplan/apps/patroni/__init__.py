@@ -2,6 +2,7 @@
 
 from keyplan.apps.patroni.layout import (
     DEFAULT_IMAGE,
+    STORE_IDENTITY,
     BindingKey,
     Broker,
     MemberKey,
@@ -28,12 +29,14 @@ from keyplan.apps.patroni.records import (
     RouterReport,
     Status,
     Step,
+    StoreIdentity,
     Sync,
     address_of,
 )
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "STORE_IDENTITY",
     "Binding",
     "BindingKey",
     "Broker",
@@ -58,6 +61,7 @@ __all__ = [
     "RouterReport",
     "Status",
     "Step",
+    "StoreIdentity",
     "Sync",
     "address_of",
 ]

@@ -73,7 +73,7 @@ class Bindings:
             lambda address: create_role(address, state.superuser_credentials, plan.database, record.credentials),
         )
         try:
-            self._store.run(lambda binding: _made_ready(Broker(binding), key))
+            self._store.run(lambda binding: _made_ready(Broker(binding), key, record.credentials))
         except RefusedError:
             # Why: it was unbound while the role was made, perhaps before there was a role to drop.
             username = record.credentials.username
@@ -106,7 +106,7 @@ class Bindings:
         self._at_leader(
             key.instance, lambda address: drop_role(address, state.superuser_credentials, database, username)
         )
-        self._broker.bindings.delete(key)
+        self._store.run(lambda binding: _forget(Broker(binding), key, record.credentials))
 
     def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:
         """Call `work` with the leader's address, again for a while as the leader may be changing."""
@@ -141,9 +141,18 @@ def usable_instance(broker: Broker, instance: str, service_id: str, plan_id: str
     return state
 
 
-def _made_ready(broker: Broker, key: BindingKey) -> None:
+def _forget(broker: Broker, key: BindingKey, credentials: Credentials) -> None:
+    """Delete a binding that is unbound; not one of the same id that was made since."""
     record = broker.bindings.get(key)
-    if record is None or record.state != "creating":
+    if record is not None and record.state == "removing" and record.credentials == credentials:
+        broker.bindings.delete(key)
+
+
+def _made_ready(broker: Broker, key: BindingKey, credentials: Credentials) -> None:
+    record = broker.bindings.get(key)
+    if record is not None and record.state == "ready" and record.credentials == credentials:
+        return  # Why: an equal request at the same time made the same role, and was faster.
+    if record is None or record.state != "creating" or record.credentials != credentials:
         raise RefusedError(422, "the binding was deleted meanwhile", word=CONCURRENCY)
     record.state = "ready"
     broker.bindings.put(key, record)

@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread
 from typing import Final
@@ -13,9 +13,10 @@ from keyplan.apps.patroni.broker_work import OperationWork, StoppedError, Supers
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS, SUCCESS
+from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Claim, Operation
 from keyplan.engine import Clock
-from keyplan.errors import AlreadyExistsError, KeyplanError
+from keyplan.errors import AlreadyExistsError, CorruptionError, KeyplanError
 from keyplan.server import LOGGER
 from keyplan.store import Store
 
@@ -60,6 +61,7 @@ class BrokerLoop:
         self._due = Event()
         self._lock = Lock()
         self._working: set[str] = set()
+        self._damaged: dict[str, str] = {}
         self._executor = ThreadPoolExecutor(parallel, thread_name_prefix="patroni-operation")
         self._thread = Thread(target=self._run, name="patroni-broker", daemon=True)
 
@@ -92,7 +94,7 @@ class BrokerLoop:
             self._due.clear()
 
     def _look(self) -> None:
-        for instance, operation in self._broker.operations_by_status.list(IN_PROGRESS):
+        for instance, operation in self._operations(IN_PROGRESS):
             with self._lock:
                 if instance in self._working or len(self._working) >= self._parallel:
                     continue
@@ -100,6 +102,16 @@ class BrokerLoop:
                     continue
                 self._working.add(instance)
             self._executor.submit(self._carry_out, instance, operation.id)
+
+    def _operations(self, status: str) -> Iterator[tuple[str, Operation]]:
+        """The operations of a status. One that cannot be read is told of once, and the others are carried out."""
+        return readable(self._broker.operations_by_status.rows(status), self._note_damage)
+
+    def _note_damage(self, instance: str, error: CorruptionError) -> None:
+        if self._damaged.get(instance) != str(error):
+            self._damaged[instance] = str(error)
+            facts = {"instance": instance, "error": str(error)}
+            LOGGER.error("an operation cannot be read; nobody carries it out", extra={"facts": facts})
 
     def _carry_out(self, instance: str, operation: str) -> None:
         facts = {"instance": instance, "operation": operation}
@@ -148,7 +160,7 @@ class BrokerLoop:
         before = self._clock.wall() - _OLD_SECONDS
         old = [
             instance
-            for instance, operation in self._broker.operations_by_status.list(SUCCESS)
+            for instance, operation in self._operations(SUCCESS)
             if operation.kind == "deprovision" and operation.ended_at < before
         ]
         for instance in old:

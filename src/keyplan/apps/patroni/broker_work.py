@@ -265,8 +265,9 @@ class OperationWork:
         key = NodeKey(self._instance, node)
         cell = self._latest.nodes.get(key) or self._latest.node_intents.get(key)
         if cell is not None:
-            self._commit(lambda broker, _operation: broker.orders.delete(OrderKey(cell, node)))
-            self._until(lambda: self._remains(cell, node), self._waits.step_seconds_max)
+            self._commit(lambda broker, _operation: _order_removal(broker, key, cell))
+            is_placed = self._latest.nodes.exists(key)
+            self._until(lambda: self._remains(cell, node, is_placed=is_placed), self._waits.step_seconds_max)
         self._complete(lambda broker: _removed(broker, key))
 
     def _chosen(self, broker: Broker, operation: Operation) -> str:
@@ -283,9 +284,15 @@ class OperationWork:
         broker.operations.put(self._instance, operation)
         return step.node
 
-    def _remains(self, cell: str, node: str) -> str:
-        report = self._latest.reports.get(OrderKey(cell, node))
-        return "" if report is None else f"cell {cell} has not removed node {node}: {report.message or report.state}"
+    def _remains(self, cell: str, node: str, *, is_placed: bool) -> str:
+        key = OrderKey(cell, node)
+        report = self._latest.reports.get(key)
+        # Why not while the order stands: a cell that announced itself anew has not reported its nodes yet. A node that was
+        # never placed may never have begun, and a dead cell finds the order when it is back.
+        if report is None and not (is_placed and self._latest.orders.exists(key) and self._latest.cells.exists(cell)):
+            return ""
+        state = (report.message or report.state) if report is not None else "it has not answered"
+        return f"cell {cell} has not removed node {node}: {state}"
 
     # ---- the cluster ---------------------------------------------------------------------------------------------------
 
@@ -380,9 +387,14 @@ def _placed(key: NodeKey, cell: str, broker: Broker) -> None:
     broker.node_intents.delete(key)
 
 
+def _order_removal(broker: Broker, key: NodeKey, cell: str) -> None:
+    """Order a cell to remove a node with its data. The order stands until the cell has done so, dead ones included."""
+    broker.orders.put(OrderKey(cell, key.node), NodeOrder(instance=key.instance, remove=True))
+
+
 def _withdrawn(key: NodeKey, cell: str, broker: Broker, operation: Operation) -> str:
     """Take an order back, and return the name of the node that is asked for in its place."""
-    broker.orders.delete(OrderKey(cell, key.node))
+    _order_removal(broker, key, cell)
     broker.node_intents.delete(key)
     # Why another name: a cell that answers late may still run the old one for a moment, and a cluster has no two of a name.
     operation.steps[operation.completed_steps].node = name = str(uuid4())

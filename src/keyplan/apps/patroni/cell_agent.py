@@ -1,4 +1,6 @@
-"""A cell: runs the nodes that are ordered of it on this machine, and nothing else. README.md tells the conversation.
+"""A cell: runs the nodes that are ordered of it on this machine, and removes those whose removal is ordered.
+
+README.md tells the conversation.
 
 Everything is level, not edge: each step compares what is ordered with what is there and does what is next, so that an agent
 that was away, or killed, finds out by itself what it missed. Nothing in a step waits.
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
@@ -21,9 +23,9 @@ from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS, Registrar
+from keyplan.apps.patroni.store_memory import StoreMemory
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import ConflictError, CorruptionError, EngineError, InvalidInputError, LeaseNotFoundError
-from keyplan.files import write_whole
 from keyplan.layout import ChangeKind, Changes
 from keyplan.store import Store
 
@@ -73,9 +75,12 @@ class CellAgent:
         self._nodes: dict[str, Node] = {}
         self._orders: dict[str, NodeOrder] = {}
         self._refused: dict[str, NodeReport] = {}
+        self._damaged: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
+        self._unreadable: set[str] = set()
         self._changes: Changes[OrderKey, NodeOrder] | None = None
-        self._may_remove = False
         self._lock = -1
+        self._memory = StoreMemory(store, settings.folder / "store.json", clock)
         self._registrar = Registrar(
             store,
             settings.name,
@@ -104,7 +109,11 @@ class CellAgent:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InvalidInputError(source=str(self._settings.folder), problem="another agent runs this cell") from None
-        self._nodes = {node.plan.node: node for node in found_nodes(self._folder, self._host, self._clock)}
+        found = found_nodes(self._folder, self._host, self._clock)
+        self._damaged = found.damaged
+        self._nodes = {node.plan.node: node for node in found.nodes}
+        for name, problem in self._damaged.items():
+            LOGGER.error("node %s is left as it is: %s", name, problem)
         for node in self._nodes.values():
             if self._settings.tls is not None:
                 node.show_certificate(*self._settings.tls)
@@ -121,7 +130,7 @@ class CellAgent:
             except LeaseNotFoundError:
                 LOGGER.warning("the cell's lease was lost; it announces itself anew")
                 self._registrar.lose()
-            except (EngineError, ConflictError) as error:
+            except (EngineError, ConflictError, CorruptionError) as error:
                 LOGGER.warning("the store: %s", error)
                 self._leave()
                 self._keep_all()
@@ -151,13 +160,14 @@ class CellAgent:
 
     def step(self, wait_seconds: float = 0.0) -> None:
         """Learn of changes, waiting for them at most so long, and take the next step for each node. Raises EngineError."""
+        if self._changes is None:
+            # Invariant: nothing is announced, run or removed before it is known whose store this is.
+            has_nodes = bool(self._nodes or self._damaged)
+            self._memory.require_same(has_nodes=has_nodes, is_new_accepted=self._settings.is_new_store_accepted)
         if self._registrar.announce():
             self._learn(wait_seconds)
-            for node in sorted({*self._orders, *self._nodes}):
-                if node in self._orders:
-                    self._run_node(node, self._orders[node])
-                elif self._may_remove:
-                    self._remove_node(node)
+            for node in sorted({*self._orders, *self._nodes, *self._damaged}):
+                self._attend(node)
             for node in self._refused.keys() - self._orders.keys():
                 del self._refused[node]
                 self._registrar.forget(node)
@@ -165,33 +175,59 @@ class CellAgent:
             self._keep_all()
             Event().wait(wait_seconds)
 
-    def _learn(self, wait_seconds: float) -> None:
-        if self._changes is None:
-            self._require_same_store()
-            self._orders, self._may_remove = {}, False
-            self._changes = self._broker.orders.follow(self._settings.name)
-            is_damaged = False
-            while not self._changes.token:
-                is_damaged |= self._take(0.0)
-            self._may_remove = not is_damaged
-            self._registrar.clear(known={*self._orders, *self._nodes})
-        elif self._take(wait_seconds):
-            self._may_remove = False
+    def _attend(self, name: str) -> None:
+        """Take the next step for one node. What is wrong with it is reported, and keeps no other node waiting."""
+        order = self._orders.get(name)
+        try:
+            if name in self._damaged:
+                raise CorruptionError(source=str(self._folder / name), problem=self._damaged[name])
+            if order is None:
+                self._leave_unordered(name)
+            elif order.remove:
+                self._remove_node(name, order)
+            else:
+                self._run_node(name, order)
+        except (CorruptionError, InvalidInputError, OSError) as error:
+            self._note_fault(name, order, str(error))
+        else:
+            self._faults.pop(name, None)
 
-    def _take(self, wait_seconds: float) -> bool:
-        """Take the changes that come; return whether one could not be read, so that not all orders are known."""
+    def _note_fault(self, name: str, order: NodeOrder | None, text: str) -> None:
+        if self._faults.get(name) != text:
+            LOGGER.error("node %s: %s", name, text)
+            self._faults[name] = text
+        instance = order.instance if order is not None else ""
+        node = self._nodes.get(name)
+        if node is not None:
+            instance = node.plan.instance
+        self._registrar.report(name, NodeReport(instance=instance, state="failed", message=text))
+
+    def _learn(self, wait_seconds: float) -> None:
+        if self._changes is not None:
+            self._take(wait_seconds)
+            return
+        self._orders, self._unreadable = {}, set()
+        self._changes = self._broker.orders.follow(self._settings.name)
+        while not self._changes.token:
+            self._take(0.0)
+        self._registrar.clear(known={*self._orders, *self._nodes, *self._damaged})
+
+    def _take(self, wait_seconds: float) -> None:
+        """Take the changes that come. A node whose order cannot be read goes on as it is, and is not removed."""
         assert self._changes is not None
         try:
             for change in self._changes.poll(wait_seconds):
+                self._unreadable.discard(change.key.node)
                 if change.kind is ChangeKind.REMOVED or change.new is None:
                     self._orders.pop(change.key.node, None)
                 else:
                     self._orders[change.key.node] = change.new
         except CorruptionError as error:
+            key = cast("OrderKey", error.facts["key"])
             # Invariant: what cannot be read is no leave to remove data.
-            LOGGER.error("an order cannot be read; nothing is removed until it can be: %s", error)
-            return True
-        return False
+            self._orders.pop(key.node, None)
+            self._unreadable.add(key.node)
+            LOGGER.error("an order cannot be read, and its node is left as it is: %s", error)
 
     def _leave(self) -> None:
         if self._changes is not None:
@@ -201,17 +237,6 @@ class CellAgent:
     def _keep_all(self) -> None:
         for node in self._nodes.values():
             node.keep()
-
-    def _require_same_store(self) -> None:
-        """Refuse a store that is older than it was: it was replaced, and its silence is no order to remove data."""
-        file = self._settings.folder / "revision"
-        seen = int(file.read_text()) if file.exists() else 0
-        if self._store.revision < seen and not self._settings.is_new_store_accepted:
-            problem = (
-                "the store's revision went back: it is another one, or was restored. Give --accept-store to follow it"
-            )
-            raise InvalidInputError(source=self._settings.name, problem=problem)
-        write_whole(file, f"{self._store.revision}\n")
 
     # ---- one node -------------------------------------------------------------------------------------------------------
 
@@ -228,11 +253,12 @@ class CellAgent:
                 return
             # Invariant: the report comes first, and the broker knows of the node before anything of it runs.
             self._registrar.report(name, NodeReport(instance=order.instance, state="starting"))
-            node = self._nodes[name] = Node(self._folder / name, plan, self._host, self._clock)
+            node = Node(self._folder / name, plan, self._host, self._clock)
             if self._settings.tls is not None:
                 node.show_certificate(*self._settings.tls)
             node.prepare()
-            self._require_same_store()
+            self._nodes[name] = node
+            self._memory.note_revision()
             LOGGER.info("node %s of %s is new, on port %d", name, order.instance, plan.port)
         node.keep()
         self._registrar.report(name, self._report(node))
@@ -279,14 +305,43 @@ class CellAgent:
             restore_command=settings.restore_command,
         )
 
-    def _remove_node(self, name: str) -> None:
+    def _leave_unordered(self, name: str) -> None:
+        """Leave a node as it is, running or not, and say that nobody has ordered it; one whose order is damaged runs on."""
         node = self._nodes[name]
-        self._registrar.report(name, NodeReport(instance=node.plan.instance, state="stopping", address=node.address))
-        if not (node.end() and node.remove()):
-            return
-        del self._nodes[name]
-        # Why: Patroni leaves its member key to its TTL, and who waits for the members would wait for that.
-        self._broker.members.delete(MemberKey(node.plan.instance, node.plan.member))
+        if name in self._unreadable:
+            node.keep()
+            raise CorruptionError(source=name, problem="the order for this node cannot be read; it goes on as it is")
+        text = "there is no order for this node; it is left as it is. To remove it: keyplan patroni discard"
+        report = NodeReport(instance=node.plan.instance, state="unordered", message=text, address=node.address)
+        self._registrar.report(name, report)
+
+    def _remove_node(self, name: str, order: NodeOrder) -> None:
+        node = self._nodes.get(name)
+        if node is not None:
+            if node.plan.instance != order.instance:
+                problem = f"its removal is ordered as a node of {order.instance}, and it is one of {node.plan.instance}"
+                raise InvalidInputError(source=name, problem=problem)
+            self._registrar.report(
+                name, NodeReport(instance=node.plan.instance, state="stopping", address=node.address)
+            )
+            if not (self._is_removal_ordered(name, order) and node.end() and node.remove()):
+                return
+            del self._nodes[name]
+            # Why: Patroni leaves its member key to its TTL, and who waits for the members would wait for that.
+            self._broker.members.delete(MemberKey(node.plan.instance, node.plan.member))
+            LOGGER.info("node %s of %s is removed, with its data", name, node.plan.instance)
         self._registrar.register(name, "")
+        self._store.run(lambda binding: _delete_carried_out(Broker(binding), OrderKey(self._settings.name, name)))
         self._registrar.forget(name)
-        LOGGER.info("node %s of %s is removed, with its data", name, node.plan.instance)
+
+    def _is_removal_ordered(self, name: str, order: NodeOrder) -> bool:
+        """Whether the store that the cell belongs to orders the removal now. Raises CorruptionError, EngineError."""
+        with self._store.snapshot() as state:
+            found = Broker(state).orders.get(OrderKey(self._settings.name, name))
+            return self._memory.is_same(state) and found == order
+
+
+def _delete_carried_out(broker: Broker, key: OrderKey) -> None:
+    order = broker.orders.get(key)
+    if order is not None and order.remove:
+        broker.orders.delete(key)

@@ -9,8 +9,20 @@ from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_up import up
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
 from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
-from keyplan.apps.patroni.layout import Broker
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
+from keyplan.apps.patroni.layout import Broker, OrderKey
+from keyplan.apps.patroni.readable import readable
+from keyplan.apps.patroni.records import NodeOrder
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    print_grid,
+    print_json,
+    print_text,
+    store_of_option,
+)
+from keyplan.errors import InvalidInputError
+from keyplan.layout import Binding
 
 __all__ = ["app"]
 
@@ -58,6 +70,34 @@ def examine(
         raise typer.Exit(_FOUND)
 
 
+@app.command("discard")
+def discard(
+    cell: Annotated[str, typer.Argument(help="The cell that has the node.")],
+    node: Annotated[str, typer.Argument(help="The node that nobody ordered, as the doctor names it.")],
+    is_sure: Annotated[bool, typer.Option("--yes", help="Remove its data. Nothing brings them back.")] = False,
+    store: StoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Order a cell to remove a node that nobody ordered, with its data. Without --yes it only says what it would do."""
+
+    def ordered(binding: Binding) -> str:
+        broker, key = Broker(binding), OrderKey(cell, node)
+        report = broker.reports.get(key)
+        if report is None or report.state != "unordered" or broker.orders.exists(key):
+            problem = "the cell reports no such node as unordered; `keyplan patroni doctor` lists them"
+            raise InvalidInputError(source=f"{cell}/{node}", problem=problem)
+        if is_sure:
+            broker.orders.put(key, NodeOrder(instance=report.instance, remove=True))
+        return report.instance
+
+    with store_of_option(store, config, create=False) as opened:
+        instance = opened.run(ordered)
+    if is_sure:
+        print_text(f"cell {cell} is ordered to remove node {node} of {instance}, with its data")
+    else:
+        print_text(f"cell {cell} would remove node {node} of {instance}, with its data: pass --yes")
+
+
 @app.command("whose")
 def show_registrations(store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:
     """List registered containers with the instance and node that each belongs to, by address or by name."""
@@ -65,7 +105,7 @@ def show_registrations(store: StoreOption = None, as_json: JsonOption = False, c
     with store_of_option(store, config) as opened, opened.snapshot() as state:
         broker = Broker(state)
         advertised = advertised_addresses(broker)
-        for key, address in broker.registrations.list():
+        for key, address in readable(broker.registrations.rows()):
             found = belonging_of(broker, key, address, advertised)
             whose = ["", "", "unresolved"] if found is None else list(found)
             rows.append([f"{key.image}/{key.host}:{key.container}:{key.port}", address, *whose])

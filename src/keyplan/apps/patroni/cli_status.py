@@ -58,6 +58,7 @@ def _rows(views: list[ClusterView]) -> list[list[str]]:
             lag = "" if node.lag_bytes is None else str(node.lag_bytes)
             rows.append([*head, node.name, cell, role, node.state or node.report, node.address, lag])
             head = ["", "", ""]
+        rows += [[view.instance, "", "", "", "", "", "cannot be read", record, ""] for record in view.damaged]
         if not view.nodes:
             rows.append([*head, "", "", "", view.message, "", ""])
     return rows

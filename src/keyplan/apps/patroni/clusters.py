@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
+from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import InstanceState, Member, Operation
 from keyplan.apps.patroni.scheduling import CellLoad
 from keyplan.errors import CorruptionError
@@ -93,11 +94,12 @@ def member_of(broker: Broker, instance: str, name: str) -> Member | None:
 
 def cell_loads(broker: Broker) -> list[CellLoad]:
     """Return every cell that is alive, by name, with the nodes placed on it or ordered of it, all as of one state."""
-    loads = Counter(cell for _, cell in broker.nodes.list())
-    loads.update(cell for key, cell in broker.node_intents.list() if not broker.nodes.exists(key))
+    loads = Counter(cell for _, cell in readable(broker.nodes.rows()))
+    intents = readable(broker.node_intents.rows())
+    loads.update(cell for key, cell in intents if not broker.nodes.exists(key))
     return [
         CellLoad(guid, cell.availability_zone, loads[guid], cell.capacity, cell.is_draining)
-        for guid, cell in broker.cells.list()
+        for guid, cell in readable(broker.cells.rows())
     ]
 
 
@@ -124,40 +126,56 @@ class ClusterView(NamedTuple):
     nodes: list[NodeView]
     operation: str
     message: str
+    damaged: list[str]
+    """The records of it that cannot be read, as table and key."""
 
 
 def clusters(broker: Broker) -> Iterator[ClusterView]:
-    """Yield every instance, by id: those that the broker made, and Patroni's clusters beside them."""
-    states = dict(broker.instances.list())
-    names = {*states, *dict(broker.allocations.list()), *(key.cluster for key, _ in broker.members.list())}
+    """Yield every instance, by id: those that the broker made, and Patroni's clusters beside them.
+
+    A record that cannot be read is named in its cluster's `damaged`, and counts as absent.
+    """
+    names = {*broker.instances.keys(), *broker.allocations.keys(), *(key.cluster for key in broker.members.keys())}  # noqa: SIM118
     alive = set(broker.cells.keys())
     for name in sorted(names):
-        yield _cluster(broker, name, states.get(name), alive)
+        yield _cluster(broker, name, alive)
 
 
-def _cluster(broker: Broker, instance: str, state: InstanceState | None, alive: set[str]) -> ClusterView:
-    operation = broker.operations.get(instance) or Operation(id="", kind="", status="")
-    placed = {key.node: cell for key, cell in broker.nodes.list(instance)}
-    members = {key.member: member for key, member in broker.members.list(instance)}
-    leader = broker.leaders.get(instance) or ""
+def _cluster(broker: Broker, instance: str, alive: set[str]) -> ClusterView:
+    damaged: list[str] = []
+
+    def note(key: object, error: CorruptionError) -> None:
+        words = "/".join(map(str, key)) if isinstance(key, tuple) else str(key)
+        damaged.append(f"{error.facts.get('table', '')} {words}".strip())
+
+    state: InstanceState | None = readable_of(broker.instances, instance, note)
+    operation = readable_of(broker.operations, instance, note) or Operation(id="", kind="", status="")
+    placed = {key.node: cell for key, cell in readable(broker.nodes.rows(instance), note)}
+    found = readable(broker.members.rows(instance), note)
+    members = {key.member: member for key, member in found}
+    leader = readable_of(broker.leaders, instance, note) or ""
     head = members[leader].xlog_location if leader in members else None
     nodes = [
-        _node(broker, name, placed.get(name, ""), members.get(name), head, alive)
+        _node(broker, NodeKey(instance, name), placed.get(name, ""), members.get(name), head, alive)
         for name in sorted({*placed, *members})
     ]
     return ClusterView(
         instance,
         state.plan_id if state is not None else "",
-        broker.allocations.get(instance),
+        readable_of(broker.allocations, instance, note),
         leader,
         nodes,
         f"{operation.kind} {operation.status}".strip(),
         operation.message,
+        damaged,
     )
 
 
-def _node(broker: Broker, name: str, cell: str, member: Member | None, head: int | None, alive: set[str]) -> NodeView:
-    report = broker.reports.get(OrderKey(cell, name)) if cell else None
+def _node(
+    broker: Broker, key: NodeKey, cell: str, member: Member | None, head: int | None, alive: set[str]
+) -> NodeView:
+    name = key.node
+    report = readable_of(broker.reports, OrderKey(cell, name)) if cell else None
     position = member.xlog_location if member is not None else None
     lag = max(0, head - position) if head is not None and position is not None else None
     return NodeView(

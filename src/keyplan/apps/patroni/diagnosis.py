@@ -3,7 +3,7 @@
 Read from one state. Nothing here asks a cell or PostgreSQL: the store says who is alive.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belonging_of, member_of
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
+from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.errors import CorruptionError
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -35,6 +36,9 @@ class FaultKind(StrEnum):
     LEADER_WITHOUT_MEMBER = "leader-without-member"
     UNKNOWN_MEMBER = "unknown-member"
     FAILED_OPERATION = "failed-operation"
+    UNORDERED_NODE = "unordered-node"
+    UNKNOWN_CLUSTER = "unknown-cluster"
+    DAMAGED_RECORD = "damaged-record"
 
 
 MENDABLE = frozenset(
@@ -61,7 +65,9 @@ def diagnose(store: Store) -> list[Fault]:
     """Return everything that is wrong, by kind and subject, as of one state."""
     with store.snapshot() as state:
         broker = Broker(state)
-        found = [*_registrations(broker), *_nodes(broker), *_orders(broker), *_ports(broker), *_clusters(broker)]
+        found = [
+            fault for part in (_registrations, _nodes, _orders, _ports, _clusters, _damaged) for fault in part(broker)
+        ]
     return sorted(set(found))
 
 
@@ -76,7 +82,7 @@ def mend(store: Store, fault: Fault) -> bool:
                 advertised = advertised_addresses(Broker(state))
             return _mend_registration(broker, fault, advertised)
         if fault.kind is FaultKind.LOST_PORT:
-            if broker.instances.exists(fault.subject) or broker.allocations.get(fault.subject) is None:
+            if not broker.allocations.exists(fault.subject) or trace_of(broker, fault.subject):
                 return False
             broker.allocations.delete(fault.subject)
             return True
@@ -85,7 +91,7 @@ def mend(store: Store, fault: Fault) -> bool:
         if fault.kind is FaultKind.STALE_ORDER:
             key = OrderKey(*fault.subject.split("/", 1))
             order = broker.orders.get(key)
-            if order is None or _is_ordered_rightly(broker, key, order.instance):
+            if order is None or order.remove or _is_ordered_rightly(broker, key, order.instance):
                 return False
             broker.orders.delete(key)
             return True
@@ -106,10 +112,8 @@ def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> 
 
 
 def _mend_node(broker: Broker, key: NodeKey) -> bool:
-    if broker.instances.exists(key.instance):
-        return False
     cell = broker.nodes.get(key) or broker.node_intents.get(key)
-    if cell is None:
+    if cell is None or trace_of(broker, key.instance, with_nodes=False) or _is_reported(broker, cell, key.node):
         return False
     broker.orders.delete(OrderKey(cell, key.node))
     broker.nodes.delete(key)
@@ -117,12 +121,48 @@ def _mend_node(broker: Broker, key: NodeKey) -> bool:
     return True
 
 
+def trace_of(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
+    """Return what the store still has of an instance or its cluster, in words; empty when there is nothing.
+
+    Why: a missing `state` is no evidence that a cluster is gone. Clusters that others made have none.
+    """
+    if broker.instances.exists(instance):
+        return "its state"
+    operation = broker.operations.get(instance)
+    if operation is not None and operation.status == IN_PROGRESS:
+        return "an operation in progress"
+    if any(True for _ in broker.members.keys(instance, limit=1)):
+        return "members of its cluster"
+    named = {
+        "the leader": broker.leaders.exists,
+        "the system identifier": broker.initializations.exists,
+        "the configuration": broker.configurations.exists,
+        "the status": broker.statuses.exists,
+    }
+    for text, exists in named.items():
+        if exists(instance):
+            return f"{text} of its cluster"
+    if with_nodes:
+        for keys in (broker.nodes.keys(instance, limit=1), broker.node_intents.keys(instance, limit=1)):
+            if any(True for _ in keys):
+                return "nodes"
+    return ""
+
+
+def _is_reported(broker: Broker, cell: str, node: str) -> bool:
+    return broker.reports.exists(OrderKey(cell, node))
+
+
 # ---- one question each ---------------------------------------------------------------------------------------------------
+
+
+def _ignore(_key: object, _error: CorruptionError) -> None:
+    """Damaged records are a question of its own: `_damaged`."""
 
 
 def _registrations(broker: Broker) -> Iterator[Fault]:
     advertised = advertised_addresses(broker)
-    for key, address in broker.registrations.list():
+    for key, address in readable(broker.registrations.rows(), _ignore):
         if found := _registration_fault(broker, key, address, advertised):
             yield Fault(found[0], f"{key.image}/{key.host}:{key.container}:{key.port}", found[1])
 
@@ -140,34 +180,59 @@ def _registration_fault(
                 f"its node of instance {belonging.instance} advertises {member.address or 'no address'}, not {address}"
             )
             return FaultKind.STALE_REGISTRATION, text
-        cell = broker.nodes.get(NodeKey(belonging.instance, belonging.node))
-        if cell is None or broker.reports.get(OrderKey(cell, belonging.node)) is None:
+        cell = readable_of(broker.nodes, NodeKey(belonging.instance, belonging.node), _ignore)
+        if cell is None or not _is_reported(broker, cell, belonging.node):
             text = f"node of instance {belonging.instance}, of which nobody is alive at {address}"
             return FaultKind.STALE_REGISTRATION, text
     return None
 
 
 def _nodes(broker: Broker) -> Iterator[Fault]:
-    alive = {name for name, _ in broker.cells.list()}
-    instances = {name for name, _ in broker.instances.list()}
-    for key, cell in [*broker.nodes.list(), *broker.node_intents.list()]:
+    alive = set(broker.cells.keys())
+    instances = set(broker.instances.keys())
+    placed = readable(broker.nodes.rows(), _ignore)
+    intended = readable(broker.node_intents.rows(), _ignore)
+    for key, cell in [*placed, *intended]:
         subject = f"{key.instance}/{key.node}"
         if key.instance not in instances:
-            yield Fault(FaultKind.ORPHAN_NODE, subject, f"on cell {cell}, of an instance that there is none of")
+            if trace := _trace_or_report(broker, key, cell):
+                text = f"it has nodes and {trace}, and no state: this broker did not make it, or its state is lost"
+                yield Fault(FaultKind.UNKNOWN_CLUSTER, key.instance, text)
+            else:
+                yield Fault(FaultKind.ORPHAN_NODE, subject, f"on cell {cell}, of an instance that there is none of")
         elif cell not in alive and broker.nodes.exists(key):
             yield Fault(FaultKind.NODE_ON_DEAD_CELL, subject, f"cell {cell} is not alive")
 
 
+def _trace_or_report(broker: Broker, key: NodeKey, cell: str) -> str:
+    trace = _readable_trace(broker, key.instance, with_nodes=False)
+    return trace or ("a cell that has them" if _is_reported(broker, cell, key.node) else "")
+
+
+def _readable_trace(broker: Broker, instance: str, *, with_nodes: bool = True) -> str:
+    try:
+        return trace_of(broker, instance, with_nodes=with_nodes)
+    except CorruptionError:
+        return "a record that cannot be read"
+
+
 def _orders(broker: Broker) -> Iterator[Fault]:
-    for key, order in broker.orders.list():
-        if not _is_ordered_rightly(broker, key, order.instance):
+    for key, report in readable(broker.reports.rows(), _ignore):
+        if report.state == "unordered":
+            text = f"a node of instance {report.instance} that nobody ordered; `keyplan patroni discard` removes it"
+            yield Fault(FaultKind.UNORDERED_NODE, f"{key.cell}/{key.node}", text)
+    for key, order in readable(broker.orders.rows(), _ignore):
+        if not order.remove and not _is_ordered_rightly(broker, key, order.instance):
             text = f"of instance {order.instance}, which has no such node there"
             yield Fault(FaultKind.STALE_ORDER, f"{key.cell}/{key.node}", text)
 
 
 def _is_ordered_rightly(broker: Broker, key: OrderKey, instance: str) -> bool:
     node = NodeKey(instance, key.node)
-    return key.cell in {broker.nodes.get(node), broker.node_intents.get(node)}
+    try:
+        return key.cell in {broker.nodes.get(node), broker.node_intents.get(node)}
+    except CorruptionError:
+        return True  # Why: what cannot be read is no evidence against an order.
 
 
 def _ports(broker: Broker) -> Iterator[Fault]:
@@ -179,7 +244,7 @@ def _ports(broker: Broker) -> Iterator[Fault]:
             yield Fault(FaultKind.BAD_PORT, instance, "the allocation is no port from 1 to 65535")
             continue
         instances_of[port].append(instance)
-        if not broker.instances.exists(instance):
+        if not _readable_trace(broker, instance):
             yield Fault(FaultKind.LOST_PORT, instance, f"port {port} is allocated to an instance that there is none of")
     for port, instances in sorted(instances_of.items()):
         holder = broker.instance_by_port.key_of(port)
@@ -187,7 +252,7 @@ def _ports(broker: Broker) -> Iterator[Fault]:
             if holder != instance:
                 text = f"port {port} is that of {holder or 'nobody'} by the index"
                 yield Fault(FaultKind.PORT_INDEX_WRONG, instance, text)
-    for instance, _ in broker.instances.list():
+    for instance in broker.instances.keys():  # noqa: SIM118  # a table, and no dictionary
         if not broker.allocations.exists(instance):
             yield Fault(FaultKind.MISSING_PORT, instance, "the instance has no port")
     following = broker.next_port.peek()
@@ -196,18 +261,34 @@ def _ports(broker: Broker) -> Iterator[Fault]:
 
 
 def _clusters(broker: Broker) -> Iterator[Fault]:
-    for instance, leader in broker.leaders.list():
+    for instance, leader in readable(broker.leaders.rows(), _ignore):
         if not broker.members.exists(MemberKey(instance, leader)):
             yield Fault(FaultKind.LEADER_WITHOUT_MEMBER, instance, f"{leader} leads and has no record")
     for key in list(broker.members.keys()):
         if broker.instances.exists(key.cluster) and not broker.nodes.exists(NodeKey(*key)):
             text = "a member of the cluster that the broker has placed on no cell"
             yield Fault(FaultKind.UNKNOWN_MEMBER, f"{key.cluster}/{key.member}", text)
-    for instance, _ in broker.instances.list():
-        operation = broker.operations.get(instance)
+    for instance in broker.instances.keys():  # noqa: SIM118  # a table, and no dictionary
+        operation = readable_of(broker.operations, instance, _ignore)
         if operation is not None and operation.status == IN_PROGRESS:
             continue
         if operation is not None and operation.status == "failed":
             yield Fault(FaultKind.FAILED_OPERATION, instance, f"{operation.kind}: {operation.message}")
         if not broker.leaders.exists(instance):
             yield Fault(FaultKind.NO_LEADER, instance, "nobody leads the cluster")
+
+
+def _damaged(broker: Broker) -> Iterator[Fault]:
+    """Every record that cannot be read. What is said of the others does not wait for it."""
+    found: list[Fault] = []
+    for name in Broker.spec.tables:
+
+        def note(key: object, error: CorruptionError, name: str = name) -> None:
+            words = "/".join(map(str, key)) if isinstance(key, tuple) else str(key)
+            problem = error.facts.get("problem", error.summary)
+            found.append(Fault(FaultKind.DAMAGED_RECORD, f"{name} {words}", f"it cannot be read: {problem}"))
+
+        view = broker.view(name)
+        if name != "allocations":  # Why: those are BAD_PORT.
+            deque(readable(view.rows(), note), maxlen=0)
+    yield from found

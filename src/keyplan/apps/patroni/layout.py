@@ -20,6 +20,7 @@ from keyplan.apps.patroni.records import (
     Operation,
     RouterReport,
     Status,
+    StoreIdentity,
     Sync,
 )
 from keyplan.codec import Decimal, Text
@@ -27,6 +28,7 @@ from keyplan.layout import Counter, Index, Layout, Table, Unique, Waiver
 
 __all__ = [
     "DEFAULT_IMAGE",
+    "STORE_IDENTITY",
     "BindingKey",
     "Broker",
     "MemberKey",
@@ -37,6 +39,10 @@ __all__ = [
 
 DEFAULT_IMAGE: Final = "postgresql-patroni"
 """The image whose containers are PostgreSQL clusters, unless the operator says otherwise."""
+
+
+STORE_IDENTITY: Final = "identity"
+"""The name of the only record of `identities`."""
 
 
 class MemberKey(NamedTuple):
@@ -223,7 +229,7 @@ class Broker(Layout, root="/"):
         "_broker/orders/{cell}/{node}",
         key=OrderKey,
         value=NodeOrder,
-        note="a node that the cell is to run; the broker writes and deletes it, the cell follows",
+        note="a node that the cell is to run, or to remove; the broker writes it, the cell deletes it when the node is removed",
     )
     reports = Table(
         "_broker/reports/{cell}/{node}",
@@ -231,6 +237,12 @@ class Broker(Layout, root="/"):
         value=NodeReport,
         lease=True,
         note="what the cell says of a node; gone when nothing is left of it, or when the cell is",
+    )
+    identities = Table(
+        "_broker/store/{name}",
+        key=str,
+        value=StoreIdentity,
+        note="which store this is, under the name identity; a cell refuses a store that has another one",
     )
     operations = Table(
         "_broker/operations/{instance}",

@@ -15,6 +15,7 @@ from keyplan.apps.patroni.clusters import RUNNING, ClusterView, clusters
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.ports import PortRange
+from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import Operation
 from keyplan.errors import KeyplanError
 from keyplan.store import Store
@@ -100,8 +101,9 @@ def _of_clusters(views: list[ClusterView]) -> Iterator[Metric]:
 
 
 def _of_operations(broker: Broker) -> Iterator[Metric]:
-    kinds = Tally(operation.kind for _, operation in broker.operations_by_status.list(IN_PROGRESS))
-    unclaimed = sum(not broker.claims.exists(instance) for instance, _ in broker.operations_by_status.list(IN_PROGRESS))
+    under_way = list(broker.operations_by_status.keys(IN_PROGRESS))
+    kinds = Tally(operation.kind for _, operation in readable(broker.operations_by_status.rows(IN_PROGRESS)))
+    unclaimed = sum(not broker.claims.exists(instance) for instance in under_way)
     begun = GaugeMetricFamily("keyplan_patroni_operations_in_progress", "Operations under way.", labels=("kind",))
     for kind in _KINDS:
         begun.add_metric((kind,), kinds[kind])
@@ -112,12 +114,12 @@ def _of_operations(broker: Broker) -> Iterator[Metric]:
 def _of_places(broker: Broker, ports: PortRange) -> Iterator[Metric]:
     yield _gauge("cells", "Cells that are alive.", sum(1 for _ in broker.cells.keys()))  # noqa: SIM118  # a table
     yield _gauge("bindings", "Bindings.", sum(1 for _ in broker.bindings.keys()))  # noqa: SIM118  # a table
-    taken = sum(ports.first <= port <= ports.last for _, port in broker.allocations.list())
+    taken = sum(ports.first <= port <= ports.last for _, port in readable(broker.allocations.rows()))
     yield _gauge("ports_free", "Public ports that no instance has.", ports.last - ports.first + 1 - taken)
 
 
 def _of_routers(broker: Broker) -> Iterator[Metric]:
-    reports = [report for _, report in broker.routers.list()]
+    reports = [report for _, report in readable(broker.routers.rows())]
     yield _gauge("routers", "Routers that are alive.", len(reports))
     led = GaugeMetricFamily(
         "keyplan_patroni_router_ports", "Ports of all routers by where they lead.", labels=("state",)

@@ -10,10 +10,9 @@ A node lives on without the agent, and the next agent finds it here.
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,16 +27,19 @@ from keyplan.apps.patroni.node_config import (
 from keyplan.apps.patroni.node_host import Host
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import CorruptionError, InvalidInputError
+from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 
-__all__ = ["STOP_SECONDS_MAX", "Node", "found_nodes"]
+__all__ = ["STOP_SECONDS_MAX", "FoundNodes", "Node", "found_nodes"]
 
 STOP_SECONDS_MAX: Final = 30.0
 """How long Patroni may take to end PostgreSQL in order before both are killed."""
 
 _RESTART_SECONDS: Final = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """How long a node that ended by itself waits before it is started again; the last of them from then on."""
+
+_REMOVED_FILE: Final = "removed.json"
+"""What node.json is called once the node is being removed."""
 
 _STEADY_SECONDS: Final = 60.0
 """A node that ran for so long has not failed at its start."""
@@ -199,28 +201,57 @@ class Node:
         """Remove its data, once it has ended; return whether they are gone. Not undone by anything."""
         if self.process is not None or self.postmaster is not None:
             return False
-        # Invariant: node.json goes first, so that no agent takes a folder with half its data for a node.
-        (self.folder / "node.json").unlink(missing_ok=True)
-        # Why: PostgreSQL's other processes leave within moments of the first, and may write until then.
-        with suppress(OSError):
-            shutil.rmtree(self.folder)
+        # Invariant: node.json is renamed first, so that no agent takes a folder with half its data for a node, and the next
+        # one knows that its removal was ordered.
+        with suppress(FileNotFoundError):
+            (self.folder / "node.json").replace(self.folder / _REMOVED_FILE)
+        _clear(self.folder)
         return not self.folder.exists()
 
 
-def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> Iterator[Node]:
-    """Yield the nodes that earlier agents left in a folder of nodes, running or not, and clear what was left half made.
+def _clear(folder: Path) -> None:
+    """Remove a node's folder, the mark that its removal was ordered last; what is still written to stays for the next call."""
+    # Why: PostgreSQL's other processes leave within moments of the first, and may write until then.
+    with suppress(OSError):
+        if (folder / "home").exists():
+            shutil.rmtree(folder / "home")
+        shutil.rmtree(folder)
 
-    Raises CorruptionError for a node.json that cannot be read: what it stood for must not be guessed.
+
+class FoundNodes(NamedTuple):
+    """What earlier agents left: nodes, running or not; and by name what is wrong with folders that are left as they are."""
+
+    nodes: list[Node]
+    damaged: dict[str, str]
+
+
+def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundNodes:
+    """Return the nodes in a folder of nodes. A removal that was begun goes on; what was left half made, without data, goes.
+
+    What a folder with data and without a readable node.json stood for is not guessed: it is damaged.
     """
+    found = FoundNodes([], {})
     for child in sorted(folder.iterdir()) if folder.is_dir() else []:
         if not child.is_dir():
             continue
         try:
-            raw = (child / "node.json").read_bytes()
+            found.nodes.append(
+                Node(child, msgspec.json.decode((child / "node.json").read_bytes(), type=NodePlan), host, clock)
+            )
         except FileNotFoundError:
-            shutil.rmtree(child, ignore_errors=True)
-            continue
-        try:
-            yield Node(child, msgspec.json.decode(raw, type=NodePlan), host, clock)
-        except msgspec.MsgspecError as error:
-            raise CorruptionError(source=str(child / "node.json"), problem="is no description of a node") from error
+            if (child / _REMOVED_FILE).exists() or not _has_data(child):
+                _clear(child)
+            else:
+                found.damaged[child.name] = (
+                    "node.json is missing, and there are data. Put it back, or move the folder away"
+                )
+        except (OSError, msgspec.MsgspecError):
+            found.damaged[child.name] = "node.json is no description of a node. Put it back, or move the folder away"
+    return found
+
+
+def _has_data(folder: Path) -> bool:
+    try:
+        return any((folder / "home").iterdir())
+    except FileNotFoundError:
+        return False

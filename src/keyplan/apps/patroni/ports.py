@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.layout import Binding
@@ -94,7 +95,8 @@ class PortAllocator:
         first, last = self._ports
         with self._store.snapshot() as state:
             broker = Broker(state)
-            allocated: set[int] = {port for _, port in broker.allocations.list() if first <= port <= last}
+            there = readable(broker.allocations.rows())
+            allocated: set[int] = {port for _, port in there if first <= port <= last}
 
             def is_free(port: int) -> bool:
                 # Why both: a router of the document's time writes and deletes allocations without their index.

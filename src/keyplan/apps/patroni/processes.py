@@ -98,16 +98,17 @@ class Spawned:
 
     @property
     def running(self) -> Running | None:
-        """The process while it runs."""
-        if self._child is not None:
-            # Why: a child that ended stays in the table of processes until its parent asks.
-            self._child.poll()
-        return Running.of_file(self.file)
+        """The process while it runs. One that was started here a moment ago counts, although it is not written down yet."""
+        running = Running.of_file(self.file)
+        # Why polled: a child that ended stays in the table of processes until its parent asks.
+        if running is None and self._child is not None and self._child.poll() is None:
+            return Running.of_pid(self._child.pid)
+        return running
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs. One that was started here a moment ago counts, although it is not written down yet."""
-        return self.running is not None or (self._child is not None and self._child.poll() is None)
+        """Whether it runs."""
+        return self.running is not None
 
     def start(self, command: Sequence[str], *, environment: Mapping[str, str], log: Path) -> None:
         """Start it unless it runs. Its output is added to `log`; signals of a terminal do not reach it."""

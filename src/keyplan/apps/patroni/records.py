@@ -33,6 +33,7 @@ __all__ = [
     "RouterReport",
     "Status",
     "Step",
+    "StoreIdentity",
     "Sync",
     "address_of",
 ]
@@ -255,9 +256,17 @@ class Cell(Struct, kw_only=True):
     is_draining: bool = False
 
 
-class NodeOrder(Struct, kw_only=True):
-    """That a cell is to run a node: it runs what is ordered of it, and nothing else. Users stand in the instance's state.
+class StoreIdentity(Struct, kw_only=True):
+    """Which store this is: random, and written once. A cell takes orders from no other store than the one that it knows."""
 
+    id: str
+    created_at: float = 0.0
+
+
+class NodeOrder(Struct, kw_only=True):
+    """That a cell is to run a node, or with `remove` to stop it and remove its data. Users stand in the instance's state.
+
+    A node without an order is left as it is: the absence of an order is no order.
     `patroni` is merged into the cluster's dynamic configuration when it is bootstrapped (`ttl`, `loop_wait`, ...). `restore` is
     where the backup is that the cluster is made from; empty: it begins empty.
     """
@@ -265,13 +274,15 @@ class NodeOrder(Struct, kw_only=True):
     instance: str
     patroni: dict[str, Any] = field(default_factory=dict)
     restore: str = ""
+    remove: bool = False
 
 
 class NodeReport(Struct, kw_only=True):
     """What a cell says about a node that was ordered of it, or that it still runs, on the cell's lease.
 
-    `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left of it) or `stopping`. `message`
-    is for people and holds no secret. `address` is the `host:port` that clients of this node's PostgreSQL use.
+    `state` is `starting`, `running`, `failed`, `refused` (it will not run it; nothing is left), `stopping`, or `unordered`
+    (it has the node, and nobody ordered it). `message` is for people and holds no secret. `address` is the `host:port` that
+    clients of this node's PostgreSQL use.
     """
 
     instance: str = ""

@@ -1,0 +1,95 @@
+"""Which store a cell belongs to: the identity that the store holds, as the cell's folder remembers it.
+
+A revision is a number, and another store may have counted past it. An identity is random, and written once.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from keyplan.apps.patroni.layout import STORE_IDENTITY, Broker
+from keyplan.apps.patroni.records import StoreIdentity
+from keyplan.engine import Clock
+from keyplan.errors import AlreadyExistsError, InvalidInputError
+from keyplan.files import write_whole
+from keyplan.layout import Binding
+from keyplan.store import Store
+
+__all__ = ["StoreMemory"]
+
+_REMEDY: Final = "Name the store that the cell belongs to, or give --accept-store to follow this one"
+
+
+class _Remembered(Struct, kw_only=True, forbid_unknown_fields=True):
+    identity: str = ""
+    revision: int = 0
+
+
+class StoreMemory:
+    """Compares the store with the one that was met before. The file is beside the nodes, and is theirs."""
+
+    def __init__(self, store: Store, file: Path, clock: Clock) -> None:
+        self._store = store
+        self._file = file
+        self._clock = clock
+        self._known: _Remembered | None = None
+
+    def require_same(self, *, has_nodes: bool, is_new_accepted: bool) -> None:
+        """Remember the store, the first time; later refuse another one, and one whose revision went back.
+
+        A store without an identity gets one from a cell that never met a store. Raises InvalidInputError for another store,
+        which removes nothing; CorruptionError for an identity that cannot be read; EngineError.
+        """
+        known = self._remembered(is_new_accepted=is_new_accepted)
+        revision = self._store.revision
+        found = Broker(self._store).identities.get(STORE_IDENTITY)
+        if not is_new_accepted:
+            self._refuse_other(known, found, revision, has_nodes=has_nodes)
+        identity = found.id if found is not None else self._begun()
+        self._remember(_Remembered(identity=identity, revision=revision))
+
+    def _refuse_other(self, known: _Remembered, found: StoreIdentity | None, revision: int, *, has_nodes: bool) -> None:
+        if not known.identity and has_nodes:
+            raise self._refusal("the cell has nodes, and does not know of which store they are")
+        if known.identity and (found is None or found.id != known.identity):
+            raise self._refusal("this is another store than the one that the cell's nodes belong to")
+        if revision < known.revision:
+            raise self._refusal("the store's revision went back: it was replaced by an older one")
+
+    def _refusal(self, problem: str) -> InvalidInputError:
+        return InvalidInputError(source=str(self._file.parent), problem=f"{problem}. {_REMEDY}")
+
+    def is_same(self, binding: Binding) -> bool:
+        """Whether what is read from `binding` comes from the store that was remembered. Raises CorruptionError."""
+        found = Broker(binding).identities.get(STORE_IDENTITY)
+        return found is not None and self._known is not None and found.id == self._known.identity
+
+    def note_revision(self) -> None:
+        """Remember how far the store has come: one that is older from now on is refused."""
+        if self._known is not None:
+            self._remember(msgspec.structs.replace(self._known, revision=self._store.revision))
+
+    def _remembered(self, *, is_new_accepted: bool) -> _Remembered:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=_Remembered)
+        except FileNotFoundError:
+            return _Remembered()
+        except msgspec.MsgspecError:
+            if is_new_accepted:
+                return _Remembered()
+            raise self._refusal(f"{self._file.name} cannot be read") from None
+
+    def _remember(self, known: _Remembered) -> None:
+        if known != self._known:
+            write_whole(self._file, msgspec.json.encode(known).decode() + "\n")
+            self._known = known
+
+    def _begun(self) -> str:
+        identities = Broker(self._store).identities
+        with suppress(AlreadyExistsError):  # Why: another cell may be faster, and its identity is the store's.
+            identities.insert(STORE_IDENTITY, StoreIdentity(id=str(uuid4()), created_at=self._clock.wall()))
+        return identities.require(STORE_IDENTITY).id

@@ -1,0 +1,298 @@
+"""What a cell removes, and when: on an explicit order of the store that it knows, and at no other time. No PostgreSQL runs."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from keyplan.apps.patroni import (
+    STORE_IDENTITY,
+    Broker,
+    InstanceState,
+    NodeOrder,
+    OrderKey,
+    StoreIdentity,
+)
+from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
+from keyplan.apps.patroni.node_config import Gateway
+from keyplan.apps.patroni.node_host import Host
+from keyplan.engine import Commit, Put
+from keyplan.errors import InvalidInputError
+from keyplan.store import Store, open_store
+from tests.servers.patroni import until
+
+Agents = Callable[..., CellAgent]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cell"
+
+
+@pytest.fixture
+def agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
+    """Make agents of one cell, whose Patroni is a program that sleeps; each is ended with its nodes."""
+    script = tmp_path / "sleeper.py"
+    script.write_text("import time\ntime.sleep(600)\n")
+    host = Host(Path("/usr/bin"), sys.executable, script, "")
+    made: list[CellAgent] = []
+
+    def make(store: Store, *, accept: bool = False) -> CellAgent:
+        if made:
+            made[-1].close()
+        settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), is_new_store_accepted=accept)
+        agent = CellAgent(store, settings, host)
+        made.append(agent)
+        agent.open()
+        return agent
+
+    yield make
+    for agent in made:
+        for node in agent.nodes:
+            node.kill()
+        agent.close()
+    nodes = [node for agent in made for node in agent.nodes]
+    until(lambda: sum(node.process is not None for node in nodes) == 0, 30, lambda: "every process has ended")
+
+
+def ordered_store(*nodes: str) -> Store:
+    store = open_store("memory:")
+    broker = Broker(store)
+    broker.instances.put("i", InstanceState(instance_id="i"))
+    for node in nodes:
+        broker.orders.put(OrderKey("c1", node), NodeOrder(instance="i"))
+    return store
+
+
+def steps_until(agent: CellAgent, is_so: Callable[[], object]) -> None:
+    def stepped() -> object:
+        agent.step(0.02)
+        return is_so()
+
+    until(stepped, 30, lambda: "the cell does what is ordered")
+
+
+def names(agent: CellAgent) -> list[str]:
+    return sorted(node.plan.node for node in agent.nodes)
+
+
+def state_of(store: Store, node: str) -> str:
+    report = Broker(store).reports.get(OrderKey("c1", node))
+    return "" if report is None else report.state
+
+
+def started(agents: Agents, store: Store, *nodes: str) -> CellAgent:
+    agent = agents(store)
+    steps_until(agent, lambda: names(agent) == sorted(nodes))
+    return agent
+
+
+def data_of(folder: Path, node: str) -> Path:
+    """Plant a file where PostgreSQL's data would be."""
+    data = folder / "nodes" / node / "home" / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "base").write_text("rows")
+    return data / "base"
+
+
+def test_another_store_is_refused_however_far_it_has_counted(agents: Agents, folder: Path) -> None:
+    started(agents, ordered_store("n1"), "n1")
+    data = data_of(folder, "n1")
+    other = open_store("memory:")
+    for number in range(50):
+        Broker(other).initializations.put("other", str(number))
+    agent = agents(other)
+    with pytest.raises(InvalidInputError, match="another store"):
+        agent.run(Event())
+    assert data.exists()
+    assert Broker(other).cells.count() == 0, "it announces itself to no store that is not its own"
+    assert Broker(other).identities.count() == 0, "and gives it no identity"
+
+
+def test_another_store_with_an_identity_of_its_own_is_refused_and_accepted_only_when_told(
+    agents: Agents, folder: Path
+) -> None:
+    started(agents, ordered_store("n1"), "n1")
+    other = open_store("memory:")
+    Broker(other).identities.put(STORE_IDENTITY, StoreIdentity(id="another"))
+    for number in range(50):
+        Broker(other).initializations.put("other", str(number))
+    with pytest.raises(InvalidInputError, match="--accept-store"):
+        agents(other).step()
+    agent = agents(other, accept=True)
+    steps_until(agent, lambda: state_of(other, "n1") == "unordered")
+    assert names(agent) == ["n1"]
+    again = agents(other)
+    again.step()
+
+
+def test_the_absence_of_an_order_is_no_order(agents: Agents, folder: Path) -> None:
+    """A store restored from before the order has the cell's identity, and knows nothing of the node."""
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    data = data_of(folder, "n1")
+    Broker(store).orders.delete(OrderKey("c1", "n1"))
+    steps_until(agent, lambda: state_of(store, "n1") == "unordered")
+    for _ in range(5):
+        agent.step(0.01)
+    assert data.exists()
+    assert names(agent) == ["n1", "n2"]
+
+
+def test_a_removal_is_ordered_carried_out_and_the_order_deleted(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    data = data_of(folder, "n1")
+    key = OrderKey("c1", "n1")
+    Broker(store).orders.put(key, NodeOrder(instance="i", remove=True))
+    steps_until(agent, lambda: not Broker(store).reports.exists(key))
+    assert not data.exists()
+    assert names(agent) == ["n2"]
+    assert list(Broker(store).orders.keys()) == [OrderKey("c1", "n2")]
+
+
+def test_a_removal_of_a_node_that_is_not_there_is_over_at_once(agents: Agents) -> None:
+    store = ordered_store("n2")
+    agent = started(agents, store, "n2")
+    Broker(store).orders.put(OrderKey("c1", "never"), NodeOrder(instance="i", remove=True))
+    steps_until(agent, lambda: not Broker(store).orders.exists(OrderKey("c1", "never")))
+
+
+def test_a_removal_that_names_another_instance_removes_nothing(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    agent = started(agents, store, "n1")
+    data = data_of(folder, "n1")
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="other", remove=True))
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    assert data.exists()
+
+
+def test_a_store_whose_identity_changed_while_the_cell_ran_orders_no_removal(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    agent = started(agents, store, "n1")
+    data = data_of(folder, "n1")
+    Broker(store).identities.put(STORE_IDENTITY, StoreIdentity(id="another"))
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", remove=True))
+    steps_until(agent, lambda: state_of(store, "n1") == "stopping")
+    for _ in range(5):
+        agent.step(0.01)
+    assert data.exists()
+
+
+def test_nodes_without_a_remembered_store_are_nobodys(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    started(agents, store, "n1")
+    (folder / "store.json").unlink()
+    with pytest.raises(InvalidInputError, match="does not know of which store"):
+        agents(store).step()
+
+
+def test_two_cells_of_one_new_store_agree_on_its_identity(agents: Agents, tmp_path: Path) -> None:
+    store = ordered_store("n1")
+    started(agents, store, "n1")
+    before = Broker(store).identities.require(STORE_IDENTITY)
+    again = agents(store)
+    again.step()
+    assert Broker(store).identities.require(STORE_IDENTITY) == before
+
+
+def test_after_a_damaged_order_was_repaired_nodes_are_removed_again(agents: Agents) -> None:
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    store.engine.commit(Commit((), (Put(b"/_broker/orders/c1/n1", b"{broken"),)))
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    Broker(store).orders.put(OrderKey("c1", "n2"), NodeOrder(instance="i", remove=True))
+    steps_until(agent, lambda: names(agent) == ["n1"])
+    raw = NodeOrder(instance="i", remove=True)
+    store.engine.commit(Commit((), (Put(b"/_broker/orders/c1/n1", Broker.spec.tables["orders"].form.encode(raw)),)))
+    steps_until(agent, lambda: names(agent) == [])
+
+
+def test_a_damaged_instance_stops_no_other_node(agents: Agents) -> None:
+    store = ordered_store("n1")
+    agent = started(agents, store, "n1")
+    store.engine.commit(Commit((), (Put(b"/serviceinstances/bad/state", b"{broken"),)))
+    Broker(store).orders.put(OrderKey("c1", "b1"), NodeOrder(instance="bad"))
+    steps_until(agent, lambda: state_of(store, "b1") == "failed")
+    Broker(store).orders.put(OrderKey("c1", "n2"), NodeOrder(instance="i"))
+    steps_until(agent, lambda: names(agent) == ["n1", "n2"])
+    store.engine.commit(Commit((), (Put(b"/serviceinstances/bad/state", b'{"instance_id":"bad"}'),)))
+    steps_until(agent, lambda: names(agent) == ["b1", "n1", "n2"])
+
+
+def test_a_damaged_order_at_the_start_stops_no_other_node(agents: Agents) -> None:
+    store = ordered_store("n1", "n2")
+    started(agents, store, "n1", "n2")
+    store.engine.commit(Commit((), (Put(b"/_broker/orders/c1/n1", b"{broken"),)))
+    agent = agents(store)
+    Broker(store).orders.put(OrderKey("c1", "n3"), NodeOrder(instance="i"))
+    steps_until(agent, lambda: names(agent) == ["n1", "n2", "n3"])
+    assert state_of(store, "n1") == "failed"
+
+
+def test_a_folder_that_vanished_is_a_fault_of_its_node_alone(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    for node in agent.nodes:
+        node.kill()
+    until(lambda: sum(node.process is not None for node in agent.nodes) == 0, 30, lambda: "they have ended")
+    (folder / "nodes" / "n1").rename(folder / "elsewhere")
+    steps_until(agent, lambda: state_of(store, "n1") == "failed")
+    Broker(store).orders.put(OrderKey("c1", "n3"), NodeOrder(instance="i"))
+    steps_until(agent, lambda: "n3" in names(agent))
+
+
+@pytest.mark.parametrize("content", [b"{broken", None])
+def test_a_node_without_a_readable_description_is_left_as_it_is(
+    agents: Agents, folder: Path, content: bytes | None
+) -> None:
+    store = ordered_store("n1", "n2")
+    agent = started(agents, store, "n1", "n2")
+    for node in agent.nodes:
+        node.kill()
+    data = data_of(folder, "n1")
+    description = folder / "nodes" / "n1" / "node.json"
+    if content is None:
+        description.unlink()
+    else:
+        description.write_bytes(content)
+    agent = agents(store)
+    steps_until(agent, lambda: (state_of(store, "n1"), names(agent)) == ("failed", ["n2"]))
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", remove=True))
+    for _ in range(5):
+        agent.step(0.01)
+    assert data.exists()
+
+
+def test_a_removal_that_was_killed_goes_on(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    agent = started(agents, store, "n1")
+    for node in agent.nodes:
+        node.kill()
+    data_of(folder, "n1")
+    (folder / "nodes" / "n1" / "node.json").rename(folder / "nodes" / "n1" / "removed.json")
+    Broker(store).orders.delete(OrderKey("c1", "n1"))
+    agents(store).step()
+    assert not (folder / "nodes" / "n1").exists()
+
+
+def test_a_damaged_identity_removes_nothing_and_is_waited_for(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    started(agents, store, "n1")
+    identity = Broker(store).identities.require(STORE_IDENTITY)
+    data = data_of(folder, "n1")
+    store.engine.commit(Commit((), (Put(b"/_broker/store/identity", b"{broken"),)))
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", remove=True))
+    agent, stop = agents(store), Event()
+    thread = Thread(target=agent.run, args=(stop,))
+    thread.start()
+    try:
+        raw = Broker.spec.tables["identities"].form.encode(identity)
+        assert data.exists()
+        store.engine.commit(Commit((), (Put(b"/_broker/store/identity", raw),)))
+        until(lambda: names(agent) == [], 30, lambda: "the removal goes on")
+    finally:
+        stop.set()
+        thread.join()
