@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keyplan.apps.patroni import Broker, InstanceState, Member, MemberKey, NodeKey, RegistrationKey
+from keyplan.apps.patroni import (
+    Broker,
+    InstanceState,
+    Member,
+    MemberKey,
+    NodeKey,
+    NodeOrder,
+    NodeReport,
+    OrderKey,
+    RegistrationKey,
+)
 from keyplan.apps.patroni.cli import app
 from keyplan.errors import InvalidInputError
 from keyplan.store import open_store
@@ -114,3 +124,21 @@ def test_doctor_finds_and_mends_a_lost_port(url: str) -> None:
 def test_whose_tells_the_cluster_of_a_container_by_its_address(url: str) -> None:
     ran = CliRunner().invoke(app, ["whose", "--store", url])
     assert ran.stdout == "postgresql-patroni/h:cf-x:5432\t10.0.0.1:32768\tf1\tn1\taddress\n"
+
+
+def test_a_node_that_nobody_ordered_is_discarded_on_request_and_no_other(url: str) -> None:
+    key = OrderKey("c1", "lost")
+    with open_store(url) as store:
+        for node, state in (("lost", "unordered"), ("well", "running")):
+            report = NodeReport(instance="f9", state=state)
+            Broker(store).reports.put(OrderKey("c1", node), report, lease=store.lease(600, keep_alive=False))
+    asked = CliRunner().invoke(app, ["discard", "c1", "lost", "--store", url])
+    assert (asked.exit_code, "--yes" in asked.stdout) == (0, True)
+    with open_store(url) as store:
+        assert not Broker(store).orders.exists(key)
+    for node in ("well", "nobody"):
+        ran = CliRunner().invoke(app, ["discard", "c1", node, "--yes", "--store", url])
+        assert isinstance(ran.exception, InvalidInputError)
+    assert CliRunner().invoke(app, ["discard", "c1", "lost", "--yes", "--store", url]).exit_code == 0
+    with open_store(url) as store:
+        assert Broker(store).orders.require(key) == NodeOrder(instance="f9", remove=True)

@@ -159,3 +159,16 @@ def test_a_port_that_somebody_listens_on_is_left_out() -> None:
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         PortRange.of_text(text)
+
+
+def test_a_process_counts_from_its_start_although_it_is_not_written_down_yet(tmp_path: Path) -> None:
+    """Whoever asks a moment after the start must not take it for ended, and remove its folder."""
+    (tmp_path / "fifo").mkdir()
+    process = Spawned(tmp_path / "fifo")  # a folder: it is never written down
+    process.start(["/bin/true"], environment={}, log=tmp_path / "log")
+    until(lambda: not process.is_alive, 30, lambda: "it ends")
+    slow = Spawned(tmp_path / "process")
+    slow.start(["/bin/sleep", "600"], environment={}, log=tmp_path / "log")
+    assert slow.running is not None
+    slow.send(signal.SIGKILL)
+    until(lambda: not slow.is_alive, 30, lambda: "it is killed, written down or not")

@@ -61,7 +61,7 @@ class BrokerLoop:
         self._due = Event()
         self._lock = Lock()
         self._working: set[str] = set()
-        self._damaged: dict[str, str] = {}
+        self._damaged: dict[str | None, str] = {}
         self._executor = ThreadPoolExecutor(parallel, thread_name_prefix="patroni-operation")
         self._thread = Thread(target=self._run, name="patroni-broker", daemon=True)
 
@@ -107,7 +107,7 @@ class BrokerLoop:
         """The operations of a status. One that cannot be read is told of once, and the others are carried out."""
         return readable(self._broker.operations_by_status.rows(status), self._note_damage)
 
-    def _note_damage(self, instance: str, error: CorruptionError) -> None:
+    def _note_damage(self, instance: str | None, error: CorruptionError) -> None:
         if self._damaged.get(instance) != str(error):
             self._damaged[instance] = str(error)
             facts = {"instance": instance, "error": str(error)}
