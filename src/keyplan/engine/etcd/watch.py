@@ -34,11 +34,14 @@ _CALL_SECONDS_MAX: Final = 1.0
 _LOOK_SECONDS_FIRST: Final = 0.2
 _LOOK_SECONDS_MAX: Final = 5.0
 """Why: a quiet watch costs its cluster one small read in five seconds, and notices in that time that its server is stuck."""
-_PROGRESS_SECONDS_MAX: Final = 3.0
 _SWEEP_REVISIONS_MAX: Final = 10_000
 """Why: so many revisions are replayed in a second; a watch that is farther behind waits for etcd's own notices."""
 _POLL_EVENTS_MAX: Final = 1_000
 """A poll ends after the response that brings it to this many events. Why: a resumed watch must not build one huge list."""
+_BEHIND_SECONDS_FIRST: Final = 3.0
+_BEHIND_SECONDS_MAX: Final = 300.0
+"""How long a stream may be known to be behind before it is left. Why it doubles with each one that is: a server that needs ten
+seconds to read what a large revision replaced would otherwise begin again for ever, and never bring it."""
 _SLICE_SECONDS: Final = 0.02
 _PAUSE_SECONDS_FIRST: Final = 0.05
 _PAUSE_SECONDS_MAX: Final = 1.0
@@ -70,8 +73,10 @@ class EtcdWatch:
         self._broken_since: float | None = None
         self._look_at = 0.0
         self._look_seconds = _LOOK_SECONDS_FIRST
-        self._progress_until: float | None = None
+        self._is_asked_for_progress = False
         self._expected = 0  # a sweep has seen an event of this revision that the stream has not brought yet
+        self._behind_until = 0.0
+        self._behind_seconds = _BEHIND_SECONDS_FIRST
         self._sweep: Sweep | None = None
 
     def open(self, timeout_seconds: float) -> None:
@@ -206,7 +211,7 @@ class EtcdWatch:
         self._stream = None
         self._fragments.clear()
         self._expected = 0
-        self._progress_until = None
+        self._is_asked_for_progress = False
 
     # ---- what comes ------------------------------------------------------------------------------------------------------
 
@@ -220,13 +225,15 @@ class EtcdWatch:
             return []
         if not response.events:
             # A notice of progress: everything up to its revision has been sent.
-            self._progress_until = None
+            self._is_asked_for_progress = False
             self._pause_seconds = _PAUSE_SECONDS_FIRST
+            self._behind_seconds = _BEHIND_SECONDS_FIRST
             if not self._fragments:
                 self._move_to(int(response.header.revision))
             return []
         self._fragments += response.events
         if response.fragment:
+            self._behind_until = _now() + self._behind_seconds  # it is under way
             return []
         raw, self._fragments = self._fragments, []
         return self._deliver(raw, int(response.header.revision))
@@ -245,6 +252,7 @@ class EtcdWatch:
         events.sort(key=_place)
         self._move_to(last)
         self._pause_seconds = _PAUSE_SECONDS_FIRST
+        self._behind_seconds = _BEHIND_SECONDS_FIRST
         self._look_soon()
         return events
 
@@ -294,15 +302,16 @@ class EtcdWatch:
                 raise TransportError("DEADLINE_EXCEEDED", "the server has not confirmed the watch")
         elif self._sweep is not None:
             self._go_on_sweeping(self._sweep)
-        elif self._progress_until is not None and now >= self._progress_until:
-            raise TransportError("DEADLINE_EXCEEDED", "the server does not tell its progress")
+        elif self._is_asked_for_progress and now >= self._behind_until:
+            self._wait_for_what_is_missing("the server does not tell its progress")
         elif now >= self._look_at:
             self._look()
 
     def _look(self) -> None:
         """See how far the store is, and find out whether anything of it is missing here."""
         if self._expected > self._revision:
-            raise TransportError("DEADLINE_EXCEEDED", "the stream has not brought an event that others have seen")
+            self._wait_for_what_is_missing("the stream has not brought an event that others have seen")
+            return
         self._look_seconds = min(self._look_seconds * 2, _LOOK_SECONDS_MAX)
         try:
             revision = self._client.revision(self._limits[0], timeout_seconds=_CALL_SECONDS_MAX)
@@ -314,13 +323,22 @@ class EtcdWatch:
             pass  # not allowed to read; etcd's own notices of progress have to do
         self._look_at = _now() + self._look_seconds
 
+    def _wait_for_what_is_missing(self, problem: str) -> None:
+        """Let a stream that is behind go on. Raises TransportError when it has had its time."""
+        if _now() >= self._behind_until:
+            self._behind_seconds = min(self._behind_seconds * 2, _BEHIND_SECONDS_MAX)
+            raise TransportError("DEADLINE_EXCEEDED", problem)
+        self._look_at = self._behind_until
+
     def _ask_for_progress(self, revision: int) -> None:
         assert self._stream is not None
         if self._client.has_ordered_progress:
             request = messages.WatchRequest()
             request.progress_request.SetInParent()
             self._stream.send(request)
-            self._progress_until = self._progress_until or _now() + _PROGRESS_SECONDS_MAX
+            if not self._is_asked_for_progress:
+                self._is_asked_for_progress = True
+                self._behind_until = _now() + self._behind_seconds
         elif revision - self._revision <= _SWEEP_REVISIONS_MAX:
             self._sweep = Sweep(self._client, self._range, after=self._revision, until=revision)
 
@@ -334,6 +352,7 @@ class EtcdWatch:
             # Why safe: the sweep has seen every change up to there, and none of them is in the range.
             self._move_to(sweep.clean_until)
             self._expected = sweep.expected
+            self._behind_until = _now() + self._behind_seconds
             self._end_sweep()
             self._look_at = _now() + self._look_seconds
 
