@@ -16,8 +16,8 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "closing", "commits", "guards", "leases", "limits", "loads", "many", "model", "promise", "reads", "scans",
-            "sharing", "watches",
+            "closing", "commits", "guards", "leases", "limits", "loads", "many", "model", "promise", "races", "reads", "scans",
+            "sharing", "sizes", "stillness", "watches",
         )
     )
 )  # fmt: skip
@@ -31,9 +31,12 @@ from keyplan.testing.engine_suite.loads import LoadPromises  # noqa: E402
 from keyplan.testing.engine_suite.many import ManyKeysPromises  # noqa: E402
 from keyplan.testing.engine_suite.model import ModelPromises  # noqa: E402
 from keyplan.testing.engine_suite.promise import Promise, eventually  # noqa: E402
+from keyplan.testing.engine_suite.races import RacePromises  # noqa: E402
 from keyplan.testing.engine_suite.reads import ReadPromises  # noqa: E402
 from keyplan.testing.engine_suite.scans import ScanPromises  # noqa: E402
 from keyplan.testing.engine_suite.sharing import SharingPromises  # noqa: E402
+from keyplan.testing.engine_suite.sizes import SizePromises  # noqa: E402
+from keyplan.testing.engine_suite.stillness import StillnessPromises  # noqa: E402
 from keyplan.testing.engine_suite.watches import WatchPromises  # noqa: E402
 
 __all__ = ["EngineSuite", "Promise", "eventually"]
@@ -41,6 +44,7 @@ __all__ = ["EngineSuite", "Promise", "eventually"]
 
 class EngineSuite(
     ReadPromises,
+    StillnessPromises,
     ScanPromises,
     CommitPromises,
     GuardPromises,
@@ -51,6 +55,8 @@ class EngineSuite(
     ManyKeysPromises,
     ClosePromises,
     SharingPromises,
+    RacePromises,
+    SizePromises,
     ModelPromises,
 ):
     """Every promise. Subclass once per engine and supply the `engine` fixture; override nothing else."""

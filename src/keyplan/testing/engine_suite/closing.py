@@ -28,8 +28,11 @@ class ClosePromises(Promise):
             lambda engine: engine.lease(60),
             lambda engine: engine.compact(0),
             lambda engine: engine.load([(b"a", b"")]),
+            lambda engine: engine.value(b"a"),
+            lambda engine: engine.fenced_value(b"a", b"fence", b"1"),
+            lambda engine: engine.put_sorted([b"a"]),
         ],
-        ids=["snapshot", "commit", "watch", "lease", "compact", "load"],
+        ids=["snapshot", "commit", "watch", "lease", "compact", "load", "value", "fenced_value", "put_sorted"],
     )
     def test_a_closed_engine_does_nothing_more(self, engine: Engine, call: Callable[[Engine], object]) -> None:
         engine.close()

@@ -45,10 +45,13 @@ class CommitPromises(Promise):
             assert snapshot.revision == revision
 
     @needs(Capability.REVISIONS)
-    def test_a_key_that_is_written_again_after_its_deletion_begins_a_new_life(self, engine: Engine) -> None:
+    @pytest.mark.parametrize("removal", [Delete(b"a"), DeleteRange(ALL_KEYS)], ids=["delete", "delete range"])
+    def test_a_key_that_is_written_again_after_its_deletion_begins_a_new_life(
+        self, engine: Engine, removal: Delete | DeleteRange
+    ) -> None:
         put(engine, b"a")
         put(engine, b"a")
-        commit(engine, Delete(b"a"))
+        commit(engine, removal)
         revision = put(engine, b"a")
         (entry,) = everything(engine)
         assert (entry.create_revision, entry.mod_revision, entry.version) == (revision, revision, 1)

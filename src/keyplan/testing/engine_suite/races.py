@@ -1,0 +1,108 @@
+"""Promise: what is said to be one step is one step, whoever comes between.
+
+Each test lets threads work at once and asserts what must hold in every order of them; none depends on how long a thing takes.
+"""
+
+from collections.abc import Callable
+from threading import Event as Flag
+from threading import Thread
+from typing import Final
+
+from keyplan.engine import ALL_KEYS, Capability, Engine, KeyAbsent, Put
+from keyplan.errors import CommitConflictError
+from keyplan.testing.engine_suite.promise import Promise, commit, everything, needs, put
+
+__all__ = ["RacePromises"]
+
+ROUNDS: Final = 60
+
+
+class RacePromises(Promise):
+    """Several threads."""
+
+    @needs(Capability.REVISIONS)
+    def test_a_commit_returns_the_revision_that_its_keys_have(self, engine: Engine) -> None:
+        returned: dict[bytes, int] = {}
+
+        def write(name: bytes) -> None:
+            for number in range(25):
+                key = b"%s/%d" % (name, number)
+                returned[key] = put(engine, key)
+
+        together(*(lambda name=b"%d" % number: write(name) for number in range(4)))
+        assert {entry.key: entry.mod_revision for entry in everything(engine)} == returned
+        assert len(set(returned.values())) == 100
+
+    @needs(Capability.REVISIONS)
+    def test_the_revision_of_a_snapshot_is_that_of_its_state(self, engine: Engine) -> None:
+        put(engine, b"a")
+        told: set[tuple[int, int]] = set()
+        is_over = Flag()
+
+        def look() -> None:
+            while not is_over.is_set():
+                with engine.snapshot() as snapshot:
+                    told.update((snapshot.revision, entry.mod_revision) for entry in snapshot.scan(ALL_KEYS))
+
+        reader = Thread(target=look)
+        reader.start()
+        for _ in range(ROUNDS):
+            put(engine, b"a")
+        is_over.set()
+        reader.join()
+        assert [pair for pair in told if pair[0] != pair[1]] == []
+
+    def test_a_value_and_its_fence_are_of_one_state(self, engine: Engine) -> None:
+        put(engine, b"fence", b"key", value=b"0")
+        torn: list[bytes | None] = []
+        is_over = Flag()
+
+        def look() -> None:
+            while not is_over.is_set():
+                fence = engine.value(b"fence") or b""
+                holds, value = engine.fenced_value(b"key", b"fence", fence)
+                if holds and value != fence:
+                    torn.append(value)
+
+        reader = Thread(target=look)
+        reader.start()
+        for number in range(ROUNDS):
+            commit(engine, Put(b"fence", b"%d" % number), Put(b"key", b"%d" % number))
+        is_over.set()
+        reader.join()
+        assert torn == []
+
+    def test_of_a_load_and_an_insert_of_one_key_one_is_refused(self, engine: Engine) -> None:
+        for number in range(ROUNDS):
+            keys = [b"%03d/%02d" % (number, position) for position in range(40)]
+            done: list[str] = []
+
+            def load(keys: list[bytes] = keys, done: list[str] = done) -> None:
+                if is_taken(lambda: engine.load((key, b"loaded") for key in keys)):
+                    done.append("load")
+
+            def insert(key: bytes = keys[-1], done: list[str] = done) -> None:
+                if is_taken(lambda: commit(engine, Put(key, b"inserted"), guards=[KeyAbsent(key)])):
+                    done.append("insert")
+
+            together(load, insert)
+            (winner,) = done
+            assert engine.value(keys[-1]) == (b"loaded" if winner == "load" else b"inserted")
+
+
+def together(*calls: Callable[[], object]) -> None:
+    """Make the calls at once, each in a thread, and wait for all."""
+    threads = [Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def is_taken(call: Callable[[], object]) -> bool:
+    """Make a call; return whether it was carried out and not refused for a key that is there."""
+    try:
+        call()
+    except CommitConflictError:
+        return False
+    return True
