@@ -3,7 +3,9 @@
 Each test lets threads work at once and asserts what must hold in every order of them; none depends on how long a thing takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from threading import Event as Flag
 from threading import Thread
 from typing import Final
@@ -37,39 +39,25 @@ class RacePromises(Promise):
     def test_the_revision_of_a_snapshot_is_that_of_its_state(self, engine: Engine) -> None:
         put(engine, b"a")
         told: set[tuple[int, int]] = set()
-        is_over = Flag()
-
-        def look() -> None:
-            while not is_over.is_set():
+        with written_meanwhile(lambda number: put(engine, b"a")):
+            for _ in range(ROUNDS):
                 with engine.snapshot() as snapshot:
                     told.update((snapshot.revision, entry.mod_revision) for entry in snapshot.scan(ALL_KEYS))
-
-        reader = Thread(target=look)
-        reader.start()
-        for _ in range(ROUNDS):
-            put(engine, b"a")
-        is_over.set()
-        reader.join()
         assert [pair for pair in told if pair[0] != pair[1]] == []
 
     def test_a_value_and_its_fence_are_of_one_state(self, engine: Engine) -> None:
-        put(engine, b"fence", b"key", value=b"0")
-        torn: list[bytes | None] = []
-        is_over = Flag()
+        def write(number: int) -> int:
+            # Why back and forth: a fence that holds before and after may have been another one in between.
+            return put(engine, b"fence", b"key", value=b"%d" % (number % 2))
 
-        def look() -> None:
-            while not is_over.is_set():
-                fence = engine.value(b"fence") or b""
+        write(0)
+        torn: list[bytes | None] = []
+        with written_meanwhile(write):
+            for number in range(ROUNDS):
+                fence = b"%d" % (number % 2)
                 holds, value = engine.fenced_value(b"key", b"fence", fence)
                 if holds and value != fence:
                     torn.append(value)
-
-        reader = Thread(target=look)
-        reader.start()
-        for number in range(ROUNDS):
-            commit(engine, Put(b"fence", b"%d" % number), Put(b"key", b"%d" % number))
-        is_over.set()
-        reader.join()
         assert torn == []
 
     def test_of_a_load_and_an_insert_of_one_key_one_is_refused(self, engine: Engine) -> None:
@@ -88,6 +76,26 @@ class RacePromises(Promise):
             together(load, insert)
             (winner,) = done
             assert engine.value(keys[-1]) == (b"loaded" if winner == "load" else b"inserted")
+
+
+@contextmanager
+def written_meanwhile(write: Callable[[int], object]) -> Iterator[None]:
+    """Let another thread write again and again while the block runs."""
+    is_over = Flag()
+
+    def go_on() -> None:
+        for number in count():
+            if is_over.is_set():
+                break
+            write(number)
+
+    writer = Thread(target=go_on)
+    writer.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        writer.join()
 
 
 def together(*calls: Callable[[], object]) -> None:

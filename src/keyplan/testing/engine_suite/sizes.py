@@ -20,6 +20,7 @@ from keyplan.engine import (
     Engine,
     Event,
     EventKind,
+    FailedGuard,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -271,7 +272,7 @@ def batches(poll: Callable[[float], Sequence[Event]]) -> Iterator[list[Event]]:
         yield batch
 
 
-def failures(error: CommitConflictError) -> tuple[object, ...]:
+def failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
     """Return the guards that failed, as the error tells them."""
     failed = error.facts["failed"]
     assert isinstance(failed, tuple)
