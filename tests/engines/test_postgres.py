@@ -24,7 +24,7 @@ class TestPostgresEngine(EngineSuite):
         # Why not one for each test: a server's new connection takes longer than most of the tests.
         if opened[-1].is_closed:
             opened.append(postgres_server.opened("judged"))
-        postgres_server.emptied("judged")
+        postgres_server.emptied("judged", counts_on=True)
         return opened[-1]
 
     @pytest.fixture

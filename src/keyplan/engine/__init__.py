@@ -26,6 +26,7 @@ from keyplan.engine.interface import (
     Snapshot,
     Watch,
 )
+from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
 from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
@@ -38,6 +39,7 @@ from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 __all__ = [
     "ALL_KEYS",
     "ENTRY_POINT_GROUP",
+    "LEAP",
     "MEMORY_PROFILE",
     "NO_LEASE",
     "SYSTEM_CLOCK",
@@ -60,6 +62,7 @@ __all__ = [
     "KeyRange",
     "KeyUnchanged",
     "Lease",
+    "Lineage",
     "MemoryEngine",
     "Mutation",
     "PrefixedEngine",
@@ -76,6 +79,7 @@ __all__ = [
     "admit_commit",
     "default_profile",
     "known_schemes",
+    "leapt",
     "open_awaiting_engine",
     "open_engine",
 ]

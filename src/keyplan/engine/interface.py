@@ -1,7 +1,7 @@
 """The engine contract: bytes in order, and nothing about their meaning.
 
 An engine is judged by `keyplan.testing.engine_suite`; its capabilities and limits stand in its `profile`, and nowhere else.
-Everything here is plain data or an abstract method: at most eight methods in an engine. A method that is not abstract is right
+Everything here is plain data or an abstract method: at most nine methods in an engine. A method that is not abstract is right
 for every engine, and may be made faster. The data are msgspec structs: one is made in an eighth of a frozen dataclass's time,
 and a commit is made of ten. `gc=False`: they hold nothing that could refer back to them, so that the garbage collector need not
 look at each.
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 from keyplan.engine.sorted_keys import check_sorted
 from keyplan.errors import CommitConflictError, EngineUnavailableError
@@ -160,11 +161,13 @@ Mutation = Put | Delete | DeleteRange
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """All guards hold and all mutations are applied, at one revision; or nothing happens.
 
-    No key may be written twice: not by two puts or deletes, and not by a put or delete inside a deleted range.
+    No key may be written twice: not by two puts or deletes, and not by a put or delete inside a deleted range. `epoch` is that
+    of the snapshot whose revisions the guards name, see `Snapshot.epoch`; in another epoch none of them holds.
     """
 
     guards: tuple[Guard, ...] = ()
     mutations: tuple[Mutation, ...] = ()
+    epoch: str = ""
 
 
 class FailedGuard(msgspec.Struct, frozen=True):
@@ -267,6 +270,11 @@ class Snapshot(ABC):
     def revision(self) -> int:
         """The revision that is read; 0 for an engine without the REVISIONS capability."""
 
+    @property
+    def epoch(self) -> str:
+        """What a commit must carry whose guards come from this snapshot; "" where no two epochs have a revision in common."""
+        return ""
+
     @abstractmethod
     def get(self, key: bytes) -> Entry | None:
         """Return the entry at `key`, or None."""
@@ -338,6 +346,14 @@ class Engine(ABC):
         """What this engine can do, and its limits."""
 
     @abstractmethod
+    def lineage(self) -> Lineage:
+        """Return which store this is, and the epoch of its revisions, as far as this engine has seen. May ask the store.
+
+        Within an epoch revisions only grow. An engine that counts them itself lets them leap beyond all that were given out
+        before the first commit of a new epoch (`lineage.leapt`), and declares the history before that gone.
+        """
+
+    @abstractmethod
     def snapshot(self) -> Snapshot:
         """Return a consistent view of the latest committed state, including every commit acknowledged before the call."""
 
@@ -346,7 +362,8 @@ class Engine(ABC):
         """Apply `commit` whole or not at all, and return the store's revision after it.
 
         The revision grows by one when a key was written or removed, and stays when nothing changed. When this returns, the
-        commit is as durable as the profile claims. Raises CommitConflictError with the failed guards (nothing was written),
+        commit is as durable as the profile claims. Raises CommitConflictError with the failed guards, of which there are none
+        when the commit is of another epoch (nothing was written),
         EngineLimitError (nothing was written), LeaseNotFoundError for a put on a dead lease (nothing was written), or
         CommitOutcomeUnknownError.
         """
@@ -355,7 +372,8 @@ class Engine(ABC):
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         """Watch the changes in `key_range` with a revision greater than `after`, from history where needed.
 
-        Raises HistoryCompactedError when that history is gone.
+        A revision that is yet to come is waited for. Raises HistoryCompactedError when that history is gone; a watch does so,
+        too, once it finds that the store went back.
         """
 
     @abstractmethod

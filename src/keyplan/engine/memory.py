@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from threading import Condition
 from typing import Final
+from uuid import uuid4
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, require
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
@@ -29,6 +30,7 @@ from keyplan.engine.interface import (
     Snapshot,
     Watch,
 )
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.sorted_entries import Draft, SortedEntries
 from keyplan.engine.url import EngineUrl
@@ -75,6 +77,7 @@ class Memory:
         self.clock = clock
         self.history_revisions_max = history_revisions_max
         self.condition = Condition()
+        self.lineage = Lineage(store=uuid4().hex, epoch="0")
         self.entries = SortedEntries()
         self.revision = 0
         self.compacted = 0
@@ -173,6 +176,10 @@ class MemoryEngine(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        self.check_open()
+        return self._state.lineage
 
     @property
     def is_closed(self) -> bool:

@@ -61,7 +61,7 @@ class PrefixedEngine(WrappedEngine):
         guards = tuple(map(self._prefix.add_to_guard, commit.guards))
         mutations = tuple(map(self._prefix.add_to_mutation, commit.mutations))
         with self._own_conflicts(guards, commit.guards):
-            return self.inner.commit(Commit(guards, mutations))
+            return self.inner.commit(Commit(guards, mutations, commit.epoch))
 
     @contextmanager
     def _own_conflicts(self, guards: Sequence[Guard], own_guards: Sequence[Guard]) -> Generator[None, None, None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from keyplan.engine.admission import refuse_writing
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Entry, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 
 __all__ = ["ReadOnlyEngine", "WrappedEngine", "WrappedSnapshot"]
@@ -23,6 +24,9 @@ class WrappedEngine(Engine):
     @property
     def profile(self) -> Profile:
         return self.inner.profile
+
+    def lineage(self) -> Lineage:
+        return self.inner.lineage()
 
     def snapshot(self) -> Snapshot:
         return self.inner.snapshot()
@@ -56,6 +60,10 @@ class WrappedSnapshot(Snapshot):
     @property
     def revision(self) -> int:
         return self.inner.revision
+
+    @property
+    def epoch(self) -> str:
+        return self.inner.epoch
 
     def get(self, key: bytes) -> Entry | None:
         return self.inner.get(key)

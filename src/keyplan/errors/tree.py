@@ -314,10 +314,13 @@ class CommitOutcomeUnknownError(EngineError):
 
 
 class HistoryCompactedError(EngineError):
-    """The history asked for is gone. Facts: `revision` asked for, `compacted_revision`. List again and watch from there."""
+    """The history asked for is gone: compacted, or lost when the store went back to an older state. List again.
+
+    Facts: `revision` asked for, `compacted_revision`.
+    """
 
     code = "history-compacted"
-    summary = "the history before this revision was compacted"
+    summary = "the history after this revision is not kept: list again, and watch from there"
 
 
 class LeaseNotFoundError(EngineError):

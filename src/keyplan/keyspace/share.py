@@ -114,7 +114,7 @@ class KeySpaceEngine(WrappedEngine):
                 self._fence.check_readable()
             fence = self._fence.guard
             try:
-                return self.inner.commit(Commit((*guards, fence), mutations))
+                return self.inner.commit(Commit((*guards, fence), mutations, commit.epoch))
             except CommitConflictError as error:
                 failures = _failures(error)
                 if all(failure.guard != fence for failure in failures):

@@ -1,6 +1,6 @@
 """A ring: one store over several databases, each record placed on one of them by a declared part of its key."""
 
-from keyplan.ring.description import RING_KEY, RingDescription
+from keyplan.ring.description import RING_KEY, RingDescription, ring_id
 from keyplan.ring.engine import RingEngine
 from keyplan.ring.opening import database_engine, join_ring, open_ring, open_ring_url, remembered, ring_of
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
@@ -25,6 +25,7 @@ __all__ = [
     "read_placement",
     "rebalance",
     "remembered",
+    "ring_id",
     "ring_of",
     "virtual_nodes",
 ]

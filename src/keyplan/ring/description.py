@@ -13,7 +13,7 @@ import msgspec
 from keyplan.engine import Snapshot
 from keyplan.errors import CorruptionError
 
-__all__ = ["RING_KEY", "RingDescription", "read_description"]
+__all__ = ["RING_KEY", "RingDescription", "read_description", "ring_id"]
 
 RING_KEY: Final = b"\x00\x00keyplan.ring"
 """Why two NULs: HEPnOS's data sets at the top begin with one, and the registry of key spaces with another byte after it."""
@@ -36,6 +36,11 @@ class RingDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def encoded(self) -> bytes:
         """Return the record's bytes: the same for equal descriptions."""
         return msgspec.json.encode({**msgspec.structs.asdict(self), "placed": self.placed})
+
+
+def ring_id(description: bytes) -> str:
+    """Return the id that all databases of a ring share, from what one of them remembers."""
+    return msgspec.json.decode(description, type=RingDescription).ring
 
 
 def read_description(snapshot: Snapshot) -> RingDescription | None:

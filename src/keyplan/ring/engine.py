@@ -4,6 +4,7 @@ What is atomic is one database. A commit that concerns two is refused before any
 on the ring's description in its database, so that a handle from before a rebalance writes nothing after it.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from keyplan.engine import (
     KeyRange,
     KeyUnchanged,
     Lease,
+    Lineage,
     Mutation,
     Profile,
     Put,
@@ -40,13 +42,16 @@ from keyplan.errors import (
     SplitCommitError,
     UnsupportedByEngineError,
 )
-from keyplan.ring.description import RING_KEY
+from keyplan.ring.description import RING_KEY, ring_id
 from keyplan.ring.placement import Placement
 
 __all__ = ["RingEngine"]
 
 _LOAD_ENTRIES: Final = 10_000
 """Why: a load is divided among the databases in batches of this size, which is also an engine's own."""
+
+_EPOCHS_BETWEEN: Final = "|"
+"""What no database's epoch has in it."""
 
 _CLAIMED: Final = frozenset({Capability.DURABLE, Capability.SHARED})
 """Why no others: revisions, and with them watches and leases, are those of one database; they have no order between two."""
@@ -71,6 +76,12 @@ class RingEngine(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        """Return the ring, and an epoch that changes with that of any of its databases."""
+        self._check_open()
+        lineages = repr([tuple(engine.lineage()) for engine in self.databases])
+        return Lineage(ring_id(self._descriptions[0]), hashlib.blake2b(lineages.encode(), digest_size=8).hexdigest())
 
     def database_of(self, raw_key: bytes) -> int:
         """Return the number of the database that keeps a key."""
@@ -125,7 +136,8 @@ class RingEngine(Engine):
         mutations = tuple(part for mutation in commit.mutations for part in _beside_description(mutation))
         with _telling(database, self._fences[database]):
             guards = [part for guard in commit.guards for part in _without_description(guard)]
-            self.databases[database].commit(Commit((*guards, self._fences[database]), mutations))
+            epoch = commit.epoch.split(_EPOCHS_BETWEEN)[database] if commit.epoch else ""
+            self.databases[database].commit(Commit((*guards, self._fences[database]), mutations, epoch))
         return 0
 
     def _note(self, places: dict[int, bytes], part: Guard | Mutation) -> None:
@@ -240,6 +252,11 @@ class _RingSnapshot(Snapshot):
     @property
     def revision(self) -> int:
         return 0
+
+    @property
+    def epoch(self) -> str:
+        epochs = [part.epoch for part in self._parts]
+        return _EPOCHS_BETWEEN.join(epochs) if any(epochs) else ""
 
     def get(self, key: bytes) -> Entry | None:
         entry = self._part_of(key).get(key)

@@ -27,6 +27,7 @@ from keyplan.engine import (
     KeyRange,
     KeyUnchanged,
     Lease,
+    Lineage,
     Profile,
     Put,
     Snapshot,
@@ -41,7 +42,7 @@ from keyplan.errors import (
     StoreMissingError,
     UnsupportedByEngineError,
 )
-from keyplan.ring import RING_KEY
+from keyplan.ring import RING_KEY, ring_id
 
 __all__ = ["RemoteDatabase", "RemoteServer"]
 
@@ -121,6 +122,11 @@ class RemoteDatabase(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        """Return the ring that the server named, and the database in it."""
+        self._check_open()
+        return Lineage(f"{ring_id(self.description)}/{self._path}", "")
 
     def snapshot(self) -> Snapshot:
         self._check_open()

@@ -9,7 +9,8 @@ from typing import Final
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.crowds import Crowds
-from keyplan.engine.etcd.failures import NAME, Verdict, has_no_address, refusal, says, verdict
+from keyplan.engine.etcd.failures import COMPACTED, FUTURE, NAME, Verdict, has_no_address, refusal, says, verdict
+from keyplan.engine.etcd.lineage import Sightings
 from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
 from keyplan.engine.etcd.transport import (
@@ -57,6 +58,7 @@ class EtcdClient:
     def __init__(self, options: EtcdOptions, transport: Transport) -> None:
         self.transport = transport
         self.crowds = Crowds()
+        self.sightings = Sightings()
         self.version = _VERSION_MIN
         self._options = options
         self._endpoint = options.endpoints[0]
@@ -84,7 +86,8 @@ class EtcdClient:
                     unresolved.append(endpoint)
                 continue
             self._endpoint = endpoint
-            self._answered_at[endpoint] = SYSTEM_CLOCK.monotonic()
+            now = self._answered_at[endpoint] = SYSTEM_CLOCK.monotonic()
+            self.sightings.take(STATUS, messages.StatusRequest(), status, known=0, asked_at=now)
             self._learn_version(str(status.version))
             self._log_in()
             return
@@ -151,6 +154,7 @@ class EtcdClient:
         while True:
             self.check_open()
             endpoint = self._endpoint
+            known, asked_at = self.sightings.revision, SYSTEM_CLOCK.monotonic()
             is_sent = False
             try:
                 self._probe(endpoint, give_up_at)
@@ -165,6 +169,7 @@ class EtcdClient:
                     metadata=metadata,
                 )
             except TransportError as failure:
+                self.sightings.forget()
                 judged = verdict(failure)
                 if judged is Verdict.REFUSED:
                     raise refusal(failure) from failure
@@ -186,6 +191,7 @@ class EtcdClient:
                 pause_seconds = min(pause_seconds * 2, _PAUSE_SECONDS_MAX)
             else:
                 self._answered_at[endpoint] = SYSTEM_CLOCK.monotonic()
+                self.sightings.take(method, request, response, known=known, asked_at=asked_at)
                 return response
 
     def _patience(self, remaining_seconds: float) -> float:
@@ -248,15 +254,23 @@ class EtcdClient:
         request = messages.RangeRequest(key=key, limit=1, count_only=True)
         return int(self.call(RANGE, request, timeout_seconds=timeout_seconds).header.revision)
 
-    def can_read_at(self, revision: int, key: bytes = FIRST_KEY, *, timeout_seconds: float | None = None) -> bool:
-        """Tell whether the history at `revision` is still kept. What is yet to come is kept."""
+    def prove_epoch(self, key: bytes) -> str:
+        """Return the epoch as it is now: the cluster is asked again unless it has just answered. `key` may be read."""
+        if not self.sightings.is_proven:
+            self.revision(key)
+        return self.sightings.epoch
+
+    def can_read_at(
+        self, revision: int, key: bytes = FIRST_KEY, *, timeout_seconds: float | None = None
+    ) -> bool | None:
+        """Tell whether the history at `revision` is still kept; None when the store has not reached it."""
         request = messages.RangeRequest(key=key, limit=1, count_only=True, revision=max(revision, 1))
         try:
             self.call(RANGE, request, timeout_seconds=timeout_seconds)
         except EngineRefusedError as error:
-            if says(error, "compacted"):
+            if says(error, COMPACTED):
                 return False
-            if says(error, "future revision"):
-                return True
+            if says(error, FUTURE):
+                return None
             raise
         return True

@@ -7,7 +7,7 @@ from keyplan.engine.admission import admit_commit, admit_ttl
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import EtcdClient
-from keyplan.engine.etcd.failures import COMPACTED, FUTURE, says
+from keyplan.engine.etcd.failures import COMPACTED, FUTURE, WENT_BACK, says
 from keyplan.engine.etcd.grpc_transport import GrpcTransport
 from keyplan.engine.etcd.horizon import Horizons
 from keyplan.engine.etcd.lease import EtcdLease, grant_lease, granted_seconds
@@ -30,6 +30,7 @@ from keyplan.engine.interface import (
     Snapshot,
     Watch,
 )
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 from keyplan.engine.url import EngineUrl
 from keyplan.errors import (
@@ -69,6 +70,10 @@ class EtcdEngine(Engine):
     def profile(self) -> Profile:
         return self._profile
 
+    def lineage(self) -> Lineage:
+        self._client.check_open()
+        return self._client.sightings.lineage
+
     @property
     def server_version(self) -> tuple[int, int, int]:
         """The version of the server that answered when the engine was opened."""
@@ -87,6 +92,8 @@ class EtcdEngine(Engine):
         if not request.compare and not request.success:
             return self._client.revision()
         self._admit_request(request)
+        if commit.epoch and request.compare and commit.epoch != self._client.prove_epoch(bytes(request.compare[0].key)):
+            raise CommitConflictError(failed=(), problem=WENT_BACK)
         begun = self._horizons.begin()
         response = self._send(commit, request)
         if not response.succeeded:

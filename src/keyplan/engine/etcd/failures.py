@@ -6,13 +6,15 @@ from typing import Final
 from keyplan.engine.etcd.transport import TransportError
 from keyplan.errors import EngineRefusedError
 
-__all__ = ["COMPACTED", "FUTURE", "NAME", "Verdict", "has_no_address", "refusal", "says", "verdict"]
+__all__ = ["COMPACTED", "FUTURE", "NAME", "WENT_BACK", "Verdict", "has_no_address", "refusal", "says", "verdict"]
 
 NAME: Final = "etcd"
 """The engine's name in errors and in its profile."""
 
 COMPACTED: Final = "required revision has been compacted"
 FUTURE: Final = "required revision is a future revision"
+
+WENT_BACK: Final = "the store went back to an older state, or another one took its place; read again"
 
 _NOT_CARRIED_OUT: Final = (
     "etcdserver: no leader",  # refused at the door, because calls ask for a leader

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from keyplan.engine.etcd import messages
-from keyplan.engine.etcd.client import EtcdClient
-from keyplan.engine.etcd.failures import COMPACTED, FUTURE, NAME, says
+from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
+from keyplan.engine.etcd.failures import COMPACTED, FUTURE, NAME, WENT_BACK, says
 from keyplan.engine.etcd.horizon import Horizon
 from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
@@ -40,14 +40,19 @@ class EtcdSnapshot(Snapshot):
         self._options = options
         self._horizon = horizon
         self._revision = 0  # until something was read
+        self._epoch = client.sightings.epoch
         self._is_closed = False
 
     @property
     def revision(self) -> int:
         self._check_open()
         if not self._known_revision():
-            self._revision = self._client.revision()
+            self._answer(RANGE, request := messages.RangeRequest(key=FIRST_KEY, limit=1, count_only=True), [request])
         return self._revision
+
+    @property
+    def epoch(self) -> str:
+        return self._epoch
 
     def get(self, key: bytes) -> Entry | None:
         if not self._can_hold(key):
@@ -193,15 +198,27 @@ class EtcdSnapshot(Snapshot):
             if says(error, COMPACTED):
                 compacted = compacted_revision(self._client)
                 raise HistoryCompactedError(revision=self._revision, compacted_revision=compacted) from error
-            if not says(error, FUTURE) or not reads[0].serializable:
+            if not says(error, FUTURE):
                 raise
+            if not reads[0].serializable:
+                raise self._went_back() from error
             # Why: this server is behind the one that told the revision; let it first ask how far the cluster is.
             for read in reads:
                 read.serializable = False
             return self._answer(method, request, reads)
+        epoch = self._client.sightings.epoch
+        if epoch != self._epoch:
+            if self._known_revision():
+                raise self._went_back()
+            # Why again: whether the answer was given before or after the change, nobody can tell.
+            self._epoch = epoch
+            return self._answer(method, request, reads)
         if not self._revision:
             self._revision = int(response.header.revision)
         return response
+
+    def _went_back(self) -> EngineUnavailableError:
+        return EngineUnavailableError(engine=NAME, problem=WENT_BACK)
 
     def _batches(self, keys: Sequence[bytes]) -> Iterator[list[bytes]]:
         batch: list[bytes] = []

@@ -22,12 +22,14 @@ class Sweep:
     """The changes of all keys after one revision and up to another. Raises TransportError when no stream can be opened.
 
     `clean_until` is the revision up to which the range is known to be untouched; `expected` that of its first change, or 0.
+    Both hold only if the history after `after` is still whole when the sweep has ended: who asked for it looks.
     """
 
     def __init__(self, client: EtcdClient, key_range: KeyRange, *, after: int, until: int) -> None:
         self._range = key_range
         self._until = until
         self._give_up_at = SYSTEM_CLOCK.monotonic() + _SECONDS_MAX
+        self.after = after
         self.clean_until = after
         self.expected = 0
         _, self._stream = client.watch_stream()

@@ -16,7 +16,7 @@ from typing import Final
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
-from keyplan.engine.etcd.failures import NAME, refusal
+from keyplan.engine.etcd.failures import NAME, WENT_BACK, refusal
 from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.ranges import etcd_range
 from keyplan.engine.etcd.sweep import Sweep
@@ -61,6 +61,8 @@ class EtcdWatch:
         # Why: nothing can be in an empty range; it is watched like a key, and every event left out.
         self._limits = etcd_range(key_range) or (FIRST_KEY, b"")
         self._revision = after
+        self._epoch = client.sightings.epoch
+        self._is_reached = False  # the store has come as far as the watch stands
         self._is_closed = False
         self._stream: Stream | None = None
         self._endpoint = ""
@@ -132,6 +134,8 @@ class EtcdWatch:
         self._client.check_open()
         if self._is_closed:
             raise EngineUnavailableError(engine=NAME, problem="the watch was closed")
+        if self._client.sightings.epoch != self._epoch:
+            raise HistoryCompactedError(revision=self._revision, compacted_revision=0, problem=WENT_BACK)
 
     # ---- one step --------------------------------------------------------------------------------------------------------
 
@@ -181,8 +185,11 @@ class EtcdWatch:
 
     def _verify(self, revision: int) -> None:
         """Raise HistoryCompactedError when what came after `revision` is not kept in full any more."""
-        if not self._client.can_read_at(revision, self._limits[0], timeout_seconds=_CALL_SECONDS_MAX):
+        is_kept = self._client.can_read_at(revision, self._limits[0], timeout_seconds=_CALL_SECONDS_MAX)
+        # Why: what is yet to come is waited for; what was there before, and is yet to come again, was lost.
+        if is_kept is False or (is_kept is None and self._is_reached):
             raise self._compacted()
+        self._is_reached = self._is_reached or is_kept is True
 
     def _compacted(self) -> HistoryCompactedError:
         return HistoryCompactedError(revision=self._revision, compacted_revision=compacted_revision(self._client))
@@ -286,6 +293,7 @@ class EtcdWatch:
         return TransportError("UNAVAILABLE", reason or "the server has ended the watch")
 
     def _move_to(self, revision: int) -> None:
+        self._is_reached = self._is_reached or revision >= self._revision
         self._revision = max(self._revision, revision)
 
     # ---- what is looked after while nothing comes --------------------------------------------------------------------------
@@ -315,6 +323,8 @@ class EtcdWatch:
         self._look_seconds = min(self._look_seconds * 2, _LOOK_SECONDS_MAX)
         try:
             revision = self._client.revision(self._limits[0], timeout_seconds=_CALL_SECONDS_MAX)
+            if revision < self._revision and self._is_reached:
+                raise self._compacted()
             if revision > self._revision:
                 self._ask_for_progress(revision)
         except EngineUnavailableError:
@@ -349,6 +359,8 @@ class EtcdWatch:
             self._check_open()
             is_over = True  # it is only a way to know more; the next look begins another one
         if is_over:
+            # Why: a sweep that began where the history ends by now may have been brought less than everything.
+            self._verify_or_break(sweep.after)
             # Why safe: the sweep has seen every change up to there, and none of them is in the range.
             self._move_to(sweep.clean_until)
             self._expected = sweep.expected

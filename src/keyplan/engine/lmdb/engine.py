@@ -11,6 +11,7 @@ import lmdb
 
 from keyplan.engine.admission import admit_commit, admit_ttl, admitted_batches, refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.foreign import ForeignLmdb
 from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
@@ -56,6 +57,10 @@ class LmdbEngine(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        self.check_open()
+        return self._environment.lineage
 
     def check_open(self) -> None:
         """Raise EngineUnavailableError after `close`, and in a forked process."""

@@ -9,18 +9,23 @@ from threading import Condition, Lock
 from typing import Any, Final, TypeVar
 
 import lmdb
+import msgspec
 
 from keyplan.engine.group_commit import CommitQueue, Ticket
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.files import code_of, open_files, refusal
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
     FORMAT_KEY,
     FORMAT_RAW,
+    LINEAGE_KEY,
     STATE_KEY,
     Databases,
     LeaseRecord,
+    LineageRecord,
     State,
 )
+from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
 from keyplan.engine.lmdb.options import LmdbOptions
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
@@ -36,6 +41,7 @@ _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 _READERS_LOOK_COMMITS: Final = 256
 """Why: a reader that was killed keeps the pages of its snapshot, and all that are replaced after it, from being used again.
 Looking for such readers costs some microseconds for each process that reads."""
+_REPLACED: Final = "another file stands at its path by now: the store was replaced while it was open; open it again"
 _WRITING: Final = 0
 """Stands in `live` for the write transaction."""
 
@@ -62,17 +68,21 @@ class Environment:
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
         self.lmdb, self.is_locked = open_files(path, options)
+        self._file = StoreFile(path, is_readonly=options.is_readonly)
         try:
             if self.is_locked:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
             self.databases = self._open_databases()
+            self.lineage: Lineage = claim_lineage(
+                self.lmdb, self.databases, self._file, is_readonly=options.is_readonly
+            )
             if options.has_history:
                 self.look_at_leases()
         except lmdb.Error as error:
-            self.lmdb.close()
+            self._close_files()
             raise refusal(path, str(error)) from error
         except KeyplanError:
-            self.lmdb.close()
+            self._close_files()
             raise
 
     # ---- reading ------------------------------------------------------------------------------------------------------
@@ -161,6 +171,7 @@ class Environment:
                 self.live.discard(_WRITING)
 
     def _attempt(self, batch: list[Ticket[_Work]]) -> None:
+        self.check_in_place()
         if self.problem is not None:
             raise self.unavailable()
         self._commits_since_look += 1
@@ -204,6 +215,7 @@ class Environment:
             if self.lmdb.info()["last_txnid"] < number:
                 raise  # the header on disk is the one before: nothing happened
             return CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
+        self._file.note(number)
         return None
 
     @contextmanager
@@ -235,6 +247,7 @@ class Environment:
         """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
         clock = self.options.clock
         wait_seconds = _LEASE_LOOK_SECONDS_MAX
+        self.check_in_place()
         with self.reading() as transaction:
             if State.unpack(transaction.get(STATE_KEY, db=self.databases.meta)).leases_living:
                 for raw in transaction.cursor(self.databases.leases).iternext(keys=False, values=True):
@@ -248,6 +261,15 @@ class Environment:
                     self.write(WriteTransaction.expire_leases)
             wait_seconds = _LEASE_LOOK_SECONDS_MAX if self.options.is_readonly else 0.0
         self.look_at = clock.monotonic() + wait_seconds
+
+    # ---- whose file it is ---------------------------------------------------------------------------------------------
+
+    def check_in_place(self) -> None:
+        """Note as the problem that another file stands at the path. Why: nobody would find what is written into this one."""
+        if self.problem is None and self._file.is_replaced():
+            self.problem = _REPLACED
+            with self.news:
+                self.news.notify_all()
 
     # ---- opening and closing ------------------------------------------------------------------------------------------
 
@@ -294,6 +316,8 @@ class Environment:
                 self.lmdb.open_db(b"leases", txn=transaction)
                 self.lmdb.open_db(b"lease_keys", txn=transaction, dupsort=True)
             transaction.put(FORMAT_KEY, expected, overwrite=False, db=meta)
+            lineage = msgspec.json.encode(LineageRecord.drawn(self._file.identity))
+            transaction.put(LINEAGE_KEY, lineage, overwrite=False, db=meta)
             stored = transaction.get(FORMAT_KEY, db=meta)
         if stored != expected:
             raise refusal(self.path, _format_problem(stored, has_history=self.options.has_history))
@@ -302,9 +326,13 @@ class Environment:
         """Close the files, and say to whoever still uses them that this was done."""
         self.problem = problem
         with self._closing:  # after the batch that is under way; later ones find the problem
-            self.lmdb.close()
+            self._close_files()
         with self.news:
             self.news.notify_all()
+
+    def _close_files(self) -> None:
+        self.lmdb.close()
+        self._file.close()
 
     def abandon(self) -> None:
         """Give up the parent's environment in a forked child. Trap: the parent's locks may be held here for ever."""

@@ -13,8 +13,10 @@ import lmdb
 
 from keyplan.engine.admission import refuse_writing, require
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.files import refusal
 from keyplan.engine.lmdb.format import Databases
+from keyplan.engine.lmdb.identity import identity_of
 from keyplan.engine.lmdb.options import KEY_BYTES_MAX, VALUE_BYTES_MAX
 from keyplan.engine.lmdb.snapshot import RawSnapshot
 from keyplan.engine.profile import Capability, Profile
@@ -42,6 +44,7 @@ class ForeignLmdb(Engine):
         self._process = os.getpid()
         if not self._path.exists():
             raise refusal(self._path, "there is no LMDB file here")
+        self._identity = identity_of(self._path / "data.mdb" if self._path.is_dir() else self._path)
         self._environment, is_locked = self._opened()
         try:
             self._database = self._environment.open_db(database.encode() or None, create=False)
@@ -65,6 +68,11 @@ class ForeignLmdb(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        """Return the file: another program's store has no identity of its own."""
+        self._check_open()
+        return Lineage(f"lmdb-file:{os.path.realpath(self._path)}", self._identity)
 
     def snapshot(self) -> Snapshot:
         self._check_open()

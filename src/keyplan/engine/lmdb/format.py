@@ -9,12 +9,14 @@
     lease_keys   lease u64                    a key, once for each (sorted duplicates)
     meta         "format"                     "keyplan 1 history" or "keyplan 1 raw"
                  "state"                      revision u64 | compacted u64 | leases granted u64 | leases living u64
+                 "lineage"                    JSON: the store's id, its epoch, the file that it was last written in
 
 docs/design/engine-contract.md says why.
 """
 
 from collections.abc import Iterator
 from hashlib import sha1
+from secrets import token_hex
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
@@ -32,10 +34,12 @@ __all__ = [
     "FORMAT_RAW",
     "HEADER",
     "LEASE_ID",
+    "LINEAGE_KEY",
     "LOG_KEY",
     "STATE_KEY",
     "Databases",
     "LeaseRecord",
+    "LineageRecord",
     "State",
     "fingerprint",
     "unpack_entry",
@@ -46,6 +50,7 @@ FORMAT_KEY: Final = b"format"
 FORMAT_HISTORY: Final = b"keyplan 1 history"
 FORMAT_RAW: Final = b"keyplan 1 raw"
 STATE_KEY: Final = b"state"
+LINEAGE_KEY: Final = b"lineage"
 
 HEADER: Final = Struct(">4Q")
 LOG_KEY: Final = Struct(">QI")
@@ -79,6 +84,19 @@ class State(msgspec.Struct):
 
     def pack(self) -> bytes:
         return _STATE.pack(self.revision, self.compacted, self.leases_granted, self.leases_living)
+
+
+class LineageRecord(msgspec.Struct, frozen=True):
+    """Which store it is, the epoch of its revisions, and the file that it was last written in; see `identity`."""
+
+    store: str
+    epoch: str
+    file: str
+
+    @classmethod
+    def drawn(cls, file: str, *, store: str | None = None) -> "LineageRecord":
+        """Return the record of a new epoch, and of a new store unless one is named."""
+        return cls(store or token_hex(16), token_hex(8), file)
 
 
 class LeaseRecord(NamedTuple):

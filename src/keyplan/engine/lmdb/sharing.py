@@ -24,6 +24,12 @@ class _OpenEnvironments:
         real_path = os.path.realpath(path)
         with self._lock:
             environment = self._by_path.get(real_path)
+            if environment is not None:
+                environment.check_in_place()
+                if environment.problem is not None:
+                    # Why: who holds an engine on the file that was there before learns it; who opens gets what is there now.
+                    environment.close(environment.problem)
+                    environment = None
             if environment is None:
                 environment = self._by_path[real_path] = Environment(path, options)
             elif replace(environment.options, create=options.create) != options:

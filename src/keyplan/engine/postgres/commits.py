@@ -10,8 +10,9 @@ from functools import partial
 from typing import Final, TypeVar
 
 from keyplan.engine.group_commit import CommitQueue, Ticket
-from keyplan.engine.interface import Commit
+from keyplan.engine.interface import Commit, FailedGuard, RangeUnchanged
 from keyplan.engine.postgres.failures import NAME, PostgresError, ServerRefusalError
+from keyplan.engine.postgres.lineage import Identity
 from keyplan.engine.postgres.news import News
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.session import Request, Result, Session
@@ -44,12 +45,20 @@ class Writer:
     """All that writes into one store, for one engine."""
 
     def __init__(
-        self, pool: Pool, statements: Statements, *, news: News, unread: Unread, history_revisions_max: int
+        self,
+        pool: Pool,
+        statements: Statements,
+        *,
+        news: News,
+        unread: Unread,
+        identity: Identity,
+        history_revisions_max: int,
     ) -> None:
         self._pool = pool
         self._statements = statements
         self._news = news
         self._unread = unread
+        self._identity = identity
         self._history_revisions_max = history_revisions_max
         self._queue = CommitQueue[Commit](
             self._carry_out, outcome_unknown=_outcome_unknown, batch_max=_BATCH_COMMITS_MAX
@@ -79,6 +88,11 @@ class Writer:
                 ticket.fail(error if len(batch) == 1 else _told_to(ticket, error))
 
     def _carry_out_in(self, batch: list[Ticket[Commit]], transaction: "Transaction") -> None:
+        for ticket in [ticket for ticket in batch if _is_of_before(ticket.work, transaction.leapt)]:
+            ticket.fail(_conflict_with_leap(ticket.work, transaction.leapt))
+        batch = [ticket for ticket in batch if not _is_of_before(ticket.work, transaction.leapt)]
+        if not batch:
+            return
         requests = [request_of(ticket.work, self._statements) for ticket in batch]
         results = transaction.begin(*requests)
         settled: list[tuple[Ticket[Commit], int | None, KeyplanError | None]] = []
@@ -116,6 +130,7 @@ class Writer:
 
         answer = self._pool.attempt(attempt)
         if written:
+            self._identity.note(written[-1])
             self._news.tell()
             self._trim(written[-1])
         return answer
@@ -168,6 +183,11 @@ class Transaction:
         self._must_commit = False
         self.give_up_at = give_up_at
 
+    @property
+    def leapt(self) -> int:
+        """The revision that the store's latest leap reached, see `Identity`."""
+        return self._session.leapt
+
     def begin(self, *requests: Request) -> list[Result]:
         """Begin, wait for the lock, carry out statements: one round trip. Everything committed before is seen by them."""
         return self._session.run((BEGIN, ()), (self._statements.lock, ()), *requests, give_up_at=self.give_up_at)[2:]
@@ -202,6 +222,16 @@ class Transaction:
             raise CommitOutcomeUnknownError(engine=NAME, mutations=self._mutations, problem=failure.text) from failure
         if result.done != "COMMIT":
             raise ServerRefusalError("40000", "it rolled the transaction back")
+
+
+def _is_of_before(commit: Commit, leapt: int) -> bool:
+    """Tell whether a guard says of a range what was read before the store went back: what came since may be older than that."""
+    return any(isinstance(guard, RangeUnchanged) and guard.revision < leapt for guard in commit.guards)
+
+
+def _conflict_with_leap(commit: Commit, leapt: int) -> CommitConflictError:
+    ranges = [guard for guard in commit.guards if isinstance(guard, RangeUnchanged) and guard.revision < leapt]
+    return CommitConflictError(failed=tuple(FailedGuard(guard, None, leapt) for guard in ranges))
 
 
 def _mutations(batch: Sequence[Ticket[Commit]]) -> int:

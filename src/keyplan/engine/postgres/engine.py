@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
+from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.lineage import Lineage
 from keyplan.engine.postgres.commits import Writer
 from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
 from keyplan.engine.postgres.lease import Leases, PostgresLease
+from keyplan.engine.postgres.lineage import Identity
 from keyplan.engine.postgres.load import load
 from keyplan.engine.postgres.news import News
 from keyplan.engine.postgres.options import PostgresOptions, options_of, profile_of
@@ -35,14 +38,20 @@ class PostgresEngine(Engine):
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._statements = Statements(options.schema, has_notify=options.has_notify)
+        self._identity = Identity(self._statements, is_readonly=options.is_readonly)
         self._readers = Pool(
             options,
+            identity=self._identity,
             connections_max=options.connections_max,
             purpose="are in use by snapshots; close some, or let the URL say connections=",
             ends_idle_transactions=False,
         )
         self._workers = Pool(
-            options, connections_max=_WORKERS_MAX, purpose="for single calls are in use", ends_idle_transactions=True
+            options,
+            identity=self._identity,
+            connections_max=_WORKERS_MAX,
+            purpose="for single calls are in use",
+            ends_idle_transactions=True,
         )
         self._unread = Unread()
         self._news = News(options, self._statements)
@@ -51,6 +60,7 @@ class PostgresEngine(Engine):
             self._statements,
             news=self._news,
             unread=self._unread,
+            identity=self._identity,
             history_revisions_max=options.history_revisions_max,
         )
         self._leases = Leases(self._workers, self._statements, self._writer, can_end=not options.is_readonly)
@@ -63,6 +73,7 @@ class PostgresEngine(Engine):
             session, is_flushed = open_session(options, seconds=options.timeout_seconds, ends_idle_transactions=True)
             try:
                 prepare(session, options, self._statements)
+                self._identity.check(session, give_up_at=SYSTEM_CLOCK.monotonic() + options.timeout_seconds)
             except BaseException:
                 session.close()
                 raise
@@ -81,6 +92,10 @@ class PostgresEngine(Engine):
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def lineage(self) -> Lineage:
+        self._workers.check_open()
+        return self._identity.lineage
 
     @property
     def is_closed(self) -> bool:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.postgres.failures import NAME, ConnectionLostError, PostgresError, ServerRefusalError, translated
+from keyplan.engine.postgres.lineage import Identity
 from keyplan.engine.postgres.options import PostgresOptions
 from keyplan.engine.postgres.session import Request, Result, Session, connect
 from keyplan.engine.postgres.statements import ROLLBACK, settings
@@ -57,9 +58,16 @@ class Pool:
     """Up to `connections_max` connections, made when they are needed."""
 
     def __init__(
-        self, options: PostgresOptions, *, connections_max: int, purpose: str, ends_idle_transactions: bool
+        self,
+        options: PostgresOptions,
+        *,
+        identity: Identity,
+        connections_max: int,
+        purpose: str,
+        ends_idle_transactions: bool,
     ) -> None:
         self._options = options
+        self._identity = identity
         self._connections_max = connections_max
         self._purpose = purpose
         self._ends_idle_transactions = ends_idle_transactions
@@ -85,6 +93,23 @@ class Pool:
 
     def take(self, give_up_at: float) -> Session:
         """Return a connection that nobody else has until `give`. Raises PostgresError, EngineUnavailableError."""
+        session = self._reserved(give_up_at)
+        try:
+            remaining = max(give_up_at - SYSTEM_CLOCK.monotonic(), 0.05)
+            if session is None:
+                ends_idle = self._ends_idle_transactions
+                session, _ = open_session(self._options, seconds=remaining, ends_idle_transactions=ends_idle)
+            if not session.is_checked:
+                self._identity.check(session, give_up_at=SYSTEM_CLOCK.monotonic() + remaining)
+        except BaseException:
+            if session is not None:
+                session.close()
+            self._let_go()
+            raise
+        return session
+
+    def _reserved(self, give_up_at: float) -> Session | None:
+        """Return a connection from the reserve, or None: the caller may make one. Either is counted as taken."""
         with self._changed:
             while True:
                 self.check_open()
@@ -96,20 +121,12 @@ class Pool:
                     session.close()
                 if self._taken < self._connections_max:
                     self._taken += 1
-                    break
+                    return None
                 remaining = give_up_at - SYSTEM_CLOCK.monotonic()
                 if remaining <= 0:
                     problem = f"all {self._connections_max} connections {self._purpose}"
                     raise EngineUnavailableError(engine=NAME, problem=problem)
                 self._changed.wait(remaining)
-        try:
-            remaining = max(give_up_at - SYSTEM_CLOCK.monotonic(), 0.05)
-            return open_session(self._options, seconds=remaining, ends_idle_transactions=self._ends_idle_transactions)[
-                0
-            ]
-        except BaseException:
-            self._let_go()
-            raise
 
     def give(self, session: Session, *, is_clean: bool) -> None:
         """Take a connection back; without `is_clean` it may be in a transaction, which is rolled back."""

@@ -95,6 +95,10 @@ class Session:
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
         self._raw = connection.pgconn
+        self.leapt = 0
+        """The revision that the store's latest leap reached, see `Identity`."""
+        self.is_checked = False
+        """True once the store that it leads to was looked at, and cannot become another one on this connection."""
         self._prepared: set[bytes] = set()
         self._expected: list[Statement | None] = []  # for each answer to come: what it prepares, None for a result
         self._is_answer_due = False

@@ -1,6 +1,7 @@
 """The tables of a store, and every statement but those that carry out a commit (`carrying`). Text only; nothing here runs.
 
-    state     one row: format, compacted. Its lock is what commits queue for; commits do not change it
+    state     one row: format, compacted; store, server, leapt: its lineage. Its lock is what commits queue for; commits do not
+              change it
     entries   key -> value, create_revision, mod_revision, version, lease
     history   (revision, key) -> what the key holds after and before; a NULL value: nothing
     leases    id -> ttl_seconds, deadline, by the server's clock
@@ -27,7 +28,7 @@ ROLLBACK: Final = Statement(b"rollback", b"ROLLBACK")
 _TABLES: Final = (
     (
         "CREATE TABLE @state (only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), format text NOT NULL, "
-        "compacted bigint NOT NULL)"
+        "compacted bigint NOT NULL, store text NOT NULL, server text NOT NULL, leapt bigint NOT NULL)"
     ),
     (
         "CREATE TABLE @entries (key bytea PRIMARY KEY, value bytea NOT NULL, create_revision bigint NOT NULL, "
@@ -44,7 +45,10 @@ _TABLES: Final = (
         "deadline timestamptz NOT NULL)"
     ),
     "CREATE INDEX leases_deadline ON @leases (deadline)",
-    f"INSERT INTO @state (format, compacted) VALUES ('{FORMAT}', 0)",
+    (
+        f"INSERT INTO @state (format, compacted, store, server, leapt) "
+        f"VALUES ('{FORMAT}', 0, md5(random()::text || clock_timestamp()::text), '', 0)"
+    ),
 )
 
 _SETTINGS: Final = {

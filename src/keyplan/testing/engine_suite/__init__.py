@@ -16,8 +16,8 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "closing", "commits", "guards", "leases", "limits", "loads", "many", "model", "promise", "races", "reads", "scans",
-            "sharing", "sizes", "stillness", "watches",
+            "closing", "commits", "guards", "leases", "limits", "lineage", "loads", "many", "model", "promise", "races",
+            "reads", "scans", "sharing", "sizes", "stillness", "watches",
         )
     )
 )  # fmt: skip
@@ -27,6 +27,7 @@ from keyplan.testing.engine_suite.commits import CommitPromises  # noqa: E402
 from keyplan.testing.engine_suite.guards import GuardPromises  # noqa: E402
 from keyplan.testing.engine_suite.leases import LeasePromises  # noqa: E402
 from keyplan.testing.engine_suite.limits import LimitPromises  # noqa: E402
+from keyplan.testing.engine_suite.lineage import LineagePromises  # noqa: E402
 from keyplan.testing.engine_suite.loads import LoadPromises  # noqa: E402
 from keyplan.testing.engine_suite.many import ManyKeysPromises  # noqa: E402
 from keyplan.testing.engine_suite.model import ModelPromises  # noqa: E402
@@ -51,6 +52,7 @@ class EngineSuite(
     WatchPromises,
     LeasePromises,
     LimitPromises,
+    LineagePromises,
     LoadPromises,
     ManyKeysPromises,
     ClosePromises,

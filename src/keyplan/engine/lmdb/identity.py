@@ -1,0 +1,148 @@
+"""Which file a store is in, and whether it is the one that was last written: told when the store is opened.
+
+A store knows its file (inode and time of birth, in `meta`), so that a copy that was put in the file's place is noticed. A copy
+that was written into the file itself is noticed by the number of the last transaction, which a small file beside it keeps.
+"""
+
+import ctypes
+import os
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import lmdb
+import msgspec
+
+from keyplan.engine.lineage import Lineage, leapt
+from keyplan.engine.lmdb.format import LINEAGE_KEY, STATE_KEY, Databases, LineageRecord, State
+
+__all__ = ["StoreFile", "claim_lineage", "identity_of"]
+
+_SEEN_NAME: Final = "last-transaction"
+_SEEN: Final = Struct(">Q")
+_SEEN_MODE: Final = 0o666
+
+_STATX_BIRTH: Final = 0x800
+_HERE: Final = -100  # AT_FDCWD
+
+
+class _Statx(ctypes.Structure):
+    """What `statx` fills in, as far as it is used: 64 bytes of other things, then four times."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32),
+        ("others", ctypes.c_uint8 * 60),
+        ("accessed", ctypes.c_uint64 * 2),
+        ("birth_seconds", ctypes.c_int64),
+        ("birth_nanoseconds", ctypes.c_uint32),
+        ("rest", ctypes.c_uint8 * 164),
+    )
+
+
+def identity_of(file: Path) -> str:
+    """Return what tells a file from every other one, and from one that stands in its place later."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ""
+    return f"{found.st_ino}-{_birth_of(file) or f'on {found.st_dev}'}"
+
+
+class StoreFile:
+    """The data file of a store that is open, and the small file beside it. Make it after LMDB has opened the folder."""
+
+    def __init__(self, path: Path, *, is_readonly: bool) -> None:
+        self._data = path / "data.mdb"
+        self._stat = os.stat(self._data)
+        self.identity = identity_of(self._data)
+        """Another one for another file, even at the same path."""
+        self._descriptor = -1
+        flags = os.O_RDONLY if is_readonly else os.O_RDWR | os.O_CREAT
+        # Why suppressed: without it a copy that was written into the file is not noticed; everything else goes on.
+        with suppress(OSError):
+            self._descriptor = os.open(path / _SEEN_NAME, flags | os.O_CLOEXEC, _SEEN_MODE)
+
+    @property
+    def last_seen(self) -> int:
+        """The last transaction that is known to have been committed to this file; 0 when none is."""
+        with suppress(OSError):
+            raw = os.pread(self._descriptor, _SEEN.size, 0)
+            return int(_SEEN.unpack(raw)[0]) if len(raw) == _SEEN.size else 0
+        return 0
+
+    def note(self, transaction: int) -> None:
+        """Keep the number of a transaction that was committed. Not flushed: a number that is lost hides nothing but a copy."""
+        with suppress(OSError):
+            os.pwrite(self._descriptor, _SEEN.pack(transaction), 0)
+
+    def is_replaced(self) -> bool:
+        """Tell whether another file stands at the path by now, or none: what is written here, nobody else will find."""
+        try:
+            found = os.stat(self._data)
+        except OSError:
+            return True
+        return (found.st_ino, found.st_dev) != (self._stat.st_ino, self._stat.st_dev)
+
+    def close(self) -> None:
+        """Let go of the small file. Closing twice is harmless."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def claim_lineage(
+    environment: "lmdb.Environment", databases: Databases, file: StoreFile, *, is_readonly: bool
+) -> Lineage:
+    """Return the lineage of the store. One that went back, or was copied, gets a new epoch, and its revisions leap.
+
+    Who opened it for reading only changes nothing, and tells an epoch of its own until somebody who writes opens the store.
+    """
+    with environment.begin() as transaction:
+        record = _record_of(transaction, databases)
+        if record is not None and _is_as_left(record, file, last=transaction.id()):
+            return Lineage(record.store, record.epoch)
+    if is_readonly:
+        known = record or LineageRecord("", "", "")
+        return Lineage(known.store, f"{known.epoch}~{file.identity}")
+    with environment.begin(write=True) as transaction:
+        # Why again: another process may have done it since.
+        record = _record_of(transaction, databases)
+        if record is None or not _is_as_left(record, file, last=transaction.id() - 1):
+            if record is not None:
+                _leap(transaction, databases)
+            record = LineageRecord.drawn(file.identity, store=None if record is None else record.store)
+            transaction.put(LINEAGE_KEY, msgspec.json.encode(record), db=databases.meta)
+        number = transaction.id()
+    file.note(number)
+    return Lineage(record.store, record.epoch)
+
+
+def _record_of(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> LineageRecord | None:
+    raw = transaction.get(LINEAGE_KEY, db=databases.meta)
+    return None if raw is None else msgspec.json.decode(raw, type=LineageRecord)
+
+
+def _is_as_left(record: LineageRecord, file: StoreFile, *, last: int) -> bool:
+    return record.file == file.identity and file.last_seen <= last
+
+
+def _leap(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
+    """Go on at revisions that were never given out. A store without a state row has none."""
+    raw = transaction.get(STATE_KEY, db=databases.meta)
+    if raw is not None:
+        state = State.unpack(raw)
+        state.revision = state.compacted = leapt(state.revision)
+        transaction.put(STATE_KEY, state.pack(), db=databases.meta)
+
+
+def _birth_of(file: Path) -> str:
+    """Return when a file was made; "" where the system does not tell. Why by hand: `os.stat` leaves it out on Linux."""
+    try:
+        statx = ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError):
+        return ""
+    told = _Statx()
+    if statx(_HERE, os.fsencode(file), 0, _STATX_BIRTH, ctypes.byref(told)) != 0 or not told.mask & _STATX_BIRTH:
+        return ""
+    return f"{told.birth_seconds}.{told.birth_nanoseconds:09}"

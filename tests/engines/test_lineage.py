@@ -1,0 +1,131 @@
+"""A store that went back: what an engine on LMDB's files notices. Of servers: tests/postgres and tests/etcd."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from keyplan.engine import ALL_KEYS, LEAP, Commit, Engine, KeyUnchanged, MemoryEngine, Put, open_engine
+from keyplan.errors import CommitConflictError, EngineUnavailableError, HistoryCompactedError
+
+
+def put(engine: Engine, key: bytes, value: bytes = b"") -> int:
+    return engine.commit(Commit((), (Put(key, value),)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def opened(folder: Path, options: str = "") -> Engine:
+    return open_engine(f"lmdb:{folder}{options}")
+
+
+@pytest.fixture(params=["another folder", "the same file"])
+def restore(request: pytest.FixtureRequest, folder: Path, tmp_path: Path) -> "Restore":
+    return Restore(folder, tmp_path / "copy", is_in_place=request.param == "the same file")
+
+
+class Restore:
+    """Copies the store, and puts the copy back."""
+
+    def __init__(self, folder: Path, copy: Path, *, is_in_place: bool) -> None:
+        self.folder = folder
+        self.copy = copy
+        self.is_in_place = is_in_place
+
+    def keep(self) -> None:
+        shutil.copytree(self.folder, self.copy)
+
+    def put_back(self) -> None:
+        if self.is_in_place:
+            shutil.copyfile(self.copy / "data.mdb", self.folder / "data.mdb")
+        else:
+            shutil.rmtree(self.folder)
+            shutil.copytree(self.copy, self.folder)
+
+
+def test_memories_are_different_stores() -> None:
+    assert MemoryEngine().lineage().store != MemoryEngine().lineage().store
+
+
+def test_a_copy_that_was_put_back_is_the_same_store_in_another_epoch(folder: Path, restore: Restore) -> None:
+    with opened(folder) as engine:
+        put(engine, b"a")
+        restore.keep()
+        put(engine, b"b")
+        before = engine.lineage()
+    restore.put_back()
+    with opened(folder) as engine:
+        assert engine.lineage().store == before.store
+        assert engine.lineage().epoch != before.epoch
+        after = engine.lineage()
+    with opened(folder) as engine:
+        assert engine.lineage() == after
+
+
+def test_no_revision_is_given_out_twice(folder: Path, restore: Restore) -> None:
+    with opened(folder) as engine:
+        kept = put(engine, b"a")
+        restore.keep()
+        lost = put(engine, b"a", b"lost")
+    restore.put_back()
+    with opened(folder) as engine:
+        assert put(engine, b"a", b"after") > lost + LEAP - 1
+        with pytest.raises(CommitConflictError):
+            engine.commit(Commit((KeyUnchanged(b"a", lost),), (Put(b"a", b"over what was never seen"),)))
+        for revision in (kept, lost):
+            with pytest.raises(HistoryCompactedError):
+                engine.watch(ALL_KEYS, after=revision)
+
+
+def test_an_entry_that_was_not_lost_keeps_its_revision(folder: Path, restore: Restore) -> None:
+    with opened(folder) as engine:
+        kept = put(engine, b"a")
+        restore.keep()
+        put(engine, b"b")
+    restore.put_back()
+    with opened(folder) as engine:
+        engine.commit(Commit((KeyUnchanged(b"a", kept),), (Put(b"a", b"again"),)))
+
+
+def test_who_only_reads_is_told_another_epoch_and_changes_nothing(folder: Path, restore: Restore) -> None:
+    with opened(folder) as engine:
+        kept = put(engine, b"a")
+        restore.keep()
+        put(engine, b"b")
+        before = engine.lineage()
+    restore.put_back()
+    with opened(folder, "?readonly=true") as engine, engine.snapshot() as snapshot:
+        assert engine.lineage().store == before.store
+        assert engine.lineage().epoch != before.epoch
+        assert snapshot.revision == kept
+
+
+def test_a_store_without_history_has_a_lineage(folder: Path, restore: Restore) -> None:
+    with opened(folder, "?history=off") as engine:
+        put(engine, b"a")
+        restore.keep()
+        put(engine, b"b")
+        before = engine.lineage()
+    restore.put_back()
+    with opened(folder, "?history=off") as engine:
+        assert engine.lineage().store == before.store
+        assert engine.lineage().epoch != before.epoch
+
+
+def test_a_folder_that_is_replaced_while_it_is_open_takes_no_commit(folder: Path, tmp_path: Path) -> None:
+    with opened(folder) as engine:
+        put(engine, b"a")
+        shutil.copytree(folder, tmp_path / "copy")
+        watch = engine.watch(ALL_KEYS, after=put(engine, b"b"))
+        folder.rename(tmp_path / "aside")
+        (tmp_path / "copy").rename(folder)
+        with pytest.raises(EngineUnavailableError, match="replaced while it was open"):
+            put(engine, b"lost")
+        with pytest.raises(EngineUnavailableError, match="replaced while it was open"):
+            watch.poll(0)
+        with opened(folder) as again, again.snapshot() as snapshot:
+            assert [entry.key for entry in snapshot.scan(ALL_KEYS)] == [b"a"]
+            put(again, b"c")
