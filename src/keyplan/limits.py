@@ -12,6 +12,11 @@ __all__ = [
     "PAGE_RECORDS_MAX",
     "RETRY_SECONDS_FIRST",
     "RETRY_SECONDS_MAX",
+    "SCHEDULE_ACTORS_MAX",
+    "SCHEDULE_FAILURES_MAX",
+    "SCHEDULE_REPLAYS_MAX",
+    "SCHEDULE_STEPS_MAX",
+    "SCHEDULE_TEXT_MAX",
     "TEXT_ELEMENT_BYTES_MAX",
 ]
 
@@ -35,6 +40,21 @@ RETRY_SECONDS_FIRST: Final = 0.001
 
 RETRY_SECONDS_MAX: Final = 1.0
 """Why: beyond a second, the caller should know that the record is contended."""
+
+SCHEDULE_ACTORS_MAX: Final = 8
+"""Why: actors are the letters a to h in a schedule's string, and three are more than can be explored as a rule."""
+
+SCHEDULE_STEPS_MAX: Final = 2_000
+"""Calls of one actor in one run. Why: the longest piece of maintenance on a small store makes some hundred."""
+
+SCHEDULE_TEXT_MAX: Final = 4_096
+"""Characters of a schedule's string. Why: it is pasted into a command line."""
+
+SCHEDULE_FAILURES_MAX: Final = 20
+"""Failures that an exploration keeps, each of another kind. Why: one is enough to begin with."""
+
+SCHEDULE_REPLAYS_MAX: Final = 500
+"""Replays that shortening one schedule may take. Why: 500 of a long run are a second."""
 
 assert RETRY_SECONDS_FIRST < RETRY_SECONDS_MAX
 assert PAGE_RECORDS_DEFAULT <= PAGE_RECORDS_MAX

@@ -10,8 +10,12 @@ from tests.tidy.sources import Finding, Source
 CLOCK_OWNERS: Final = ("src/keyplan/engine/clock.py", "src/keyplan/testing")
 PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
 OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py", "src/keyplan/apps/runm/dispatch.py")
-CARRIERS: Final = ("src/keyplan/aio/greenlets.py", "src/keyplan/aio/threads.py")
-"""Whatever is raised on one side of an await is carried to the other, and raised there."""
+CARRIERS: Final = (
+    "src/keyplan/aio/greenlets.py",
+    "src/keyplan/aio/threads.py",
+    "src/keyplan/testing/schedules/running.py",
+)
+"""Whatever is raised on one side of an await is carried to the other, and raised there; what an actor raises is judged."""
 CALLERS: Final = (
     "src/keyplan/codec/foreign_forms.py",
     "src/keyplan/codec/serialized_forms.py",

@@ -1,7 +1,7 @@
 """Bytes in order: the contract, the way from a URL to an engine, and engines around an engine."""
 
 from keyplan.engine.admission import admit_commit
-from keyplan.engine.clock import SYSTEM_CLOCK, Clock
+from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock
 from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.interface import (
     ALL_KEYS,
@@ -27,7 +27,7 @@ from keyplan.engine.interface import (
     Watch,
 )
 from keyplan.engine.lineage import LEAP, Lineage, leapt
-from keyplan.engine.memory import MEMORY_PROFILE, MemoryEngine
+from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
@@ -63,6 +63,7 @@ __all__ = [
     "KeyUnchanged",
     "Lease",
     "Lineage",
+    "Memory",
     "MemoryEngine",
     "Mutation",
     "PrefixedEngine",
@@ -73,6 +74,7 @@ __all__ = [
     "ReadOnlyEngine",
     "RecordingEngine",
     "Snapshot",
+    "SystemClock",
     "Watch",
     "WrappedEngine",
     "WrappedSnapshot",

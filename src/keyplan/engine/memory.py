@@ -86,6 +86,21 @@ class Memory:
         self.leases_granted = 0
         self.users = 0
 
+    def copy(self, clock: Clock) -> "Memory":
+        """Return a memory of its own that begins as this one is now, by another clock. Nothing may write to this meanwhile.
+
+        The entries are shared, since an edit makes new ones: a copy of a small store takes microseconds.
+        """
+        twin = Memory.__new__(Memory)
+        twin.__dict__.update(self.__dict__)
+        twin.clock, twin.condition, twin.users = clock, Condition(), 0
+        twin.history = self.history.copy()
+        twin.leases = {
+            lease: _LeaseState(state.ttl_seconds, state.deadline, state.keys.copy())
+            for lease, state in self.leases.items()
+        }
+        return twin
+
     def apply(self, mutations: Iterable[Mutation]) -> int:
         """Write mutations that were checked. Return the revision after it."""
         draft = Draft(self.entries)
@@ -180,6 +195,11 @@ class MemoryEngine(Engine):
     def lineage(self) -> Lineage:
         self.check_open()
         return self._state.lineage
+
+    @property
+    def memory(self) -> Memory:
+        """What this engine shares with those that were given its memory."""
+        return self._state
 
     @property
     def is_closed(self) -> bool:

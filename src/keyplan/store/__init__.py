@@ -26,7 +26,7 @@ from keyplan.store.plan import (
     pointers_of,
 )
 from keyplan.store.reads import transaction_ended
-from keyplan.store.retry import Backoff
+from keyplan.store.retry import Backoff, SystemPause
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import Transaction
@@ -51,6 +51,7 @@ __all__ = [
     "Plan",
     "Pointer",
     "Store",
+    "SystemPause",
     "Transaction",
     "Version",
     "Write",

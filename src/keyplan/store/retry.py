@@ -9,14 +9,23 @@ from typing import TypeVar
 from keyplan.errors import CommitConflictError
 from keyplan.limits import COMMIT_RETRIES_MAX, RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "SystemPause"]
 
 R = TypeVar("R")
 
 
+class SystemPause:
+    """How a Backoff waits that was given no `sleep`. Whoever controls all time, as a test does, replaces `wait` here."""
+
+    @staticmethod
+    def wait(seconds: float) -> None:
+        """Wait so long."""
+        # Why: waiting for what never comes is a sleep that no test can forget to replace: it is handed in.
+        threading.Event().wait(seconds)
+
+
 def _pause(seconds: float) -> None:
-    # Why: waiting for what never comes is a sleep that no test can forget to replace: it is handed in.
-    threading.Event().wait(seconds)
+    SystemPause.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,49 @@
+"""Actors that are events: time that passes, history that is forgotten, a keeper that renews, a program that starts again."""
+
+from keyplan.errors import InvalidInputError
+from keyplan.store import Store
+from keyplan.testing.schedules.parking import ParkingEngine
+from keyplan.testing.schedules.running import current_player
+from keyplan.testing.schedules.scenario import Actor
+
+__all__ = ["compacts", "passes", "renews", "restarts"]
+
+
+def passes(seconds: float, *, times: int = 1) -> Actor:
+    """An actor that advances the clock, `times` times, each in one step: leases that are over by then end in that step."""
+
+    def pass_time(*_stores: Store) -> None:
+        for _ in range(times):
+            current_player().run.pass_time(seconds)
+
+    return Actor(pass_time, f"passes {seconds:g}s")
+
+
+def compacts(*, keep: int = 0) -> Actor:
+    """An actor that forgets all history but the latest `keep` revisions, of each store, each in one step."""
+
+    def compact(*stores: Store) -> None:
+        for store in stores:
+            assert isinstance(store.engine, ParkingEngine)
+            store.engine.compact_all_but(keep)
+
+    return Actor(compact, "compacts")
+
+
+def restarts(first: Actor) -> Actor:
+    """An actor that runs another's function again, with a new store, once that one has crashed; else it is left out."""
+    return Actor(first.function, f"{first.name} again", first.answers, first.name)
+
+
+def renews(first: Actor) -> Actor:
+    """An actor that renews, once, every lease that another actor holds then: what that one's keeper does from time to time."""
+
+    def renew(*_stores: Store) -> None:
+        player = current_player()
+        holders = [other for other in player.run.players if other.actor.name == first.name]
+        if not holders:
+            raise InvalidInputError(source="renews", problem=f"no actor is called {first.name}")
+        for keeper in holders[0].keepers:
+            keeper.renew()
+
+    return Actor(renew, f"renews {first.name}")

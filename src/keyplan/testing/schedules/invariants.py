@@ -1,0 +1,210 @@
+"""What must hold after a run: functions of an `Outcome` that raise AssertionError, on an engine that nothing controls."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain, combinations, permutations
+from typing import Any, Final, cast
+
+from keyplan.engine import Delete, DeleteRange, Event, Put
+from keyplan.errors import CommitOutcomeUnknownError, HistoryCompactedError, KeyplanError
+from keyplan.layout import BoundLayout, Layout
+from keyplan.store import Store
+from keyplan.testing.checked import assert_healthy
+from keyplan.testing.schedules.running import Outcome
+from keyplan.testing.schedules.scenario import Invariant, bound_of
+
+__all__ = [
+    "Stays",
+    "acknowledged",
+    "as_in_some_order",
+    "explained_by",
+    "healthy",
+    "never",
+    "settles",
+    "stays",
+    "watched",
+]
+
+_JUDGED_MAX: Final = 10_000
+"""States that `healthy` remembers. Why: most traces of an exploration end in one of few."""
+
+
+def healthy(*layouts: type[Layout] | BoundLayout, leaves: Collection[str] = ()) -> Invariant:
+    """A check of the layouts finds nothing, in each store; `leaves` are the codes of findings that must be there."""
+    bounds = [bound_of(layout) for layout in layouts]
+    judged: dict[object, str] = {}
+
+    def healthy(outcome: Outcome) -> None:
+        for store, stored in zip(outcome.stores, outcome.stored(), strict=True):
+            fault = judged.get(stored)
+            if fault is None:
+                if len(judged) >= _JUDGED_MAX:
+                    judged.clear()
+                fault = judged[stored] = _health(store, bounds, leaves)
+            if fault:
+                raise AssertionError(fault)
+
+    return healthy
+
+
+def _health(store: Store, bounds: Sequence[BoundLayout], leaves: Collection[str]) -> str:
+    try:
+        assert_healthy(store, *bounds, leaves=leaves)
+    except AssertionError as error:
+        return str(error).partition("\n")[2] or str(error)
+    return ""
+
+
+def as_in_some_order(outcome: Outcome) -> None:
+    """What is stored is what the actors that succeeded would have left one after the other, in one of their orders.
+
+    So are the answers of actors with `answers=True`. An actor that raised has committed nothing; one whose answer was lost, or
+    that crashed, may have done all of it or nothing. For actors that are one transaction each.
+    """
+    committed = {commit.actor for commit in outcome.commits}
+    for name, error in outcome.errors.items():
+        if name in committed and not isinstance(error, CommitOutcomeUnknownError):
+            raise AssertionError(f"{name} raised {type(error).__name__} and has committed all the same")
+    done = list(outcome.answers)
+    open_ended = [name for name, error in outcome.errors.items() if isinstance(error, CommitOutcomeUnknownError)]
+    open_ended += outcome.crashed
+    compared = [one.name for one in outcome.scenario.actors if one.answers and one.name in outcome.answers]
+    wanted = (outcome.stored(), [outcome.answers[name] for name in compared])
+    for more in _subsets(open_ended):
+        for order in permutations([*done, *more]):
+            serial = outcome.in_order(order)
+            if (serial.stored(), [serial.answers.get(name) for name in compared]) == wanted:
+                return
+    raise AssertionError(
+        "not as in any order of the actors: no order of "
+        f"{', '.join([*done, *open_ended])} leaves what is stored or gives these answers"
+    )
+
+
+def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(names, size) for size in range(len(names) + 1))
+
+
+def acknowledged(outcome: Outcome) -> None:
+    """Each commit that was told a revision is that revision of the history, whole, once; every revision belongs to somebody.
+
+    Revisions of an actor grow. For scenarios without leases that end, whose deletions nobody commits.
+    """
+    lost = {name for name, error in outcome.errors.items() if isinstance(error, CommitOutcomeUnknownError)}
+    for number in range(len(outcome.stores)):
+        history: dict[int, list[Event]] = {}
+        for event in outcome.history(number):
+            history.setdefault(event.revision, []).append(event)
+        told = [commit for commit in outcome.commits if commit.engine == number]
+        first = dict.fromkeys(history)
+        latest: dict[str, int] = {}
+        for commit in told:
+            keys = {mutation.key for mutation in commit.commit.mutations if isinstance(mutation, Put | Delete)}
+            written = {event.key for event in history.get(commit.revision, [])}
+            ranges = [each.range for each in commit.commit.mutations if isinstance(each, DeleteRange)]
+            strange = {key for key in written - keys if not any(key in key_range for key_range in ranges)}
+            if strange:
+                problem = f"revision {commit.revision} of {commit.actor} holds {min(strange)!r}, which it did not write"
+                raise AssertionError(problem)
+            if commit.revision < latest.get(commit.actor, 0):
+                raise AssertionError(f"{commit.actor} was told revision {commit.revision} after {latest[commit.actor]}")
+            latest[commit.actor] = commit.revision
+            first.pop(commit.revision, None)
+        begun = outcome.scenario.template.memories[number].revision
+        orphans = [revision for revision in first if revision > begun]
+        if orphans and not lost and not outcome.faults:
+            raise AssertionError(f"revision {orphans[0]} belongs to nobody")
+
+
+def explained_by(model: Callable[[list[str]], Any]) -> Invariant:
+    """The answers are those that `model` gives for the actors in the order of their last commits.
+
+    `model` is given the names of the actors that committed, in that order, and returns a dictionary of answers by name.
+    """
+
+    def explained(outcome: Outcome) -> None:
+        order: dict[str, int] = {}
+        for commit in outcome.commits:
+            order[commit.actor] = commit.revision
+        names = sorted(order, key=lambda name: order[name])
+        for name, answer in model(names).items():
+            if name in outcome.answers and outcome.answers[name] != answer:
+                raise AssertionError(
+                    f"{name} answered {outcome.answers[name]!r}; the model answers {answer!r} after {', '.join(names)}"
+                )
+
+    return explained
+
+
+def watched(name: str) -> Invariant:
+    """The actor of that name returns (after, events, revision): the history in (after, revision], unless it was compacted."""
+
+    def watched(outcome: Outcome) -> None:
+        if name not in outcome.answers:
+            error = outcome.errors.get(name)
+            if error is None or isinstance(error, HistoryCompactedError):
+                return
+            raise AssertionError(f"{name} raised {type(error).__name__}: {error}") from error
+        after, events, revision = cast("tuple[int, Sequence[Event], int]", outcome.answers[name])
+        known = [event for event in outcome.history() if after < event.revision <= revision]
+        seen = [event for event in events if event.revision > _compacted(outcome)]
+        if list(seen) != known:
+            missed = [event for event in known if event not in seen]
+            raise AssertionError(
+                f"the watch of {name} is not the history after {after} up to {revision}: missed {missed}"
+            )
+
+    return watched
+
+
+def _compacted(outcome: Outcome) -> int:
+    first = min((event.revision for event in outcome.history()), default=0)
+    return first - 1
+
+
+def never(name: str) -> Invariant:
+    """The actor of that name, which checks while others write, has returned nothing that counts: no finding."""
+
+    def never(outcome: Outcome) -> None:
+        if found := outcome.answers.get(name):
+            raise AssertionError(f"{name} found {found}, although nothing was wrong at any time")
+
+    return never
+
+
+def settles(function: Callable[..., object]) -> Invariant:
+    """After the run `function(store)` ends without an error: the second build, the next run of what crashed.
+
+    Name it before the invariants that hold only then: they are judged in the order given.
+    """
+
+    def settles(outcome: Outcome) -> None:
+        try:
+            function(*outcome.stores)
+        except (AssertionError, KeyplanError) as error:
+            raise AssertionError(f"{type(error).__name__}: it does not settle: {error}") from error
+
+    return settles
+
+
+class Stays:
+    """A condition that holds after every commit of a run, not only at its end. Made by `stays`."""
+
+    def __init__(self, predicate: Callable[[Store], object]) -> None:
+        self.predicate = predicate
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Hold at the end, too."""
+        self.check(outcome.store)
+
+    def check(self, store: Store) -> None:
+        """Raise AssertionError when it does not hold."""
+        if self.predicate(store) is False:
+            raise AssertionError("broken: a condition that should stay true is false in between")
+
+
+def stays(predicate: Callable[[Store], object]) -> Stays:
+    """`predicate(store)` holds after every commit: it raises AssertionError, or returns False, when it does not.
+
+    All commits then depend on one another, so that many more schedules are run.
+    """
+    return Stays(predicate)

@@ -1,0 +1,189 @@
+"""Runs of a scenario and what is wrong with them: one run along a schedule or a search, its verdict, and whether it repeats."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from keyplan.errors import (
+    CommitOutcomeUnknownError,
+    EngineUnavailableError,
+    HistoryCompactedError,
+    InvalidInputError,
+    KeyplanError,
+)
+from keyplan.testing.schedules.batons import Batons
+from keyplan.testing.schedules.faults import Fault
+from keyplan.testing.schedules.invariants import Stays, healthy
+from keyplan.testing.schedules.report import script_of
+from keyplan.testing.schedules.running import Outcome, Run
+from keyplan.testing.schedules.scenario import Invariant, Scenario
+from keyplan.testing.schedules.steps import Step
+from keyplan.testing.schedules.strings import Schedule
+from keyplan.testing.schedules.surroundings import Stage, on_stage
+from keyplan.testing.schedules.traces import default_choice
+
+__all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed"]
+
+Choose = Callable[[Sequence[int], Sequence[Step]], int | None]
+
+
+class DeadlockError(AssertionError):
+    """Nobody can go on, and somebody waits."""
+
+
+class NotDeterministicError(AssertionError):
+    """The same schedule was run twice, and the calls or what they returned were not the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a run. Failures of one `kind` are the same: the invariant, and the first word of what it says."""
+
+    kind: str
+    message: str
+
+
+def followed(steps: Sequence[int], run: "Run") -> Choose:
+    """Return a choice that follows a schedule, then lets the last actor go on to its end, and the others in order."""
+
+    def choose(enabled: Sequence[int], done: Sequence[Step]) -> int | None:
+        depth = len(done)
+        if depth >= len(steps):
+            return default_choice(enabled, done)
+        wanted = steps[depth]
+        if wanted not in enabled:
+            letter = "abcdefgh"[wanted]
+            raise InvalidInputError(
+                source="schedule", problem=f"actor {letter} cannot step at step {depth + 1}: {_hindrance(run, wanted)}"
+            )
+        return wanted
+
+    return choose
+
+
+def _hindrance(run: Run, place: int) -> str:
+    player = run.player(place)
+    if player.is_over:
+        return "it has ended"
+    return "it has crashed" if player.has_crashed else "it waits"
+
+
+class Judge:
+    """Runs a scenario along choices that it is given, and judges what came of it."""
+
+    def __init__(self, scenario: Scenario, batons: Batons) -> None:
+        self.scenario = scenario
+        self.batons = batons
+        self._invariants: Final = _invariants_of(scenario)
+        self._stays = [each for each in self._invariants if isinstance(each, Stays)]
+        self.revisions_matter = scenario.revisions_matter or bool(self._stays)
+
+    def run(
+        self,
+        choose: Choose | None = None,
+        *,
+        schedule: Schedule | None = None,
+        faults: Sequence[Fault] = (),
+        is_recorded: bool = False,
+    ) -> Run:
+        """Run as `choose` says until nobody can go on, or it says None; or along a schedule. The run is not ended yet."""
+        run = Run(
+            self.scenario,
+            self.batons,
+            faults=faults if schedule is None else schedule.faults,
+            is_recorded=is_recorded,
+            revisions_matter=self.revisions_matter,
+        )
+        if schedule is not None:
+            choose = followed(schedule.steps, run)
+        elif choose is None:
+            choose = default_choice
+        for stays in self._stays:
+            run.watch(stays.check)
+        run.begin()
+        try:
+            while enabled := run.enabled():
+                chosen = choose(enabled, run.steps)
+                if chosen is None:
+                    run.is_cut = True
+                    break
+                run.step(chosen)
+        except BaseException:
+            run.end()
+            raise
+        return run
+
+    def verdict(self, run: Run) -> Verdict | None:
+        """Judge a run that was not cut: its errors first, then the invariants in the order given."""
+        if run.waiting_for_ever and not self.scenario.may_wait_forever:
+            names = ", ".join(run.waiting_for_ever)
+            return _said("deadlock", DeadlockError(f"DeadlockError: {names} waits for what nobody does any more"))
+        if run.broken is not None:
+            return _said("stays", run.broken)
+        outcome = run.outcome()
+        for name, error in outcome.errors.items():
+            if not isinstance(error, self._allowed(run)):
+                return Verdict(
+                    f"only_raises: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}"
+                )
+        with on_stage(Stage(run.clock)):
+            for invariant in self._invariants:
+                if (found := _judged(invariant, outcome)) is not None:
+                    return found
+        return None
+
+    def _allowed(self, run: Run) -> tuple[type[BaseException], ...]:
+        letters = {fault.letter for fault in run.faults}
+        allowed = self.scenario.only_raises
+        if letters & {"u", "n"}:
+            allowed = (*allowed, CommitOutcomeUnknownError)
+        if "f" in letters:
+            allowed = (*allowed, EngineUnavailableError)
+        if "h" in letters or any(step.call == "compact" for step in run.steps):
+            allowed = (*allowed, HistoryCompactedError)
+        return allowed
+
+    def twice(self, schedule: Schedule) -> tuple[Run, Verdict | None]:
+        """Run a schedule twice, recorded; return the second run, ended, and its verdict. Raises NotDeterministicError."""
+        runs: list[Run] = []
+        verdict = None
+        for _ in range(2):
+            runs.append(self.run(schedule=schedule, is_recorded=True))
+            verdict = self.verdict(runs[-1])
+            runs[-1].end()
+        first, second = ([step.seen for step in run.steps] for run in runs)
+        if first != second:
+            pairs = enumerate(zip(first, second, strict=False))
+            depth = next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+            raise self.departed(runs[0], runs[1], depth)
+        return runs[1], verdict
+
+    def departed(self, first: Run, second: Run, depth: int) -> NotDeterministicError:
+        """The error for two runs of one schedule that differ at a step."""
+        told = "\n".join(f"--- run {number}\n{script_of(run)}" for number, run in enumerate((first, second), start=1))
+        return NotDeterministicError(
+            f"the same schedule was run twice and differs at step {depth + 1}: something that the actors use changes between "
+            f"runs (the clock of the system, random numbers, an object made in the set-up)\n{told}"
+        )
+
+
+def _invariants_of(scenario: Scenario) -> tuple[Invariant, ...]:
+    if scenario.invariants is not None:
+        return tuple(scenario.invariants)
+    return (healthy(*scenario.layouts),) if scenario.layouts else ()
+
+
+def _judged(invariant: Invariant, outcome: Outcome) -> Verdict | None:
+    name = getattr(invariant, "__name__", type(invariant).__name__)
+    try:
+        invariant(outcome)
+    except AssertionError as error:
+        return _said(name, error)
+    except KeyplanError as error:
+        return Verdict(f"{name}: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}")
+    return None
+
+
+def _said(name: str, error: BaseException) -> Verdict:
+    message = str(error) or "an assertion does not hold"
+    return Verdict(f"{name}: {message.split(maxsplit=1)[0].rstrip(':')}", message)

@@ -1,0 +1,90 @@
+"""A step, and what engines that park ask of the run that they belong to."""
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from keyplan.engine import Commit
+from keyplan.errors import KeyplanError
+from keyplan.testing.schedules.footprint import Footprint
+
+__all__ = ["Parking", "Step", "controls", "failed", "note"]
+
+E = TypeVar("E", bound=type[Any])
+
+
+class Step(Footprint):
+    """One call of the engine, and the actor's own code after it: from being let go until it parks again or ends."""
+
+    __slots__ = ("actor", "answers", "call", "fault", "number", "open_snapshots", "outcome", "subject")
+
+    def __init__(self, actor: int) -> None:
+        super().__init__()
+        self.actor = actor
+        self.call = ""
+        self.number = 0
+        """Of the actor's calls, from 1."""
+        self.subject: object = None
+        """What the call was given: a commit, a key, a range."""
+        self.fault = ""
+        self.outcome: object = None
+        """A revision, or the error that the call raised."""
+        self.answers: list[tuple[str, object, object]] | None = None
+        """What was read, with what was asked; None unless the run is recorded."""
+        self.open_snapshots = 0
+
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """What must be the same whenever this step is carried out again from the same state."""
+        outcome = self.outcome
+        shown = (type(outcome).__name__, str(outcome)) if isinstance(outcome, BaseException) else outcome
+        return (self.actor, self.call, self.subject, shown, self.answers)
+
+
+class Parking(Protocol):
+    """The run, as far as its engines know it."""
+
+    revisions_matter: bool
+    """Whether numbers of revisions are part of what is read and written."""
+
+    def park(self, call: str, subject: object = None, *, is_ready: Callable[[], bool] | None = None) -> Step:
+        """Wait until the schedule lets the calling actor go. Raises what a fault at this call raises before it is done.
+
+        With `is_ready` it is not let go before that is true, or nobody else can go on.
+        """
+        ...
+
+    def acknowledge(self, step: Step, revision: int, commit: Commit) -> None:
+        """Take note of a commit whose caller is told of it."""
+        ...
+
+    @property
+    def time(self) -> float:
+        """What the clock shows."""
+        ...
+
+
+def controls(*contracts: type[Any]) -> Callable[[E], E]:
+    """Refuse a class that leaves a public name of the contract to its bases: it would pass by uncontrolled."""
+
+    def checked(cls: E) -> E:
+        own = vars(cls)
+        names = {name for contract in contracts for name in vars(contract) if not name.startswith("_")}
+        if left := sorted(name for name in names if name not in own):
+            raise TypeError(
+                f"{cls.__name__} does not control {', '.join(left)}: say what it reads and writes, and park it"
+            )
+        return cls
+
+    return checked
+
+
+def note(step: Step, method: str, asked: object, answer: object) -> None:
+    """Write down what was read, where the run is recorded."""
+    if step.answers is not None:
+        step.answers.append((method, asked, answer))
+
+
+def failed(step: Step, error: KeyplanError) -> KeyplanError:
+    """Keep what a call raises, and return it."""
+    step.outcome = error
+    return error

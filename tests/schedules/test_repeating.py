@@ -1,0 +1,153 @@
+"""The same in each run: strings that replay, in another process and by threads; and what is told when something differs."""
+
+import random
+import secrets
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.errors import InvalidInputError
+from keyplan.store import Store
+from keyplan.testing.schedules import BatonKind, NotDeterministicError, Scenario, actor, explore, replay
+from tests.maintenance.layouts import Blade, BladeKey, Site
+from tests.schedules.scenes import (
+    R1,
+    build,
+    guards_left_out,
+    of_absent_entry,
+    one_record,
+    put_in_transaction,
+    unbuilt,
+)
+
+STALE = "ab25a"
+
+IN_ANOTHER_PROCESS = """
+import sys
+from tests.schedules.test_repeating import planted_replay
+print(planted_replay(sys.argv[1]), end="")
+"""
+
+
+def put_beside_build() -> Scenario:
+    return Scenario(put_in_transaction, build, setup=unbuilt, layouts=[Site])
+
+
+def planted_replay(text: str) -> str:
+    with guards_left_out(of_absent_entry):
+        return replay(put_beside_build(), text).script
+
+
+@pytest.mark.parametrize("baton", ["greenlets", "threads"])
+def test_a_string_replays_the_same_script_byte_for_byte(baton: BatonKind, repository: Path) -> None:
+    with guards_left_out(of_absent_entry):
+        failure = explore(put_beside_build(), baton=baton).failures[0]
+        other: BatonKind = "threads" if baton == "greenlets" else "greenlets"
+        outcome = replay(put_beside_build(), failure.text, baton=other)
+        assert (outcome.script, outcome.failure) == (failure.script, failure.message)
+        assert [replay(put_beside_build(), failure.text).script for _ in range(10)] == [failure.script] * 10
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, failure.text],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=repository,
+        timeout=120,
+    )
+    assert elsewhere.stdout == failure.script
+
+
+def test_the_string_of_the_specification_is_that_of_its_set_up() -> None:
+    def set_up(store: Store) -> None:
+        Site(store).ports.advance_to(33001)
+
+    def modify(store: Store) -> None: ...
+
+    def count(store: Store) -> None: ...
+
+    assert Scenario(modify, count, setup=set_up).digest == "f370ac30"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "not a schedule"),
+        ("kps2:f370ac30:-:ab", "not a schedule"),
+        ("kps1:{digest}:-:a1b", "not a schedule"),
+        ("kps1:{digest}:-:aab", "not a schedule"),
+        ("kps1:{digest}:-:ab0", "not a schedule"),
+        ("kps1:{digest}:a2x:ab", "not a schedule"),
+        ("kps1:{digest}:-:ac", "not a schedule: there is no actor c"),
+        ("kps1:{digest}:-:" + "ab" * 3_000, "not a schedule: it has more than 4,096 characters"),
+        ("kps1:01234567:-:ab", "of another scenario \\(01234567, this is"),
+        ("kps1:{digest}:-:a9b", "actor a cannot step at step 3: it has ended"),
+        ("kps1:{digest}:a2c:a2b", "actor a cannot step at step 2: it has crashed"),
+    ],
+)
+def test_a_string_that_does_not_fit_is_refused(text: str, problem: str) -> None:
+    scenario = put_beside_build()
+    with pytest.raises(InvalidInputError, match=problem):
+        replay(scenario, text.replace("{digest}", scenario.digest))
+
+
+def test_an_actor_that_draws_its_own_lots_is_told() -> None:
+    def draw(store: Store) -> None:
+        Site(store).blades.insert(BladeKey("r", f"{random.random()}"), Blade())
+
+    with pytest.raises(NotDeterministicError, match=r"differs at step 1(?s:.*)--- run 1(?s:.*)--- run 2"):
+        explore(Scenario(draw, setup=one_record, layouts=[Site]))
+
+
+def test_identifiers_and_secrets_are_the_same_in_each_run() -> None:
+    seen = set()
+
+    def name(store: Store) -> None:
+        names = (uuid.uuid4().hex, secrets.token_hex(8))
+        seen.add(names)
+        Site(store).blades.insert(BladeKey("r", names[0]), Blade(names[1]))
+
+    found = explore(Scenario(name, actor(name, "other"), setup=one_record, layouts=[Site]), complete=True)
+    assert found.failures == []
+    assert len(seen) == 2
+    assert uuid.uuid4().hex not in {names[0] for names in seen}
+
+
+def test_time_stands_for_actors_alone() -> None:
+    times = []
+
+    def look(store: Store) -> None:
+        times.append((SYSTEM_CLOCK.wall(), SYSTEM_CLOCK.monotonic()))
+        Site(store).blades.modify(R1, lambda blade: blade)
+
+    explore(Scenario(look, actor(look, "other"), setup=one_record, layouts=[Site]))
+    assert len(set(times)) == 1
+    assert abs(SYSTEM_CLOCK.wall() - time.time()) < 60
+
+
+@pytest.mark.parametrize("baton", ["greenlets", "threads"])
+def test_a_call_from_a_thread_that_no_actor_is_is_refused(baton: BatonKind) -> None:
+    refused = []
+
+    def start_another(store: Store) -> None:
+        Site(store).blades.modify(R1, lambda blade: blade)
+
+        def commit() -> None:
+            try:
+                Site(store).blades.modify(R1, lambda blade: blade)
+            except InvalidInputError as error:
+                refused.append(str(error))
+
+        thread = threading.Thread(target=commit)
+        thread.start()
+        thread.join()
+
+    found = explore(Scenario(start_another, setup=one_record, layouts=[Site]), baton=baton)
+    assert found.failures == []
+    assert all("an engine call came from a thread that no actor is" in text for text in refused)
+    assert refused
