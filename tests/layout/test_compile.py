@@ -1,6 +1,8 @@
 """Compiled templates encode, decode and bound exactly, and name what does not fit."""
 
-from typing import Any
+import re
+import time
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -9,7 +11,18 @@ from hypothesis import strategies as st
 
 from keyplan.codec import Element, registered_elements
 from keyplan.errors import InvalidKeyError
-from keyplan.layout import Field, KeyShape, Literal, Template, compile_keys, template_of_source
+from keyplan.layout import (
+    CompiledKeys,
+    Field,
+    KeyShape,
+    Kind,
+    Layout,
+    Literal,
+    Table,
+    Template,
+    compile_keys,
+    template_of_source,
+)
 from keyplan.layout.compile import _slow_encoder
 from keyplan.testing.strategies import element_values
 from tests.layout.layouts import BladeKey, Physics, RunKey, Site
@@ -177,3 +190,47 @@ def test_a_key_that_the_patterns_alone_would_split_wrongly_is_still_read() -> No
     assert keys.encode(("a", "b-c")) == b"a-b-c"
     assert keys.decode(b"a-b-c") == ("a", "b-c")
     assert keys.decode(b"abc-b-c") is None
+
+
+class TwoPaths(NamedTuple):
+    first: str
+    second: str
+
+
+def two_paths(key: TwoPaths) -> CompiledKeys:
+    class Made(Layout, root=b"r"):
+        files = Table(b"{first.level:u8}{first:path}/{second:path}", key=TwoPaths, value=str)
+
+    return Made.bound().tables["files"].keys
+
+
+@pytest.mark.parametrize("key", [TwoPaths("a", "b/c"), TwoPaths("a/b", "c"), TwoPaths("a/b/c", "d/e/f")])
+def test_a_derived_field_says_where_a_path_ends(key: TwoPaths) -> None:
+    keys = two_paths(key)
+    assert keys.decode(keys.encode(key)) == key
+
+
+@pytest.mark.parametrize(
+    "raw", [b"r\x01a/b/c/d/e", b"r\x02a/b/c/d/e", b"r\x01" + b"a/" * 60 + b"b", b"r\x00" + b"x" * 65]
+)
+def test_a_key_that_its_codec_refuses_is_unknown_and_no_error(raw: bytes) -> None:
+    class Levelled(Layout, root=b"r"):
+        files = Table(b"{path.level:u8(most=2)}{path:path(bytes_max=64)}", key=str, value=str)
+
+    bound = Levelled.bound()
+    assert bound.tables["files"].keys.decode(raw) is None
+    assert bound.meaning(raw).kind is Kind.UNKNOWN
+
+
+@pytest.mark.parametrize("template", ["r/{name}", "r/{first}/{second}", "r/{first:text(allow='a-z')}{second}"])
+def test_a_key_longer_than_any_of_the_template_is_refused_at_once(template: str) -> None:
+    keys = compile_keys(
+        Template(read_with_text(template), is_text=True), KeyShape("key", is_scalar=False, make=lambda *key: key)
+    )
+    begun = time.process_time()
+    assert keys.decode(b"r/" + b"a" * 400_000) is None
+    assert time.process_time() - begun < 0.1
+
+
+def read_with_text(source: str) -> tuple[Literal | Field, ...]:
+    return template_of_source(re.sub(r"\{(\w+)\}", r"{\1:text}", source), is_text=True).parts

@@ -1,6 +1,7 @@
 """Values to ordered bytes and back: the elements that keys are made of, and the forms that records are stored in."""
 
 from keyplan.codec.binary import EscapedBytes, EscapedText, FixedBytes, Tail, TextTail
+from keyplan.codec.delimiting import alphabet_of, is_self_delimiting
 from keyplan.codec.element import (
     Element,
     FastStruct,
@@ -91,8 +92,10 @@ __all__ = [
     "ValueForm",
     "Versionstamp",
     "Word",
+    "alphabet_of",
     "byte_class",
     "element_of_spec",
+    "is_self_delimiting",
     "literal",
     "register_element",
     "registered_elements",

@@ -29,6 +29,7 @@ from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
 from keyplan.layout.held_keys import rewrite_held_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
+from keyplan.layout.listed import ListedKeys
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
 from keyplan.layout.modes import Async, Bindable, Mode, Sync
 from keyplan.layout.plain import (
@@ -127,6 +128,7 @@ __all__ = [
     "LayoutSpec",
     "LeaseHandle",
     "LintReport",
+    "ListedKeys",
     "Literal",
     "Meaning",
     "Mode",

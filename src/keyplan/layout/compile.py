@@ -7,16 +7,18 @@ one, which encode it or name the mistake.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NoReturn
 
 from keyplan.codec import ANY_BYTE, Bytes, Choice, Element, Language, Limited, Repeat, Series, byte_class
 from keyplan.errors import InvalidKeyError
+from keyplan.layout.exact import exact_decoder
 from keyplan.layout.generated import REFUSALS, generated_function, is_struct, key_expression
+from keyplan.layout.listed import ListedKeys, exact_places, reader_of
 from keyplan.layout.spec import KeyShape
-from keyplan.layout.template import Field, Literal, Part, Template, encoded_part
+from keyplan.layout.template import Field, Literal, Template, encoded_part
 
 __all__ = ["CompiledKeys", "compile_keys"]
 
@@ -44,6 +46,22 @@ class CompiledKeys:
         """
         return self._prefix(values)[0]
 
+    def listed(
+        self, prefix: tuple[object, ...], *, starts_with: object = None, at_least: object = None, below: object = None
+    ) -> ListedKeys:
+        """Return the keys whose first fields equal `prefix`, the next field within the bounds.
+
+        Raises InvalidKeyError, also for a bound on a field whose codec cannot be bounded.
+        """
+        start, end = self.range(prefix, starts_with=starts_with, at_least=at_least, below=below)
+        count = len(prefix)
+        # Why one more: what a field starts with is in the range of another value's when that ends before it.
+        if self._exact_places[count if starts_with is None else count + 1]:
+            return ListedKeys(start, end, self.decode, is_exact=True)
+        started = b"" if starts_with is None else self.template.fields[count].element.encode_start(starts_with)
+        read = reader_of(self.template, self.shape, self.decode, prefix, started)
+        return ListedKeys(start, end, read, is_exact=False)
+
     def range(
         self, prefix: tuple[object, ...], *, starts_with: object = None, at_least: object = None, below: object = None
     ) -> tuple[bytes, bytes | None]:
@@ -51,8 +69,8 @@ class CompiledKeys:
 
         The end is exclusive; None: to the end of all keys.
 
-        The range may hold keys of other templates: `decode` tells them apart. Raises InvalidKeyError, also for a bound on a
-        field whose codec cannot be bounded.
+        The range may hold keys of other templates, and keys of this one that only begin alike: who reads it to list keys takes
+        `listed`. Raises InvalidKeyError, also for a bound on a field whose codec cannot be bounded.
         """
         start, next_field = self._prefix(prefix)
         is_narrowed = not (starts_with is None and at_least is None and below is None)
@@ -74,6 +92,10 @@ class CompiledKeys:
         self._require_bounds(next_field)
         end = _successor(start) if below is None else start + self._named(next_field, lambda e: e.encode(below))
         return (start if at_least is None else start + self._named(next_field, lambda e: e.encode(at_least))), end
+
+    @cached_property
+    def _exact_places(self) -> tuple[bool, ...]:
+        return exact_places(self.template)
 
     def _prefix(self, values: tuple[object, ...]) -> tuple[bytes, Field | None]:
         """The prefix, and the field that comes right after it: None where the key is complete, or a derived one comes first."""
@@ -215,10 +237,11 @@ def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], o
         "full": full,
         "narrow": (_pattern(template, ascii_only=True) if template.is_text else None) or full,
         "refused": InvalidKeyError,
-        "exact": _exact_decoder(template, shape),
+        "exact": exact_decoder(template, shape, _slow_encoder(template, shape)),
     }
-    # Why: where a codec has rules beside its pattern, the pattern may have split a good key in a wrong way.
-    otherwise = "return None" if all(part.language.is_plain for part in template.parts) else "return exact(raw)"
+    # Why: where a codec has rules beside its pattern, or a field is derived from another one, the pattern may have split a good
+    # key in a wrong way.
+    otherwise = "return exact(raw)"
     body = ["match = narrow(raw) or full(raw)", "if match is None: return None"]
     if fields:
         body.append("".join(f"g{number}, " for number in range(len(fields))) + "= match.groups()")
@@ -238,8 +261,10 @@ def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], o
             body.append(f"if derived{number}(f_{part.name}) != g{number}: {otherwise}")
     made = _made_key(shape, [f"f_{name}" for name in template.field_names], scope)
     lines = "\n        ".join([*body, f"return {made}"])
+    longest = template.language.bytes_max
     source = f"""
 def decode(raw):
+    {"pass" if longest is None else f"if len(raw) > {longest}: return None"}
 {_read_in_one_piece(template, made, scope)}
     try:
         {lines}
@@ -323,33 +348,6 @@ def _parsed(part: Field, number: int, template: Template, scope: dict[str, objec
         return fast.parse.format(raw=f"g{number}")
     scope[f"decode{number}"] = part.element.decode
     return f"decode{number}(g{number})"
-
-
-def _exact_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], object | None]:
-    """Decode by trying every split that the languages allow: for keys that the pattern alone reads wrongly."""
-
-    def splits(raw: bytes, start: int, parts: tuple[Part, ...]) -> Iterator[tuple[bytes, ...]]:
-        if not parts:
-            if start == len(raw):
-                yield ()
-            return
-        for end in parts[0].language.ends(raw, start):
-            for rest in splits(raw, end, parts[1:]):
-                yield (raw[start:end], *rest)
-
-    def decode_exactly(raw: bytes) -> object | None:
-        for split in splits(raw, 0, template.parts):
-            values = {}
-            for part, spelled in zip(template.parts, split, strict=True):
-                if isinstance(part, Field) and not part.is_derived:
-                    values[part.name] = part.element.decode(spelled)
-            key = shape.make(*values.values()) if not shape.is_scalar else next(iter(values.values()))
-            if slow(key) == raw:
-                return key
-        return None
-
-    slow = _slow_encoder(template, shape)
-    return decode_exactly
 
 
 def _pattern(template: Template, *, ascii_only: bool) -> Callable[[bytes], re.Match[bytes] | None] | None:

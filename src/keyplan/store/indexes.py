@@ -10,11 +10,12 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
-from keyplan.engine import Entry, KeyRange
+from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, NotFoundError
 from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
 from keyplan.store.decoding import decode_record, row_of
 from keyplan.store.index_state import require_readable
+from keyplan.store.listing import Listing, listing
 from keyplan.store.reader import Reader
 from keyplan.store.selection import IndexSelection
 from keyplan.store.tables import check_limit
@@ -47,8 +48,8 @@ class IndexEntries(IndexView[object, object]):
         reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
         check_limit(limit)
-        key_range = self._range(prefix, starts_with, at_least, below)
-        pointed = partial(self._primary_keys, key_range=key_range, reverse=reverse)
+        listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        pointed = partial(self._primary_keys, listed=listed, reverse=reverse)
         return self._looked_up(pointed, self._index.table.keys.encode, self._pair, limit)
 
     def keys(
@@ -61,8 +62,8 @@ class IndexEntries(IndexView[object, object]):
         reverse: bool = False,
     ) -> Iterator[object]:
         check_limit(limit)
-        key_range = self._range(prefix, starts_with, at_least, below)
-        return islice(self._primary_keys(self._reader, key_range=key_range, reverse=reverse), limit)
+        listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        return islice(self._primary_keys(self._reader, listed=listed, reverse=reverse), limit)
 
     def rows(
         self,
@@ -74,8 +75,8 @@ class IndexEntries(IndexView[object, object]):
         reverse: bool = False,
     ) -> Iterator[Versioned[object, object] | Damaged[object]]:
         check_limit(limit)
-        key_range = self._range(prefix, starts_with, at_least, below)
-        pointed = partial(self._primary_keys, key_range=key_range, reverse=reverse, pointed_at=self._key_or_damaged)
+        listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        pointed = partial(self._primary_keys, listed=listed, reverse=reverse, pointed_at=self._key_or_damaged)
         return self._looked_up(pointed, self._raw_key_of, self._row, limit)
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
@@ -85,13 +86,9 @@ class IndexEntries(IndexView[object, object]):
         self, *prefix: object, starts_with: object = None, after: int | str | None = None
     ) -> Changes[object, object]:
         # Why: what a record's entries should be is told by the record, so an index that is still being built can be watched.
-        return self._watcher.watch(IndexSelection(self._index, self._range(prefix, starts_with)), after)
-
-    def _range(
-        self, prefix: tuple[object, ...], starts_with: object, at_least: object = None, below: object = None
-    ) -> KeyRange:
-        bounds = self._index.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return KeyRange(*bounds)
+        return self._watcher.watch(
+            IndexSelection(self._index, listing(self._index, prefix, starts_with=starts_with)), after
+        )
 
     def _looked_up(
         self,
@@ -126,25 +123,26 @@ class IndexEntries(IndexView[object, object]):
     def _primary_keys(
         self,
         reader: Reader,
-        key_range: KeyRange,
+        listed: Listing,
         *,
         reverse: bool,
         pointed_at: Callable[[Entry], object] | None = None,
     ) -> Iterator[object]:
-        """What the entries in the range point at. Keys that other templates have there are not shown."""
+        """What the listed entries point at. What else stands in their range is not shown."""
         self._require_readable(reader)
-        if key_range.is_empty:
+        if listed.range.is_empty:
             return
+        read = listed.read
         if self._index.spec.is_unique:
-            decode, pointed_at = self._index.keys.decode, pointed_at or self._pointed_at
-            for entry in reader.scan(key_range, reverse=reverse, keys_only=False):
-                if decode(entry.key) is not None:
+            pointed_at = pointed_at or self._pointed_at
+            for entry in reader.scan(listed.range, reverse=reverse, keys_only=False):
+                if read(entry.key) is not None:
                     yield pointed_at(entry)
             return
-        primary_of = self._index.primary_of
-        for entry in reader.scan(key_range, reverse=reverse, keys_only=True):
+        primary_of, is_exact = self._index.primary_of, listed.is_exact
+        for entry in reader.scan(listed.range, reverse=reverse, keys_only=True):
             key = primary_of(entry.key, b"")
-            if key is not None:
+            if key is not None and (is_exact or read(entry.key) is not None):
                 yield key
 
     def _require_readable(self, reader: Reader) -> None:

@@ -14,6 +14,7 @@ from keyplan.codec import Automaton
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import BoundIndex, BoundTable, CompiledKeys
+from keyplan.store.listing import Listing, listing
 from keyplan.store.sealing import digest_of, sealed, unsealed
 
 __all__ = ["ItemKeyPage", "Level", "LevelPage", "item_key_page", "level_page", "levels"]
@@ -57,9 +58,10 @@ class ItemKeyPage(NamedTuple):
 def levels(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], snapshot: Snapshot) -> Iterator[Level]:
     """Yield the distinct values that the field after `prefix` has in stored keys, in key order.
 
-    One short read for each value, however many records it has; keys of other templates in between are leapt over.
+    One short read for each value, however many records it has; keys of other templates in between are leapt over. Where the end
+    of a value does not show in its bytes, the keys of two values may stand among each other, and each key is read.
     """
-    leaps = _Leaps(item, KeyRange(*item.keys.range(prefix)), snapshot)
+    leaps = _Leaps(item, listing(item, prefix), snapshot)
     return iter(lambda: _next_level(item, prefix, leaps, _READ_AT_ONCE), None)
 
 
@@ -77,8 +79,9 @@ def level_page(
 
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
-    whole = KeyRange(*item.keys.range(prefix, starts_with=starts_with))
-    leaps = _Leaps(item, _rest(item, whole, token), snapshot, reads_max=reads_max)
+    listed = listing(item, prefix, starts_with=starts_with)
+    whole = listed.range
+    leaps = _Leaps(item, listed._replace(range=_rest(item, whole, token)), snapshot, reads_max=reads_max)
     found: list[Level] = []
     while len(found) < limit and (level := _next_level(item, prefix, leaps, limit + 1 - len(found))) is not None:
         found.append(level)
@@ -100,8 +103,9 @@ def item_key_page(
 
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
-    whole = KeyRange(*item.keys.range(prefix, starts_with=starts_with))
-    leaps = _Leaps(item, _rest(item, whole, token), snapshot, reads_max=reads_max)
+    listed = listing(item, prefix, starts_with=starts_with)
+    whole = listed.range
+    leaps = _Leaps(item, listed._replace(range=_rest(item, whole, token)), snapshot, reads_max=reads_max)
     found: list[tuple[bytes, Any]] = []
     while len(found) < limit and (pair := leaps.next_key(limit + 1 - len(found))) is not None:
         found.append(pair)
@@ -112,13 +116,18 @@ def item_key_page(
 def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "_Leaps", wanted: int) -> Level | None:
     keys = item.keys
     has_more = len(prefix) + 1 < len(keys.template.fields)
-    pair = leaps.next_key(1 if has_more else wanted)
-    if pair is None:
-        return None
-    value = keys.shape.split(pair[1])[len(prefix)]
-    if has_more:
-        leaps.go_to(keys.range((*prefix, value))[1])
-    return Level(value, has_more)
+    while (pair := leaps.next_key(1 if has_more else wanted)) is not None:
+        value = keys.shape.split(pair[1])[len(prefix)]
+        if not has_more:
+            return Level(value, has_more)
+        own = listing(item, (*prefix, value))
+        if own.is_exact:
+            leaps.go_to(own.range.end)
+            return Level(value, has_more)
+        # Why: keys of other values stand in the range as well, before this one or behind it.
+        if leaps.is_first(pair[0], own):
+            return Level(value, has_more)
+    return None
 
 
 # ---- leaping -----------------------------------------------------------------------------------------------------------
@@ -128,17 +137,18 @@ class _Leaps:
     """The stored keys of one item in a range, in key order."""
 
     def __init__(
-        self, item: BoundTable | BoundIndex, key_range: KeyRange, snapshot: Snapshot, *, reads_max: int | None = None
+        self, item: BoundTable | BoundIndex, listed: Listing, snapshot: Snapshot, *, reads_max: int | None = None
     ) -> None:
         self._keys = item.keys
-        self._end = key_range.end
+        self._read_key = listed.read
+        self._end = listed.range.end
         self._snapshot = snapshot
         self._reads_left = reads_max
         self._ahead: deque[Entry] = deque()
         self._is_last = False
         # Why growing: where one key is another item's, the next ones most likely are, too, and are to be leapt over.
         self._read_next = _READ_AT_FIRST
-        self.place: bytes | None = key_range.start
+        self.place: bytes | None = listed.range.start
         """Where the next key is looked for; None at the end."""
         self.is_cut = False
         """Whether the bound on reads was reached."""
@@ -155,13 +165,18 @@ class _Leaps:
             entry = self._ahead.popleft()
             if entry.key < self.place:
                 continue
-            key = self._keys.decode(entry.key)
+            key = self._read_key(entry.key)
             self._read_next = 1 if key is None else self._read_next
             if key is not None:
                 self.go_to(entry.key + b"\x00")
                 return entry.key, key
             self.go_to(_leaper(self._keys).after(entry.key))
         return None
+
+    def is_first(self, raw_key: bytes, listed: Listing) -> bool:
+        """Tell whether no listed key is stored before `raw_key`, which is one."""
+        before = self._snapshot.scan(KeyRange(listed.range.start, raw_key), keys_only=True)
+        return not any(listed.read(entry.key) is not None for entry in before)
 
     def look_ahead(self) -> None:
         """Move `place` to the next key, so that nobody is sent to a page that holds nothing."""

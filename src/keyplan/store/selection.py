@@ -8,6 +8,7 @@ from keyplan.engine import Entry, Event, KeyRange
 from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.layout import BoundIndex, BoundTable, ChangeKind
 from keyplan.store.decoding import decode_record
+from keyplan.store.listing import Listing, listing
 from keyplan.store.sealing import digest_of
 
 __all__ = ["IndexSelection", "Selection", "TableSelection", "Typed"]
@@ -51,16 +52,17 @@ class Selection(ABC):
 
 
 class TableSelection(Selection):
-    """The records of a table whose raw keys are in a range. What other templates have there is not shown."""
+    """The records of a table that are listed. What else stands in their range is not shown."""
 
-    def __init__(self, table: BoundTable, key_range: KeyRange) -> None:
+    def __init__(self, table: BoundTable, listed: Listing) -> None:
         self.table = table
         self.name = table.name
-        self.range = key_range
-        self.digest = digest_of(key_range)
+        self.range = listed.range
+        self.digest = digest_of(listed.range)
+        self._read = listed.read
 
     def typed(self, event: Event) -> Typed | CorruptionError | None:
-        key = self.table.keys.decode(event.key)
+        key = self._read(event.key)
         if key is None:
             return None
         old, new = None, None
@@ -77,15 +79,15 @@ class TableSelection(Selection):
 
 
 class IndexSelection(Selection):
-    """The records that have an entry of an index in a range of its keys. Watched is the table: an entry follows its record."""
+    """The records that have one of the listed entries of an index. Watched is the table: an entry follows its record."""
 
-    def __init__(self, index: BoundIndex, entry_range: KeyRange) -> None:
+    def __init__(self, index: BoundIndex, listed: Listing) -> None:
         self.table = index.table
         self.name = index.name
-        self.range = KeyRange(*index.table.keys.range(()))
-        self.digest = digest_of(entry_range)
+        self.range = listing(index.table).range
+        self.digest = digest_of(listed.range)
         self._entries = index.entries
-        self._entry_range = entry_range
+        self._listed = listed
 
     def typed(self, event: Event) -> Typed | CorruptionError | None:
         key = self.table.keys.decode(event.key)
@@ -108,7 +110,8 @@ class IndexSelection(Selection):
         return Typed(_kind(had=had, has=has), key, old, new) if had or has else None
 
     def _is_listed(self, key: object, record: object) -> bool:
-        return any(raw_key in self._entry_range for raw_key, _ in self._entries(key, record))
+        key_range, read = self._listed.range, self._listed.read
+        return any(raw in key_range and read(raw) is not None for raw, _ in self._entries(key, record))
 
 
 def _kind(*, had: bool, has: bool) -> ChangeKind:

@@ -7,12 +7,13 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from keyplan.engine import NO_LEASE, Entry, KeyRange
+from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.layout import BoundTable, Changes, Damaged, LeaseHandle, Page, TableView, Versioned
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
 from keyplan.store.decoding import corrupted, decode_record, row_of, versioned
 from keyplan.store.lease import lease_id_for
+from keyplan.store.listing import Listing, listing
 from keyplan.store.pages import PageToken
 from keyplan.store.reader import Reader
 from keyplan.store.selection import TableSelection
@@ -119,8 +120,8 @@ class TableRecords(TableView[object, object]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
-        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return self._with_records(self._found(self._reader, key_range, limit=limit, reverse=reverse))
+        listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        return self._with_records(self._found(self._reader, listed, limit=limit, reverse=reverse))
 
     def keys(
         self,
@@ -131,8 +132,8 @@ class TableRecords(TableView[object, object]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[object]:
-        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, key_range, limit=limit, reverse=reverse, keys_only=True)
+        listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, listed, limit=limit, reverse=reverse, keys_only=True)
         return (key for key, _ in found)
 
     def entries(
@@ -144,8 +145,8 @@ class TableRecords(TableView[object, object]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Versioned[object, object]]:
-        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
+        listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, listed, limit=limit, reverse=reverse)
         return (self._with_history(key, entry) for key, entry in found)
 
     def rows(
@@ -157,24 +158,27 @@ class TableRecords(TableView[object, object]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Versioned[object, object] | Damaged[object]]:
-        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, key_range, limit=limit, reverse=reverse)
+        listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        found = self._found(self._reader, listed, limit=limit, reverse=reverse)
         return (row_of(self._table, key, entry) for key, entry in found)
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
-        key_range = self._range(prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return sum(1 for _ in self._found(self._reader, key_range, limit=None, reverse=False, keys_only=True))
+        listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
+        return sum(1 for _ in self._found(self._reader, listed, limit=None, reverse=False, keys_only=True))
 
     def page(
         self, *prefix: object, starts_with: object = None, limit: int = PAGE_RECORDS_DEFAULT, token: str = ""
     ) -> Page[object, object]:
         if not 1 <= limit <= PAGE_RECORDS_MAX:
             raise InvalidInputError(source="limit", problem=f"a page has 1 to {PAGE_RECORDS_MAX} records, not {limit}")
-        whole = self._range(prefix, starts_with=starts_with, at_least=None, below=None)
+        listed = listing(self._table, prefix, starts_with=starts_with)
+        whole = listed.range
         rest = PageToken.read(token, self._table, whole).rest_of(whole) if token else whole
         with self._reader.pinned() as state:
-            found = list(islice(self._found(state, rest, limit=limit + 1, reverse=False), limit + 1))
+            found = list(
+                islice(self._found(state, listed._replace(range=rest), limit=limit + 1, reverse=False), limit + 1)
+            )
             revision = state.revision
         rows = [row_of(self._table, key, entry) for key, entry in found[:limit]]
         records = [(row.key, row.record) for row in rows if isinstance(row, Versioned)]
@@ -198,27 +202,24 @@ class TableRecords(TableView[object, object]):
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
     def _selection(self, prefix: tuple[object, ...], starts_with: object) -> TableSelection:
-        return TableSelection(self._table, self._range(prefix, starts_with=starts_with, at_least=None, below=None))
-
-    def _range(self, prefix: tuple[object, ...], *, starts_with: object, at_least: object, below: object) -> KeyRange:
-        return KeyRange(*self._table.keys.range(prefix, starts_with=starts_with, at_least=at_least, below=below))
+        return TableSelection(self._table, listing(self._table, prefix, starts_with=starts_with))
 
     def _found(
-        self, reader: Reader, key_range: KeyRange, *, limit: int | None, reverse: bool, keys_only: bool = False
+        self, reader: Reader, listed: Listing, *, limit: int | None, reverse: bool, keys_only: bool = False
     ) -> Iterator[tuple[object, Entry]]:
-        """The keys of this table in the range; what other templates have there is not shown."""
+        """The keys that are listed; what else stands in their range is not shown."""
         check_limit(limit)
-        return self._decoded(reader, key_range, limit, reverse=reverse, keys_only=keys_only)
+        return self._decoded(reader, listed, limit, reverse=reverse, keys_only=keys_only)
 
     def _decoded(
-        self, reader: Reader, key_range: KeyRange, limit: int | None, *, reverse: bool, keys_only: bool
+        self, reader: Reader, listed: Listing, limit: int | None, *, reverse: bool, keys_only: bool
     ) -> Iterator[tuple[object, Entry]]:
-        if key_range.is_empty or limit == 0:
+        if listed.range.is_empty or limit == 0:
             return
-        decode = self._table.keys.decode
+        read = listed.read
         remaining = limit
-        for entry in reader.scan(key_range, reverse=reverse, keys_only=keys_only):
-            key = decode(entry.key)
+        for entry in reader.scan(listed.range, reverse=reverse, keys_only=keys_only):
+            key = read(entry.key)
             if key is not None:
                 yield key, entry
                 if remaining is not None:

@@ -33,7 +33,8 @@ class SchemaNode:
     @cached_property
     def options(self) -> tuple["SchemaNode", ...]:
         """The alternatives, nested unions resolved; a type that is no union is its only one."""
-        pending, seen = [self], set[int]()
+        pending: list[SchemaNode] = [self]
+        seen: set[int] = set()
         found: dict[int, SchemaNode] = {}
         while pending:
             node = pending.pop()
@@ -136,7 +137,8 @@ class SchemaNode:
     @cached_property
     def has_records(self) -> bool:
         """Whether a record stands in it, at any depth of arrays, maps and unions."""
-        pending, seen = [self], set[int]()
+        pending: list[SchemaNode] = [self]
+        seen: set[int] = set()
         while pending:
             node = pending.pop()
             if id(node) in seen:

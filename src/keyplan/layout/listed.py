@@ -1,0 +1,85 @@
+"""Which keys a list asks for: a range of raw keys, and the rule for the keys in it that are not of the list.
+
+A range holds everything that begins with a prefix. Where a field of the prefix is followed by something that its own values
+could go on with ("york" and then an id, in a place where "yorktown" fits), keys with another value stand in the same range. So
+whoever reads a range takes it together with the function that reads its keys. Where the range alone is exact, which is decided
+once for each template, that function is the template's decoder itself, and nothing is compared.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keyplan.codec import alphabet_of, is_self_delimiting
+from keyplan.layout.spec import KeyShape
+from keyplan.layout.template import Field, Literal, Template
+
+__all__ = ["ListedKeys", "exact_places", "reader_of"]
+
+Decode = Callable[[bytes], object | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedKeys:
+    """The keys of one template whose first fields equal a prefix, the next field within the bounds asked for.
+
+    They stand between `start` and `end` (exclusive; None: to the end of all keys). `read` gives the key for the bytes of one
+    in the range, None for all other bytes there, and never raises. `is_exact`: all keys of the template in the range are.
+    """
+
+    start: bytes
+    end: bytes | None
+    read: Decode
+    is_exact: bool
+
+
+def exact_places(template: Template) -> tuple[bool, ...]:
+    """For each field, and once more for the whole key: whether all fields before it end where their bytes say so.
+
+    Then every key that begins with the bytes of a prefix up to there has the prefix's values. The last field of the key ends
+    where the key does.
+    """
+    exact, is_exact = [], True
+    for number, part in enumerate(template.parts):
+        if not isinstance(part, Field):
+            continue
+        if not part.is_derived:
+            exact.append(is_exact)
+        is_exact = is_exact and _is_delimited(template, number, part)
+    return (*exact, is_exact)
+
+
+def _is_delimited(template: Template, number: int, field: Field) -> bool:
+    if number + 1 == len(template.parts) or field.element.width is not None:
+        return True
+    following = template.parts[number + 1]
+    if isinstance(following, Literal) and not alphabet_of(field.language) >> following.raw[0] & 1:
+        return True
+    return is_self_delimiting(field.element)
+
+
+def reader_of(
+    template: Template, shape: KeyShape, decode: Decode, prefix: tuple[object, ...], raw_start: bytes
+) -> Decode:
+    """Return the decoder that gives None for keys whose first fields are not `prefix`, the next one beginning with `raw_start`.
+
+    The prefix's values were encoded before; they are compared as a decoder gives them.
+    """
+    fields = template.fields
+    wanted = tuple(
+        field.element.decode(field.element.encode(value)) for field, value in zip(fields, prefix, strict=False)
+    )
+    count, split = len(wanted), shape.split
+    started = fields[count].element if raw_start else None
+
+    def read(raw_key: bytes) -> object | None:
+        key = decode(raw_key)
+        if key is None:
+            return None
+        values = split(key)
+        if values[:count] != wanted:
+            return None
+        if started is not None and not started.encode(values[count]).startswith(raw_start):
+            return None
+        return key
+
+    return read

@@ -1,0 +1,34 @@
+"""What a list reads: a range of raw keys together with the function that reads them, so that neither is used alone."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from keyplan.engine import KeyRange
+from keyplan.layout import BoundIndex, BoundTable
+
+__all__ = ["Listing", "listing"]
+
+
+class Listing(NamedTuple):
+    """The keys of an item that a list asks for.
+
+    They stand in `range`. `read` gives the key for the bytes of one, and None for everything else that stands there: keys of
+    other items, and of this one with other values. `is_exact`: there are none of the latter.
+    """
+
+    range: KeyRange
+    read: Callable[[bytes], object | None]
+    is_exact: bool
+
+
+def listing(
+    item: BoundTable | BoundIndex,
+    prefix: tuple[object, ...] = (),
+    *,
+    starts_with: object = None,
+    at_least: object = None,
+    below: object = None,
+) -> Listing:
+    """Return what a list with these arguments reads. Raises InvalidKeyError."""
+    listed = item.keys.listed(prefix, starts_with=starts_with, at_least=at_least, below=below)
+    return Listing(KeyRange(listed.start, listed.end), listed.read, listed.is_exact)
