@@ -78,7 +78,7 @@ def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None
 
     plan = plan_writes([write], observed)
 
-    assert set(plan.guards.values()) == {KeyUnchanged(RAW_ONE, 3)}
+    assert set(plan.guards.values()) == {KeyUnchanged(RAW_ONE, 3), KeyUnchanged(SERIAL, 3)}
     assert set(plan.mutations.values()) == {
         Put(RAW_ONE, b"value"),
         Delete(b"/site/by-tag/a/r1/1"),
@@ -148,8 +148,39 @@ def test_an_entry_left_behind_by_the_record_itself_is_no_obstacle(blades: BoundT
 
     plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
 
-    assert set(plan.guards) == {RAW_ONE}
+    assert set(plan.guards.values()) == {KeyAbsent(RAW_ONE), KeyUnchanged(SERIAL, 3)}
     assert set(plan.mutations) == {RAW_ONE}
+
+
+@pytest.mark.parametrize(
+    ("entry", "guard"),
+    [
+        pytest.param(None, KeyAbsent(SERIAL), id="missing"),
+        pytest.param(stored(SERIAL, POINTS_AT_ONE, revision=5), KeyUnchanged(SERIAL, 5), id="its own"),
+        pytest.param(stored(SERIAL, POINTS_AT_TWO, revision=5), KeyUnchanged(SERIAL, 5), id="another's"),
+    ],
+)
+@pytest.mark.parametrize("serial", [None, "s2"])
+def test_a_unique_entry_that_a_record_gives_up_stays_as_it_was_seen(
+    blades: BoundTable, serial: str | None, entry: Entry | None, guard: KeyAbsent | KeyUnchanged
+) -> None:
+    old = version(blades, ONE, Blade("s1"), revision=3)
+    new = None if serial is None else version(blades, ONE, Blade(serial))
+
+    plan = plan_writes([Write(blades, ONE, RAW_ONE, old, new)], {SERIAL: entry})
+
+    assert plan.guards[SERIAL] == guard
+    assert (SERIAL in plan.mutations) == (entry is not None and entry.value == POINTS_AT_ONE)
+
+
+def test_an_entry_whose_lease_alone_changes_is_written_over_what_was_seen(blades: BoundTable) -> None:
+    old = version(blades, ONE, Blade("s1"), revision=3, lease=5)
+    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, Blade("s1"), lease=6))
+
+    plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=4, lease=5)})
+
+    assert plan.guards[SERIAL] == KeyUnchanged(SERIAL, 4)
+    assert plan.mutations[SERIAL] == Put(SERIAL, POINTS_AT_ONE, 6)
 
 
 def test_entries_follow_their_record_to_another_lease(blades: BoundTable) -> None:

@@ -172,6 +172,8 @@ def test_too_many_operations_are_refused_before_anything_is_written(small: Race)
         "actual": 7,
         "tables": ["racks"],
         "records": 7,
+        "guards": 0,
+        "mutations": 7,
     }
     assert site.racks.count() == 0
 

@@ -284,7 +284,11 @@ class MigrationRefusedError(ConflictError):
 
 
 class CommitConflictError(ConflictError):
-    """At least one guard of a commit did not hold. Facts: `failed`, a tuple of engine.FailedGuard. Nothing was written."""
+    """At least one guard of a commit did not hold. Nothing was written.
+
+    Facts: `failed`, a tuple of engine.FailedGuard; at the end of a transaction, where it is about one of its writes, that one's
+    `table` and `key`, and `index` where it is about an index entry.
+    """
 
     code = "commit-conflict"
     summary = "a guard of the commit did not hold"

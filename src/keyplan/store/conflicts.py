@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Set
 
-from keyplan.engine import Commit, FailedGuard, KeyAbsent, Profile, Put, Snapshot
+from keyplan.engine import Commit, Entry, FailedGuard, KeyAbsent, KeyUnchanged, Profile, Put, Snapshot
 from keyplan.errors import (
     AlreadyExistsError,
     CommitConflictError,
@@ -24,7 +24,8 @@ def telling_conflict(
     """Return the error for a conflict that nobody will retry.
 
     Where the caller said what it expects (insert: absent; a revision; a unique entry that is free), the answer is in these
-    terms. Where a guard failed that came from a read, another try may decide otherwise: the conflict itself is returned.
+    terms. Where a guard failed that came from a read, another try may decide otherwise: the conflict itself is returned, with
+    the table, key and index of the caller's write that it is about.
     """
     failures = conflict.facts.get("failed", ())
     assert isinstance(failures, tuple)
@@ -35,6 +36,10 @@ def telling_conflict(
         told = _about_record(failure, write) if write is not None else _about_entry(failure, writes, snapshot)
         if told is not None:
             return told
+    for failure in failures:
+        place = _place(failure.key, writes) if failure.key is not None else {}
+        if "table" in place:
+            return CommitConflictError(**{**conflict.facts, **place})
     return conflict
 
 
@@ -54,16 +59,28 @@ def _about_record(failure: FailedGuard, write: Write) -> ConflictError | None:
 def _about_entry(
     failure: FailedGuard, writes: Mapping[bytes, Write], snapshot: Callable[[], Snapshot]
 ) -> ConflictError | None:
-    if not isinstance(failure.guard, KeyAbsent):
+    """The error of a unique entry that was free, or the record's own, and that another record holds now."""
+    if not isinstance(failure.guard, (KeyAbsent, KeyUnchanged)):
         return None
     pointer = _pointer_at(failure.guard.key, writes)
     if pointer is None:
         return None
     with snapshot() as state:
         entry = state.get(failure.guard.key)
-    if entry is None or entry.value == pointer.raw_value:
+    if entry is None or entry.value == pointer.raw_value or _is_given_up(entry, writes):
         return None  # Why: it is free again, or ours: another try would go through.
     return unique_violation(pointer.source, failure.guard.key, entry.value)
+
+
+def _is_given_up(entry: Entry, writes: Mapping[bytes, Write]) -> bool:
+    """Whether the entry points at a record that gives it up in this very commit."""
+    return any(
+        write.old is not None
+        and (write.new is None or entry.key not in write.new.pointers)
+        and (pointer := write.old.pointers.get(entry.key)) is not None
+        and pointer.raw_value == entry.value
+        for write in writes.values()
+    )
 
 
 def _pointer_at(raw_key: bytes, writes: Mapping[bytes, Write]) -> Pointer | None:
@@ -83,7 +100,8 @@ def telling_limit(
         ):
             return EngineLimitError(**{**error.facts, **_place(mutation.key, writes)})
     tables = sorted({write.table.name for write in writes.values()})
-    return EngineLimitError(**{**error.facts, "tables": tables, "records": len(writes)})
+    counted = {"records": len(writes), "guards": len(commit.guards), "mutations": len(commit.mutations)}
+    return EngineLimitError(**{**error.facts, "tables": tables, **counted})
 
 
 def _is_over(bytes_max: int | None, raw: bytes) -> bool:

@@ -7,7 +7,7 @@ may pass from one of its records to another.
 The data are msgspec structs: one is made in a fraction of a named tuple's time, and every write makes several.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Self
 
@@ -131,11 +131,12 @@ def keys_to_observe(write: Write) -> list[bytes]:
     """
     if write.old is None:
         return [] if write.new is None else list(write.new.own)
-    old = _pointers(write.old)
-    new = _pointers(write.new)
-    keys = [raw_key for raw_key, pointer in new.items() if pointer.source.spec.is_unique or raw_key in old]
-    keys += [raw_key for raw_key, pointer in old.items() if pointer.source.spec.is_unique and raw_key not in new]
-    return keys
+    old = write.old
+    if write.new is None:
+        return list(old.own)
+    own, new = write.new.own, write.new.pointers
+    stays = [raw_key for raw_key in new if raw_key in old.pointers and raw_key not in own]
+    return [*own, *stays, *(raw_key for raw_key in old.own if raw_key not in new)]
 
 
 def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
@@ -151,12 +152,40 @@ def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
     return Commit((KeyAbsent(raw_key), *map(KeyAbsent, new.own)), (Put(raw_key, new.raw_value, lease), *puts))
 
 
+class _Observations:
+    """The stored index entries that a plan may know, each look a premise of its commit.
+
+    What was observed reaches the functions below through this class alone, so that none of them can rely on an entry, or on its
+    absence, that another writer may change before the commit.
+    """
+
+    def __init__(self, found: Mapping[bytes, Entry | None], guards: dict[bytes, Guard]) -> None:
+        self._found = found
+        self._guards = guards
+
+    def shared(self, raw_key: bytes) -> Entry | None:
+        """Return what stands at the key of a unique entry, which any record may come to hold: that becomes a guard."""
+        entry = self._found.get(raw_key)
+        self._guards[raw_key] = KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
+        return entry
+
+    def is_whole(self, raw_key: bytes, pointer: Pointer, lease: int) -> bool:
+        """Tell whether an entry that its record keeps is there as it should be.
+
+        Why the record's own guard is enough: the key holds the primary key, so that the entry is this record's alone; and
+        whoever removes one that its record calls for guards the record, or makes the index unreadable until a build, which
+        guards the record, has put it back.
+        """
+        entry = self._found.get(raw_key)
+        return entry is not None and entry.value == pointer.raw_value and entry.lease == lease
+
+
 def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None]) -> Plan:
     """Return the one commit that carries out all `writes`.
 
-    `observed` holds the stored entries at `keys_to_observe` of every write; a key that is not in it counts as absent, and
-    its absence is guarded where that matters. Guards: each primary key is as it was found; each unique entry that is newly
-    taken is absent, or still that of a record that gives it up in the same plan.
+    `observed` holds the stored entries at `keys_to_observe` of every write; a key that is not in it counts as absent. Guards:
+    each primary key is as it was found, and so is each unique entry that a record has, gets or gives up, be it there or not. So
+    a build or a repair that comes between, which writes and removes unique entries of unchanged records, is noticed.
 
     An entry that should stay is written only when it is missing, points elsewhere or hangs on another lease; so a rewrite of
     an unchanged record restores what was lost. Raises UniqueViolationError when a record outside the plan holds an entry.
@@ -165,6 +194,7 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
     guards: dict[bytes, Guard] = {}
     puts: dict[bytes, Put] = {}
     deletes: dict[bytes, Mutation] = {}
+    observations = _Observations(observed, guards)
     for write in writes:
         raw_key, old, new = write.raw_key, write.old, write.new
         if write.is_guarded:
@@ -174,51 +204,56 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
         elif old is not None or not write.is_guarded:
             deletes[raw_key] = Delete(raw_key)
         if old is not None:
-            for gone in given_up(write, observed):
+            for gone in given_up(write, observations.shared):
                 deletes[gone] = Delete(gone)
     for write in writes:
         if write.new is not None and write.new.pointers:
-            _put_entries(write.new, write.old, observed, deletes, guards, puts)
+            _put_entries(write.new, write.old, observations, deletes, puts)
     if not deletes:
         return Plan(guards, puts)
     return Plan(guards, {**{key: delete for key, delete in deletes.items() if key not in puts}, **puts})
 
 
-def given_up(write: Write, observed: Mapping[bytes, Entry | None]) -> Iterator[bytes]:
-    """Yield the index keys that the record gives up. An entry that points at another record is not its to remove."""
-    new = _pointers(write.new)
-    for raw_key, pointer in _pointers(write.old).items():
+def given_up(write: Write, look: Callable[[bytes], Entry | None]) -> Iterator[bytes]:
+    """Yield the index keys that the record gives up. An entry that points at another record is not its to remove.
+
+    `look` gives the stored entry at the key of a unique one.
+    """
+    old, new = write.old, _pointers(write.new)
+    if old is None:
+        return
+    own = old.own
+    for raw_key in old.pointers:
         if raw_key not in new:
-            entry = observed.get(raw_key)
-            if not pointer.source.spec.is_unique or (entry is not None and entry.value == pointer.raw_value):
+            if raw_key not in own:
+                yield raw_key
+                continue
+            entry = look(raw_key)
+            if entry is not None and entry.value == own[raw_key].raw_value:
                 yield raw_key
 
 
 def _put_entries(
     new: Version,
     old: Version | None,
-    observed: Mapping[bytes, Entry | None],
+    observations: _Observations,
     deletes: Mapping[bytes, Mutation],
-    guards: dict[bytes, Guard],
     puts: dict[bytes, Put],
 ) -> None:
-    """Add the index entries of one record that must be written, with the guards of those that must be its own."""
+    """Add the index entries of one record that must be written."""
     own, lease = new.own, new.lease
     stays: Mapping[bytes, Pointer] = _pointers(old)
     for raw_key, pointer in new.pointers.items():
         raw_value = pointer.raw_value
-        if raw_key in own or raw_key in stays:
-            entry = observed.get(raw_key)
-            if entry is not None and entry.value == raw_value:
-                if entry.lease == lease:
-                    continue
-            elif raw_key in own:
-                if entry is None:
-                    guards[raw_key] = KeyAbsent(raw_key)
-                elif raw_key in deletes:
-                    guards[raw_key] = KeyUnchanged(raw_key, entry.mod_revision)
-                else:
+        if raw_key in own:
+            entry = observations.shared(raw_key)
+            if entry is not None:
+                if entry.value != raw_value and raw_key not in deletes:
                     raise unique_violation(pointer.source, raw_key, entry.value)
+                if entry.value == raw_value and entry.lease == lease:
+                    continue
+        elif raw_key in stays and observations.is_whole(raw_key, pointer, lease):
+            continue
         if raw_key in puts and puts[raw_key].value != raw_value:
             raise unique_violation(pointer.source, raw_key, puts[raw_key].value)
         puts[raw_key] = Put(raw_key, raw_value, lease)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import (
+    Capability,
     Engine,
     Entry,
     Guard,
@@ -49,9 +50,8 @@ class Reads:
     `fetch` only looks; `get` and `scan` are the caller's own reads, on which its decisions may rest: they become guards.
     """
 
-    def __init__(self, engine: Engine, *, has_revisions: bool) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._has_revisions = has_revisions
         self._snapshot: Snapshot | None = None
         self._is_closed = False
         self._ranges: list[_RangeRead] = []
@@ -93,6 +93,10 @@ class Reads:
             yield entry
             self._state()  # Trap: the iterator of a closed snapshot must not be touched again.
         read.is_complete = True
+
+    @property
+    def _has_revisions(self) -> bool:
+        return self._engine.profile.claims(Capability.REVISIONS)
 
     @property
     def has_premises(self) -> bool:

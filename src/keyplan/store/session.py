@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from msgspec import structs
 
-from keyplan.engine import Capability, Commit, Engine, Entry, Guard, KeyRange
+from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundCounter, BoundTable
 from keyplan.store.decoding import decode_record
@@ -36,7 +36,7 @@ class Session:
     """The reads and writes of one transaction. Not for use by two threads at once."""
 
     def __init__(self, engine: Engine) -> None:
-        self.reads = Reads(engine, has_revisions=engine.profile.claims(Capability.REVISIONS))
+        self.reads = Reads(engine)
         self._writes: dict[bytes, Write] = {}
         self._counts: dict[bytes, Count] = {}
         self._overlay = Overlay()
@@ -100,11 +100,10 @@ class Session:
         return 0
 
     def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
-        raw_key = table.keys.encode(key)
-        write = self._write_of(table, key, raw_key)
+        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        write = self._write_of(table, key, raw_key, unique)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
-        _, raw_value, pointers, unique = table.footprint(key, record)
         self._apply(structs.replace(write, new=Version(raw_value, current.lease, pointers, 0, unique)))
         return 0
 

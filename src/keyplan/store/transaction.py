@@ -48,7 +48,6 @@ class Transaction(Binding):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._session = Session(engine)
-        self._no_watcher = NoWatcher(engine.profile.name, "a transaction")
         self._revision = 0
         self._is_ended = False
         self._layouts: dict[BoundLayout, None] = {}
@@ -74,19 +73,22 @@ class Transaction(Binding):
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         self._layouts[table.layout] = None
-        return TableRecords(table, self._session, self._session, self._no_watcher)
+        return TableRecords(table, self._session, self._session, self._no_watcher())
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
         self._layouts[index.table.layout] = None
-        return UniqueEntries(index, self._session, self._no_watcher)
+        return UniqueEntries(index, self._session, self._no_watcher())
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
         self._layouts[index.table.layout] = None
-        return IndexEntries(index, self._session, self._no_watcher)
+        return IndexEntries(index, self._session, self._no_watcher())
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
         self._layouts[counter.layout] = None
         return CounterNumber(counter, self._session, self._session)
+
+    def _no_watcher(self) -> NoWatcher:
+        return NoWatcher(self._engine.profile.name, "a transaction")
 
     @contextmanager
     def begin(self) -> Generator[Binding, None, None]:
