@@ -11,7 +11,7 @@ import pytest
 import keyplan
 from keyplan.apps.patroni import Broker, Failover, MemberKey
 from keyplan.apps.patroni.processes import Running
-from tests.apps.patroni.up_process import UpProcess, psql, up_process, why_no_up
+from tests.apps.patroni.up_process import UpProcess, open_to_others, psql, up_process, why_no_up
 from tests.docs.markdown import blocks
 from tests.servers.patroni import until
 
@@ -102,6 +102,7 @@ def assert_reads_and_tls(everything: UpProcess, uri: str, reads: str) -> None:
 def assert_figures(everything: UpProcess) -> None:
     """One cluster, led, and one router that leads to it."""
     figures = everything.metrics().splitlines()
+    assert open_to_others(everything.data) == [], "the store, nodes and their passwords are their owners' alone"
     for expected in ("clusters 1.0", "clusters_without_leader 0.0", "routers 1.0", 'router_ports{state="leading"} 1.0'):
         assert f"keyplan_patroni_{expected}" in figures
 

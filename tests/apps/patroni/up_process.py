@@ -5,11 +5,12 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -21,7 +22,7 @@ from tests.servers.authority import Authority
 from tests.servers.etcd import free_port
 from tests.servers.patroni import until, why_no_patroni
 
-__all__ = ["UpProcess", "psql", "up_process", "why_no_up"]
+__all__ = ["UpProcess", "open_to_others", "psql", "up_process", "why_no_up"]
 
 _LINES_SECONDS_MAX: Final = 150
 _PROGRAM: Final = (sys.executable, "-c", "from keyplan.cli.start import run; run()", "patroni", "up")
@@ -34,6 +35,18 @@ def why_no_up() -> str | None:
     if find_haproxy() is None:
         return "HAProxy is not installed: apt-get install haproxy"
     return why_no_patroni()
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """What others than the owner may do anything with in a folder, but for passing through folders by the group."""
+    found: list[str] = []
+    for path in (folder, *folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            closed = 0o067 if path.is_dir() else 0o077
+            if mode & closed and not path.is_symlink():
+                found.append(f"{path.relative_to(folder)} {mode:o}")
+    return found
 
 
 def psql(uri: str, statement: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, MemberKey, OrderKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, NodePlan, merged
-from keyplan.apps.patroni.node_host import Host
+from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.node_process import Node, found_nodes
 from keyplan.apps.patroni.records import Cell, NodeOrder, NodeReport
@@ -100,9 +100,12 @@ class CellAgent:
 
     def open(self) -> None:
         """Take the folder, and the nodes in it. Raises InvalidInputError: another agent has it, or nodes cannot enter it."""
-        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_passage(self._folder, self._host.owner)
         if not self._host.can_reach(self._folder):
-            problem = f"the user {self._host.user} cannot enter it: let others through the folders above it, or choose another"
+            problem = (
+                f"the user {self._host.user} cannot enter it. Let that user's group pass through the folders above it "
+                "(chgrp, chmod g+x), or choose another folder"
+            )
             raise InvalidInputError(source=str(self._folder), problem=problem)
         self._lock = os.open(self._settings.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:

@@ -73,7 +73,7 @@ def up(
     settings_of(parameter, "--parameter")
     dynamic_of(patroni)
     # Why here: what is missing is said now, and not in the log of a cell.
-    find_host(user=user, programs=postgresql)
+    host = find_host(user=user, programs=postgresql)
     options = ["--user", user, "--log-level", log_level, *(["--postgresql", str(postgresql)] if postgresql else [])]
     options += ["--restore", restore] if restore else []
     tls = tls_of(certificate, key)
@@ -85,6 +85,7 @@ def up(
     settings = UpSettings(
         folder=folder,
         store=store or f"lmdb:{folder / 'store'}",
+        node_owner=host.owner,
         listen=listen,
         cells=cells,
         first_port=ports,

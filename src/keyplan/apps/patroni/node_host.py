@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from keyplan.errors import InvalidInputError
+from keyplan.files import FOLDER_MODE, make_folder
 
-__all__ = ["NODE_USER_DEFAULT", "Host", "find_host"]
+__all__ = ["NODE_USER_DEFAULT", "Host", "find_host", "make_passage"]
 
 NODE_USER_DEFAULT: Final = "postgres"
 """The user that Debian's packages make."""
@@ -66,6 +68,18 @@ class Host:
             as_user(self.user, "/usr/bin/test", "-x", str(folder)), check=False, timeout=_PROBE_SECONDS_MAX
         )
         return done.returncode == 0
+
+
+def make_passage(folder: Path, owner: tuple[int, int] | None) -> None:
+    """Make a folder, and the missing ones above it, that nodes lie below: their user may pass through, and nobody else.
+
+    `owner` is the nodes' user and group; None where they run as whoever makes the folder. Folders that are there stay.
+    """
+    for missing in reversed([each for each in (folder, *folder.parents) if not os.path.isdir(each)]):
+        make_folder(missing)
+        if owner is not None:
+            os.chown(missing, -1, owner[1])
+            missing.chmod(FOLDER_MODE | stat.S_IXGRP)
 
 
 def as_user(user: str, *command: str) -> list[str]:

@@ -24,11 +24,11 @@ from keyplan.apps.patroni.node_config import (
     patroni_configuration,
     written,
 )
-from keyplan.apps.patroni.node_host import Host
+from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.processes import Running, Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidInputError
-from keyplan.files import write_whole
+from keyplan.files import make_folder, write_whole
 
 __all__ = ["STOP_SECONDS_MAX", "FoundNodes", "Node", "found_nodes"]
 
@@ -109,9 +109,9 @@ class Node:
 
     def prepare(self) -> None:
         """Write its folder and its configuration. Again is harmless."""
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._home.mkdir(mode=0o700, exist_ok=True)
         owner = self._host.owner
+        make_passage(self.folder, owner)
+        make_folder(self._home)
         if owner is not None:
             os.chown(self._home, *owner)
         configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
@@ -124,7 +124,7 @@ class Node:
 
         Raises InvalidInputError when a file cannot be read.
         """
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_passage(self.folder, self._host.owner)
         for source, name in ((certificate, CERTIFICATE_FILE), (key, KEY_FILE)):
             try:
                 text = source.read_text()

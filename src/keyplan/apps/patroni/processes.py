@@ -18,8 +18,9 @@ from keyplan.errors import InvalidInputError
 
 __all__ = ["Running", "Spawned", "spawn"]
 
-_RECORD: Final = 'read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@"'
-"""Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down."""
+_RECORD: Final = 'umask 077; read -r line </proc/self/stat && printf "%s\\n" "$line" >"$0" && exec "$@"'
+"""Why a shell writes the file: it becomes the program by exec, so no program ever runs that is not written down.
+The umask: whatever these programs write may hold passwords, and they do not say who may read it."""
 
 
 def _identity(stat: str) -> tuple[int, int, str] | None:

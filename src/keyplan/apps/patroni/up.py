@@ -1,9 +1,10 @@
 """Everything on one machine: a store's server with gateways and broker, cells and a router, each a process of its own.
 
 Every part is started, watched, started again and ended by its process id. They live on when this program is killed, and the
-next one finds them by what stands in the folder:
+next one finds them by what stands in the folder. Their owner alone may read any of it; the nodes' user may pass through to what
+is its own:
 
-    DATA/store            the embedded store                DATA/server/   the server's log and process
+    DATA/store            the embedded store, 0700          DATA/server/   the server's log and process
     DATA/credentials.json users and addresses, 0600         DATA/cells/N/  a cell, with the data of its nodes
     DATA/tokens           the server's tokens, 0600         DATA/router/   HAProxy's files
 """
@@ -24,10 +25,11 @@ import msgspec
 
 from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
+from keyplan.apps.patroni.node_host import make_passage
 from keyplan.apps.patroni.processes import Spawned
 from keyplan.engine import SYSTEM_CLOCK, Clock, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
-from keyplan.files import write_whole
+from keyplan.files import make_folder, write_whole
 from keyplan.store import Store
 
 __all__ = ["Everything", "UpSettings"]
@@ -52,6 +54,8 @@ class UpSettings:
     cell_options: Sequence[str] = ()
     router_options: Sequence[str] = ()
     server_options: Sequence[str] = ()
+    node_owner: tuple[int, int] | None = None
+    """The ids of the user and the group that nodes run as; None where that is whoever starts this."""
 
 
 @dataclass
@@ -67,7 +71,7 @@ class _Part:
     started_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_folder(self.folder)
         self.process = Spawned(self.folder / "process")
 
     def keep(self) -> None:
@@ -90,9 +94,11 @@ class Everything:
         self._settings = settings
         self._clock = clock
         self._folder = settings.folder
-        self._folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_passage(self._folder, settings.node_owner)
         self._lock = self._locked()
         self.credentials = self._credentials()
+        for number in range(1, settings.cells + 1):
+            make_passage(self._folder / "cells" / f"cell{number}", settings.node_owner)
         self._server = self._part("server", self._server_command(), self._folder / "server")
         self._cells = [
             self._part(f"cell{number}", self._cell_command(number), self._folder / "cells" / f"cell{number}" / "agent")
