@@ -126,6 +126,20 @@ def test_a_page_of_another_site_cannot_have_a_browser_change_anything(
     assert (caught.value.status, caught.value.code) == (403, "cross_site")
 
 
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_a_page_of_another_site_cannot_have_a_browser_read_anything(headers: dict[str, str]) -> None:
+    with pytest.raises(AnswerError) as caught:
+        ACCESS.caller(scope(headers))
+    assert (caught.value.status, caught.value.code) == (403, "cross_site")
+
+
+def test_a_link_of_another_site_may_be_followed() -> None:
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert ACCESS.caller(scope(followed)) == Caller(Role.CLIENT, "local")
+    with pytest.raises(AnswerError):
+        ACCESS.caller(scope(followed, method="POST"))
+
+
 def test_the_servers_own_pages_may_change_things() -> None:
     own = {"origin": "http://127.0.0.1:8210", "sec-fetch-site": "same-origin"}
     assert ACCESS.caller(scope(own, method="POST")) == Caller(Role.CLIENT, "local")

@@ -4,7 +4,8 @@ Tokens are kept as SHA-256 sums and compared in constant time, all of them each 
 this machine, or nobody:
 
 - it came over a unix socket or from a loopback address, without a header that a proxy would have added, and
-- it names this machine as its host: a page of another site that was made to resolve to 127.0.0.1 does not.
+- it names this machine as its host: a page of another site that was made to resolve to 127.0.0.1 does not, and
+- no page of another site had a browser make it.
 """
 
 import hashlib
@@ -72,7 +73,8 @@ class Access:
     def caller(self, scope: Scope) -> Caller | None:
         """Return who made a request, or None for nobody: no token and not from this machine, or a token that is not known.
 
-        Raises AnswerError (403 `cross_site`) for a request to change something that a page of another site had a browser make.
+        Raises AnswerError (403 `cross_site`) for a request that a page of another site had a browser make, unless it is a link
+        that somebody followed.
         """
         headers = Headers(scope=scope)
         given = headers.get("authorization")
@@ -115,14 +117,15 @@ class Access:
 
     @staticmethod
     def _refuse_cross_site(scope: Scope, headers: Headers) -> None:
-        if scope["type"] == "http" and scope["method"] in _SAFE_METHODS:
-            return
+        is_safe = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
+        if is_safe and headers.get("sec-fetch-mode") == "navigate":
+            return  # Why: a page that opens belongs to nobody but its reader; the page that led to it sees nothing of it.
         origin = headers.get("origin")
         is_foreign = headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}
         if origin is not None:
             is_foreign = is_foreign or urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
         if is_foreign:
-            raise AnswerError(403, "cross_site", "a page of another site may not change anything here")
+            raise AnswerError(403, "cross_site", "a page of another site may not ask here without a token of its own")
 
 
 def caller_of(connection: HTTPConnection) -> Caller | None:

@@ -207,6 +207,7 @@ def raw_answer(url: str, method: str, target: str, body: str, content_type: str 
     connection.close()
     said["headers"].pop("x-etcd-index", None)
     seen = {name: value for name, value in kept.items() if name.startswith(("access-control-", "x-content-type"))}
+    seen.pop("access-control-allow-origin", None)  # Why: etcd lets every site's pages look, and a gateway none.
     return said | {"seen": seen}
 
 

@@ -1,6 +1,7 @@
 """Routes as etcd's own server answers them: which methods there are, what an unknown path is told, `/version`.
 
-Whatever the path, etcd lets other sites' pages look (`Access-Control-*`), and answers OPTIONS with 200.
+Whatever the path, OPTIONS is answered with 200. etcd lets the pages of every site look (`Access-Control-Allow-Origin: *`); here
+no page of another site may, because a request from this machine needs no token.
 """
 
 import posixpath
@@ -32,7 +33,6 @@ __all__ = [
 CORS_HEADERS: Final = (
     (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
     (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
-    (b"Access-Control-Allow-Origin", b"*"),
 )
 _CORS: Final = {name.decode(): value.decode() for name, value in CORS_HEADERS}
 _NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}

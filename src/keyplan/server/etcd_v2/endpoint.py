@@ -5,6 +5,7 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
+from keyplan.errors import CorruptionError
 from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, read_form
@@ -52,7 +53,10 @@ class KeysEndpoint:
                 if not has_caller(scope):
                     raise KeysFailure(Code.UNAUTHORIZED, "Insufficient credentials")
                 await self._keys(method, scope, receive, send)
-            except KeysFailure as failure:
+            except (KeysFailure, CorruptionError) as error:
+                failure = (
+                    error if isinstance(error, KeysFailure) else KeysFailure(Code.RAFT_INTERNAL, f"keyplan: {error}")
+                )
                 headers = self._headers(failure.index)
                 await _answer(send, failure.status, headers, failure_body(failure).encode(), is_head=method == "HEAD")
 

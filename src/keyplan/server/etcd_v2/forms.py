@@ -127,11 +127,12 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def _unescaped(raw: bytes) -> str:
+    """Return a text; bytes that are no UTF-8 are escaped in it, so that a value is stored as it was sent."""
     broken = _broken_escape(raw)
     if broken is not None:
         shown = broken.decode("utf-8", "replace")
         raise KeysFailure(Code.INVALID_FORM, f'invalid URL escape "{shown}"')
-    return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "replace")
+    return unquote_to_bytes(raw.replace(b"+", b" ")).decode("utf-8", "surrogateescape")
 
 
 def has_broken_escape(raw: bytes) -> bool:

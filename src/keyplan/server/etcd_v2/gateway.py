@@ -17,6 +17,7 @@ from keyplan.server.etcd_v2.operations import Done, Operation
 from keyplan.server.etcd_v2.reading import Found, Position, position, read
 from keyplan.server.etcd_v2.records import STATE_KEY, EventRecord
 from keyplan.server.etcd_v2.stats import StoreStatistics
+from keyplan.server.logs import LOGGER
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Gateway", "Waiting"]
@@ -212,8 +213,19 @@ class Gateway:
             return future
         self._pending.append((operation, future))
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._write_pending())
+            self._begin_writing()
         return future
+
+    def _begin_writing(self) -> None:
+        self._writing = asyncio.create_task(self._write_pending())
+        self._writing.add_done_callback(self._go_on_writing)
+
+    def _go_on_writing(self, ended: "asyncio.Task[None]") -> None:
+        """Log what a batch failed with. Others wait behind it, and nobody else would write for them."""
+        if not ended.cancelled() and ended.exception() is not None:
+            LOGGER.error("a batch of writes failed", exc_info=ended.exception())
+        if self._pending and ended is self._writing:
+            self._begin_writing()
 
     async def _write_pending(self) -> None:
         """Carry out what is queued, batch by batch: while one commits, the next gathers."""

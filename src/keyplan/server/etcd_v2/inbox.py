@@ -4,14 +4,15 @@ A commit that writes the State was made by a gateway, which counted its own chan
 see, and ends of directories' leases, wait here for a number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from threading import Condition
 from typing import Final, NamedTuple
 
 from keyplan.engine import SYSTEM_CLOCK, Event, EventKind
-from keyplan.errors import KeyplanError
+from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
 from keyplan.server.etcd_v2.paths import path_of
 from keyplan.server.etcd_v2.records import (
@@ -23,8 +24,9 @@ from keyplan.server.etcd_v2.records import (
     unpack_event,
     unpack_state,
 )
+from keyplan.server.logs import LOGGER
 
-__all__ = ["Inbox", "Uncounted"]
+__all__ = ["Inbox", "Uncounted", "readable_events"]
 
 _WAIT_SECONDS_MAX: Final = 5.0
 """Why: etcd answers after 5 to 7 s that it could not find out; clients' own limits are about ten."""
@@ -56,8 +58,11 @@ class Inbox:
                 changes = list(group)
                 state = next((each.entry for each in changes if each.key == STATE_KEY), None)
                 if state is not None:
-                    self._drop_counted(unpack_state(state.value))
-                    records += [unpack_event(each.entry.value) for each in changes if each.entry and each.key in EVENTS]
+                    with suppress(CorruptionError):  # Why: the next State counts what this one cannot tell.
+                        self._drop_counted(unpack_state(state.value))
+                    records += readable_events(
+                        each.entry.value for each in changes if each.entry and each.key in EVENTS
+                    )
                 else:
                     visible = [each for each in changes if _is_visible(each)]
                     self._uncounted += [Uncounted(revision, place, each) for place, each in enumerate(visible)]
@@ -102,6 +107,17 @@ class Inbox:
         return [
             each for each in self._uncounted if counted <= (each.revision, each.position) and each.revision <= revision
         ]
+
+
+def readable_events(raw_events: Iterable[bytes]) -> list[EventRecord]:
+    """Return the events that can be read: one that is damaged is told to nobody, and hides no other."""
+    records: list[EventRecord] = []
+    for raw in raw_events:
+        try:
+            records.append(unpack_event(raw))
+        except CorruptionError as error:
+            LOGGER.error("an event is left out", extra={"facts": {"error": str(error)}})
+    return records
 
 
 def _is_visible(event: Event) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from keyplan.engine import Capability, Clock, Commit, DeleteRange, Engine, Event, KeyAbsent, KeyUnchanged, Put, Snapshot
 from keyplan.errors import (
     CommitConflictError,
+    CorruptionError,
     EngineError,
     EngineLimitError,
     HistoryCompactedError,
@@ -20,11 +21,11 @@ from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.inbox import Inbox
+from keyplan.server.etcd_v2.inbox import Inbox, readable_events
 from keyplan.server.etcd_v2.journal import Journal
 from keyplan.server.etcd_v2.leases import LeasePool
 from keyplan.server.etcd_v2.operations import Done, Operation, Work
-from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_event, unpack_state
+from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
 from keyplan.server.etcd_v2.settlement import Settlement
 from keyplan.server.etcd_v2.tree import Tree, keys_about
 
@@ -77,7 +78,7 @@ class Ledger:
         while True:
             with self._engine.snapshot() as snapshot:
                 found = state_in(snapshot)
-                history = [unpack_event(entry.value) for entry in snapshot.scan(EVENTS)]
+                history = readable_events(entry.value for entry in snapshot.scan(EVENTS))
                 self.revision = revision = snapshot.revision
             if found is None:
                 self._begin(revision)
@@ -162,10 +163,12 @@ class Ledger:
 
     def _failed(self, rest: Sequence[Operation], error: KeyplanError) -> list[Outcome]:
         """Return what an error of the engine is to those who wait; where only one of many may be to blame, try each alone."""
-        if isinstance(error, EngineLimitError) and len(rest) > 1:
+        if isinstance(error, (EngineLimitError, CorruptionError)) and len(rest) > 1:
             return [outcome for operation in rest for outcome in self.run([operation])]
         if isinstance(error, EngineLimitError):
             return [KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request is too large")]
+        if isinstance(error, CorruptionError):
+            return [KeysFailure(Code.RAFT_INTERNAL, f"keyplan: {error}")]
         if isinstance(error, EngineError):
             return [_timed_out()] * max(1, len(rest))
         raise error

@@ -18,7 +18,7 @@ from keyplan.server.etcd_v2.records import (
     pack,
     records_below,
 )
-from keyplan.server.etcd_v2.rendering import Node
+from keyplan.server.etcd_v2.rendering import Node, bytes_of
 from keyplan.server.etcd_v2.tree import Tree
 
 __all__ = ["Done", "Operation", "Work", "erase_directory"]
@@ -245,11 +245,13 @@ class Work:
     def _write_file(self, node: Node, expiry: _Expiry) -> None:
         raw_key = node.path.encode()
         self.draft.guard(raw_key)
-        self.draft.put(raw_key, (node.value or "").encode(), expiry.lease)
+        self.draft.put(raw_key, bytes_of(node.value or ""), expiry.lease)
         record = FileRecord(node.created, node.modified, 0, expiry.nanoseconds)
         self.draft.put(file_key(node.path), pack(record))
 
     def _write_directory(self, path: str, record: DirectoryRecord, expiry: _Expiry) -> None:
+        # Why guarded: its lease may end between the look and the commit, and whoever comes next would erase what is renewed.
+        self.draft.guard(directory_key(path))
         self.draft.put(directory_key(path), pack(record), expiry.lease)
 
     def _erase_file(self, path: str) -> None:

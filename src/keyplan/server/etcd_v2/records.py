@@ -5,16 +5,18 @@ r"""The books of the v2 keys API, in the store beside the keys: what v2 knows of
     00 65 32 64 PATH             DirectoryRecord; it hangs on a lease when the directory has a TTL
     00 65 32 68 INDEX            EventRecord of one event, INDEX in 8 bytes, big-endian; the latest 1000 are kept
 
-Values are MessagePack arrays.
+Values are MessagePack arrays. One that cannot be read is a CorruptionError: it concerns its own path, and nobody else.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from keyplan.engine import KeyRange
+from keyplan.errors import CorruptionError
 from keyplan.server.etcd_member.reserved import BOOKS
 
 __all__ = [
@@ -120,10 +122,25 @@ def pack(record: State | FileRecord | DirectoryRecord | EventRecord) -> bytes:
     return msgspec.msgpack.encode(record)
 
 
-unpack_state: Final = msgspec.msgpack.Decoder(State).decode
-unpack_file: Final = msgspec.msgpack.Decoder(FileRecord).decode
-unpack_directory: Final = msgspec.msgpack.Decoder(DirectoryRecord).decode
-unpack_event: Final = msgspec.msgpack.Decoder(EventRecord).decode
+R = TypeVar("R", State, FileRecord, DirectoryRecord, EventRecord)
+
+
+def _unpacker(record_type: type[R]) -> Callable[[bytes], R]:
+    decode = msgspec.msgpack.Decoder(record_type).decode
+
+    def unpack(raw: bytes) -> R:
+        try:
+            return decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise CorruptionError(problem=f"a {record_type.__name__} of the v2 gateway cannot be read") from error
+
+    return unpack
+
+
+unpack_state: Final = _unpacker(State)
+unpack_file: Final = _unpacker(FileRecord)
+unpack_directory: Final = _unpacker(DirectoryRecord)
+unpack_event: Final = _unpacker(EventRecord)
 
 
 def file_key(path: str) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from keyplan.server.etcd_v2.failures import KeysFailure
 from keyplan.server.etcd_v2.records import Action
 
-__all__ = ["Node", "action_body", "event_body", "failure_body", "get_body", "json_text"]
+__all__ = ["Node", "action_body", "bytes_of", "event_body", "failure_body", "get_body", "json_text", "text_of"]
 
 _SECOND: Final = 1_000_000_000
 _MOMENTS_MAX: Final = 1_024
@@ -32,6 +32,7 @@ class Node(NamedTuple):
 
     path: str
     value: str | None
+    """The stored bytes as text: what is no UTF-8 among them is escaped, so that `bytes_of` gives the same bytes again."""
     created: int
     modified: int
     expires_nanoseconds: int = 0
@@ -43,9 +44,25 @@ class Node(NamedTuple):
         return self.value is None
 
 
+def text_of(raw: bytes) -> str:
+    """Return stored bytes as text, from which `bytes_of` makes the same bytes again."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes that a text of `text_of` stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def json_text(text: str) -> str:
-    """Return a JSON string with the characters escaped that matter inside HTML, as etcd's encoder does."""
-    shown = msgspec.json.encode(text).decode()
+    """Return a JSON string with the characters escaped that matter inside HTML, as etcd's encoder does.
+
+    Bytes that are no UTF-8 are shown as U+FFFD: only answers show them so, what is stored stays.
+    """
+    try:
+        shown = msgspec.json.encode(text).decode()
+    except UnicodeEncodeError:
+        shown = msgspec.json.encode(bytes_of(text).decode("utf-8", "replace")).decode()
     # Why asked first: most values hold none of them, and translating takes ten times as long as looking.
     return shown.translate(_ESCAPES) if _ESCAPED.search(shown) else shown
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from keyplan.engine import NO_LEASE, Entry, EventKind
+from keyplan.errors import CorruptionError
 from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.inbox import Uncounted
 from keyplan.server.etcd_v2.journal import Journal
@@ -24,7 +25,7 @@ from keyplan.server.etcd_v2.records import (
     pack,
     unpack_directory,
 )
-from keyplan.server.etcd_v2.rendering import Node
+from keyplan.server.etcd_v2.rendering import Node, text_of
 from keyplan.server.etcd_v2.tree import Tree, file_node, keys_about
 
 __all__ = ["Settlement"]
@@ -69,11 +70,11 @@ class Settlement:
         before = None if previous is None else self._before(path, previous)
         index = self.journal.next_index
         created = index if before is None else before.created
-        node = Node(path, entry.value.decode("utf-8", "replace"), created, index)
+        node = Node(path, text_of(entry.value), created, index)
         self.journal.record(Action.CREATE if before is None else Action.UPDATE, node, before)
         self.draft.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
         for ancestor in ancestors(path):
-            if self.tree.directory_record(ancestor) is None:
+            if self._directory_record(ancestor) is None:
                 self.draft.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
 
     def _end_file(self, path: str, previous: Entry) -> None:
@@ -84,16 +85,30 @@ class Settlement:
         )
         self.draft.delete(file_key(path))
         for ancestor in reversed(list(ancestors(path))):
-            record = self.tree.directory_record(ancestor)
+            record = self._directory_record(ancestor)
             if record is None or record.is_kept or self.draft.holds_any(below(ancestor)):
                 return
             self.draft.delete(directory_key(ancestor))
 
     def _end_directory(self, path: str, previous: Entry) -> None:
-        record = unpack_directory(previous.value)
+        try:
+            record = unpack_directory(previous.value)
+        except CorruptionError:
+            record = DirectoryRecord(self.state.floor, self.state.floor)
         before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
         self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before)
         erase_directory(self.draft, path)
 
     def _before(self, path: str, previous: Entry) -> Node:
-        return file_node(path, previous, self.draft.get(file_key(path)), self.state)
+        try:
+            return file_node(path, previous, self.draft.get(file_key(path)), self.state)
+        except CorruptionError:
+            # Why no failure: the change was made, and as long as it is not counted nobody could write anything.
+            return file_node(path, previous, None, self.state)
+
+    def _directory_record(self, path: str) -> DirectoryRecord | None:
+        """Return what is written of a directory; one that cannot be read counts as kept, so that nothing of it is removed."""
+        try:
+            return self.tree.directory_record(path)
+        except CorruptionError:
+            return DirectoryRecord(self.state.floor, self.state.floor)

@@ -20,7 +20,7 @@ from keyplan.server.etcd_v2.records import (
     unpack_directory,
     unpack_file,
 )
-from keyplan.server.etcd_v2.rendering import Node
+from keyplan.server.etcd_v2.rendering import Node, text_of
 
 __all__ = ["ROOT_NODE", "Listing", "Reading", "Tree", "children", "file_node", "keys_about", "subtree"]
 
@@ -48,7 +48,7 @@ def keys_about(path: str) -> list[bytes]:
 def file_node(path: str, entry: Entry, record_entry: Entry | None, state: State) -> Node:
     """Return a file. A record older than its key does not speak of this value: it was changed while nobody counted."""
     record = FORGOTTEN if record_entry is None else unpack_file(record_entry.value)
-    value = entry.value.decode("utf-8", "replace")
+    value = text_of(entry.value)
     covers = 0 if record_entry is None else record.revision or record_entry.mod_revision
     if covers >= entry.mod_revision:
         return Node(path, value, record.created, record.modified, record.expires_nanoseconds)

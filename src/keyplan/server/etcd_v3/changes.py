@@ -35,7 +35,9 @@ class Changes:
         self._ranges: list[KeyRange] = []
         self._deletes: set[bytes] = set()
         self._guards: dict[bytes, Guard] = {}
-        self._range_guards: list[RangeUnchanged] = []
+        self._read_guards: list[RangeUnchanged] = []
+        self._delete_guards: list[RangeUnchanged] = []
+        self._replaced: dict[bytes, Guard] = {}
 
     @property
     def revision(self) -> int:
@@ -50,16 +52,28 @@ class Changes:
     def get(self, key: bytes) -> Entry | None:
         """Return an entry, as this transaction leaves it so far."""
         if key in self._written:
+            self._guard_replaced(key)
             return self._written[key]
         entry = self._snapshot.get(key)
-        self._guards[key] = KeyAbsent(key) if entry is None else KeyUnchanged(key, entry.mod_revision)
+        self._guards[key] = _guard_of(key, entry)
         return entry
+
+    def _guard_replaced(self, key: bytes) -> None:
+        """Guard what a written entry took the place of: who reads it back is told its version."""
+        if key in self._replaced:
+            self._guards[key] = self._replaced[key]
 
     def range(self, key_range: KeyRange) -> list[Entry]:
         """Return the entries in a range, as this transaction leaves them so far."""
+        for key in self._replaced:
+            if key in key_range:
+                self._guard_replaced(key)
+        return self._range(key_range, self._read_guards)
+
+    def _range(self, key_range: KeyRange, guards: list[RangeUnchanged]) -> list[Entry]:
         stored = list(self._snapshot.scan(key_range))
         keys = tuple(entry.key for entry in stored)
-        self._range_guards.append(RangeUnchanged(key_range, self._snapshot.revision, keys))
+        guards.append(RangeUnchanged(key_range, self._snapshot.revision, keys))
         found = {entry.key: entry for entry in stored}
         for key, entry in self._written.items():
             if key in key_range:
@@ -76,6 +90,7 @@ class Changes:
         if key in self._written:
             raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
         previous = self._snapshot.get(key)
+        self._replaced[key] = _guard_of(key, previous)
         created = NEW_REVISION if previous is None else previous.create_revision
         version = 1 if previous is None else previous.version + 1
         self._written[key] = Entry(key, value, created, NEW_REVISION, version, lease)
@@ -87,7 +102,7 @@ class Changes:
             raise _reserved()
         if any(key in key_range for key in self._puts):
             raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
-        gone = self.range(key_range)
+        gone = self._range(key_range, self._delete_guards)
         overlaps = any(_overlap(key_range, other) for other in self._ranges)
         if overlaps or any(key in key_range for key in self._deletes):
             self._deletes.update(entry.key for entry in gone)
@@ -99,20 +114,30 @@ class Changes:
         return gone
 
     def commit(self, *, guards_max: int | None) -> Commit:
-        """Return the commit. Ranges that were read and do not fit an engine's limit are not guarded.
+        """Return the commit. Raises CallFailure when what was compared and read does not fit an engine's limit as guards.
 
-        Why not refused: etcd takes a delete of any range, and what came into it meanwhile is deleted with it.
+        A range that is only deleted is guarded where there is room: etcd takes a delete of any range, and what came into it
+        meanwhile is deleted with it.
         """
         mutations: list[Mutation] = [*self._puts.values()]
         mutations += [Delete(key) for key in sorted(self._deletes)]
         mutations += [DeleteRange(key_range) for key_range in self._ranges]
-        range_guards: list[Guard] = []
-        left = None if guards_max is None else guards_max - len(self._guards)
-        for guard in self._range_guards:
-            if left is None or len(guard.keys) < left:
+        range_guards: list[Guard] = [*self._read_guards]
+        size = len(self._guards) + sum(len(guard.keys) + 1 for guard in self._read_guards)
+        if guards_max is not None and self._read_guards and size > guards_max:
+            problem = (
+                f"keyplan: the transaction compares or reads {size} keys and ranges, and the store guards {guards_max}"
+            )
+            raise CallFailure(Code.INVALID_ARGUMENT, f"{problem}; compare fewer keys")
+        for guard in self._delete_guards:
+            size += len(guard.keys) + 1
+            if guards_max is None or size <= guards_max:
                 range_guards.append(guard)
-                left = None if left is None else left - len(guard.keys) - 1
         return Commit((*self._guards.values(), *range_guards), tuple(mutations))
+
+
+def _guard_of(key: bytes, entry: Entry | None) -> Guard:
+    return KeyAbsent(key) if entry is None else KeyUnchanged(key, entry.mod_revision)
 
 
 def _overlap(one: KeyRange, other: KeyRange) -> bool:

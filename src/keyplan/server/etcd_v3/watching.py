@@ -104,6 +104,8 @@ class WatchHub:
         self._streams: set[Stream] = set()
         self._follower: Follower | None = None
         self._starting = asyncio.Lock()
+        self._started = 0
+        self._lost = 0
         self._reached = 0
         self._is_closed = False
 
@@ -121,14 +123,18 @@ class WatchHub:
             def sink(events: Sequence[Event], reached: int) -> None:
                 loop.call_soon_threadsafe(self._deliver, events, reached)
 
+            # Why counted: a follower may be lost before it is assigned here, and would be taken for one that lives.
+            self._started += 1
+            number = self._started
+
             def lost(error: KeyplanError) -> None:
-                loop.call_soon_threadsafe(self._lose, error)
+                loop.call_soon_threadsafe(self._lose, error, number)
 
             revision = await self._context.read(_revision, self._context.engine)
             self._reached = revision
-            self._follower = await self._context.run(
-                Follower, self._context.engine, after=revision, sink=sink, lost=lost
-            )
+            follower = await self._context.run(Follower, self._context.engine, after=revision, sink=sink, lost=lost)
+            if self._lost < number:
+                self._follower = follower
 
     def _deliver(self, events: Sequence[Event], reached: int) -> None:
         self._reached = max(self._reached, reached)
@@ -137,8 +143,9 @@ class WatchHub:
             if any(event.key in stream.selection.range for event in events):
                 stream.give(events, reached)
 
-    def _lose(self, error: KeyplanError) -> None:
+    def _lose(self, error: KeyplanError, number: int) -> None:
         """End every watch: its client begins again where it was, and finds the engine there again, or not."""
+        self._lost = number
         self._follower = None
         for stream in self._streams:
             stream.end(error)
@@ -156,6 +163,8 @@ class WatchHub:
         # Invariant: what comes from here on is in the stream's queue; what came before is read from the history.
         reached = self._reached
         self._streams.add(stream)
+        if self._follower is None and not self._is_closed:
+            stream.end(EngineUnavailableError(engine="watch", problem="the store is being found again; watch again"))
         past: list[dict[str, Any]] = []
         try:
             if stream.after < reached:
