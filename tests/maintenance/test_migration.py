@@ -209,8 +209,10 @@ def test_what_old_programs_write_is_carried_over_and_what_new_ones_write_is_kept
     new.boxes.insert(Shelf("c", 1), Box("fresh"))
     report = migrate(full, steps, is_switched=True)
     assert report.is_settled
-    assert report.verified[0].ahead == 2
-    cleaned(full, Old, Moved)
+    assert (report.verified[0].ahead, report.verified[0].vanished) == (2, 1)
+    with pytest.raises(MigrationRefusedError, match="--accept gone:boxes"):
+        clean_up_migration(full, plan(full, Old, Moved))
+    cleaned(full, Old, Moved, accepts=["gone:boxes"])
     assert dict(new.boxes.list()) == {
         Shelf("a", 0): Box("renamed"),
         Shelf("a", 2): Box("ahead"),

@@ -66,7 +66,9 @@ def run(
     accept: Annotated[
         list[str] | None,
         typer.Option(
-            "--accept", metavar="CODE", help="A breaking change that does no harm here, as E17 without a ring."
+            "--accept",
+            metavar="NAME",
+            help="A breaking change that does no harm here, as E17; from:TABLE, gone:TABLE; may be repeated.",
         ),
     ] = None,
     switched: Annotated[

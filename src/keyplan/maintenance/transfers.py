@@ -52,6 +52,7 @@ __all__ = [
     "read_claim",
     "refuse_occupied",
     "space_claim",
+    "standing_claims",
 ]
 
 TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
@@ -127,6 +128,18 @@ def read_claim(engine: Engine, raw_key: bytes) -> Claim | None:
 def _decoded(entry: Entry) -> Claim:
     claim: Claim = CLAIM_FORM.decode(entry.value)
     return claim
+
+
+def standing_claims(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, Claim]]:
+    """Return the prefixes that something is brought into and that lie above or below one of the roots, with their claims."""
+    prefixes = _table("prefixes")
+    found = []
+    for entry in snapshot.scan(KeyRange(*prefixes.keys.range(()))):
+        prefix = prefixes.keys.decode(entry.key)
+        assert isinstance(prefix, bytes)
+        if any(prefix.startswith(root) or root.startswith(prefix) for root in roots):
+            found.append((prefix, _decoded(entry)))
+    return found
 
 
 @dataclass

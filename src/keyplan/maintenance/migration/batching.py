@@ -8,6 +8,7 @@ from keyplan.errors import CommitConflictError, LeaseNotFoundError
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
+from keyplan.maintenance.migration.run_state import RunState
 from keyplan.store import Backoff
 
 __all__ = ["Batches", "Decider"]
@@ -29,10 +30,11 @@ class Decider(Protocol):
 
 
 class Batches:
-    """Decides about records, many in one snapshot, and commits what follows, many in one commit."""
+    """Decides about records, many in one snapshot, and commits what follows, many in one commit, for one run."""
 
-    def __init__(self, engine: Engine, backoff: Backoff) -> None:
+    def __init__(self, engine: Engine, run: RunState, backoff: Backoff) -> None:
         self._engine = engine
+        self._run = run
         self._backoff = backoff
 
     def decide(self, decider: Decider, old_keys: Sequence[bytes]) -> list[Decision]:
@@ -66,7 +68,7 @@ class Batches:
 
     def _commit(self, commit: Commit) -> None:
         try:
-            self._engine.commit(commit)
+            self._run.commit(commit)
         except LeaseNotFoundError as error:
             # Why: a record's lease ended after it was read, and the record with it.
             raise CommitConflictError(failed=()) from error
@@ -74,7 +76,7 @@ class Batches:
 
 def _together(due: Sequence[tuple[int, Commit]], engine: Engine) -> Iterator[tuple[list[int], Commit]]:
     """Join commits in order, as many as the engine takes at once; never two that write one key."""
-    most = operations_max(engine.profile)
+    most = operations_max(engine.profile) - 1  # Why: the run's state is guarded as well.
     bytes_max = min(engine.profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
     places: list[int] = []
     guards: dict[Guard, None] = {}

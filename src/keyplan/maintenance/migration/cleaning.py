@@ -4,29 +4,27 @@ An old record is removed in a commit that is guarded by its being what was carri
 over first, and one that cannot be is left and reported.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from msgspec import structs
-
 from keyplan.engine import Commit, Delete, Entry, KeyRange, Put
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.layout import BoundIndex, BoundTable
+from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
+from keyplan.maintenance.definitions import index_definition
+from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
-from keyplan.maintenance.migration.driver import MigrationProgress, move_counter, remove_marks, require_state
-from keyplan.maintenance.migration.marks import (
-    as_read,
-    encoded,
-    read_state,
-)
+from keyplan.maintenance.migration.driver import MigrationProgress, move_counter
+from keyplan.maintenance.migration.marks import as_read, read_state
 from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
+from keyplan.maintenance.migration.run_state import RunState, remove_leftovers, take_over
 from keyplan.maintenance.migration.verify import Verification, verify_table
+from keyplan.maintenance.transfers import standing_claims
 from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
 
 __all__ = ["CleanUpReport", "clean_up_migration"]
@@ -82,33 +80,57 @@ class _Cleaning:
 
     def run(self) -> CleanUpReport:
         """Clean up."""
-        _, state = require_state(self._engine, self._plan)
+        entry, state = read_state(self._engine, self._plan.id)
+        if entry is None or state is None:
+            raise MigrationRefusedError(obstacles=("the migration was not begun",))
         if state.is_cleaned or not self._plan.steps:
-            self._remove_marks()
+            remove_leftovers(self._engine, self._plan.id)
+            self._report.is_cleaned = True
             return self._report
         moved = [work for work in self._plan.tables if work.is_moving]
         self._report.verified = [verify_table(self._engine, self._plan.id, work) for work in moved]
-        unequal = [found.table for found in self._report.verified if not found.is_equal]
-        if not state.is_settled or unequal:
-            problem = f"not everything of {', '.join(unequal)} was carried over" if unequal else "it is not settled"
-            raise MigrationRefusedError(obstacles=(f"{problem}: run the migration with --switched first",))
+        obstacles = tuple(self._obstacles(is_settled=state.is_settled))
+        if obstacles:
+            raise MigrationRefusedError(obstacles=obstacles)
+        run = self._backoff.until_committed(partial(take_over, self._engine, self._plan.id, entry))
         for work in moved:
-            self._remove_records(work)
+            self._remove_records(run, work)
         for name in self._plan.indexes_to_remove:
-            self._remove_index(self._plan.old.indexes[name])
+            self._remove_index(run, self._plan.old.indexes[name])
         for name in self._plan.tables_to_remove:
-            self._report.records += self._swept(self._plan.old.tables[name])
-        self._remove_numbers()
+            self._report.records += self._swept(run, self._plan.old.tables[name])
+        self._remove_numbers(run)
         if not self._report.left:
-            self._finish()
+            run.end()
+            self._report.is_cleaned = True
         return self._report
+
+    def _obstacles(self, *, is_settled: bool) -> Iterator[str]:
+        unequal = [found.table for found in self._report.verified if not found.is_equal]
+        if not is_settled or unequal:
+            problem = f"not everything of {', '.join(unequal)} was carried over" if unequal else "it is not settled"
+            yield f"{problem}: run the migration with --switched first"
+        with self._engine.snapshot() as snapshot:
+            claims = standing_claims(snapshot, {self._plan.old.root, self._plan.new.root})
+        for prefix, claim in claims:
+            yield f"a {claim.kind} into {shown_key(prefix) or 'the whole store'} is not finished: give its command again first"
+        for found in self._report.verified:
+            if found.vanished and not self._takes_vanished(found.table):
+                yield (
+                    f"{found.vanished} copies of {found.table} are not there any more, and the old records would go as well:"
+                    f" bring them back; or, if programs of the new layout have deleted them, --accept gone:{found.table}"
+                )
+
+    def _takes_vanished(self, table: str) -> bool:
+        return f"gone:{table}" in self._plan.accepts
 
     # ---- records -----------------------------------------------------------------------------------------------------------
 
-    def _remove_records(self, work: TableWork) -> None:
+    def _remove_records(self, run: RunState, work: TableWork) -> None:
         merger = Merger(self._plan.id, work.converter, is_switched=True)
-        remover = Remover(self._plan.id, work.converter)
-        batches = Batches(self._engine, self._backoff)
+        takes_vanished = self._takes_vanished(work.name)
+        remover = Remover(self._plan.id, work.converter, takes_vanished=takes_vanished)
+        batches = Batches(self._engine, run, self._backoff)
         for batch in self._batches(work.old_range):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
             # Why first: what was written since it was verified is carried over.
@@ -124,17 +146,23 @@ class _Cleaning:
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 
-    def _remove_index(self, index: BoundIndex) -> None:
+    def _remove_index(self, run: RunState, index: BoundIndex) -> None:
         """Refuse whoever still reads by it, and remove its entries."""
         raw_key = index_state_key(index)
         own = {index_state_key(other) for other in self._plan.new.indexes.values()}
         if raw_key not in own:
             # Why it stays: a program of the old layout that comes back must not be told that there is nothing.
-            value = index_state_value(IndexState(IndexStage.WRITE_ONLY, self._plan.old.fingerprint))
-            self._engine.commit(Commit((), (Put(raw_key, value),)))
-        self._report.entries += self._swept(index)
+            self._backoff.until_committed(partial(self._refused, run, index))
+        self._report.entries += self._swept(run, index)
 
-    def _swept(self, item: BoundTable | BoundIndex) -> int:
+    def _refused(self, run: RunState, index: BoundIndex) -> None:
+        entry, state = read_index_state(self._engine, index)
+        if entry is None or state is None or state.stage is not IndexStage.WRITE_ONLY:
+            raw_key = index_state_key(index)
+            value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
+            run.commit(Commit((as_read(raw_key, entry),), (Put(raw_key, value),)))
+
+    def _swept(self, run: RunState, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
         removed = 0
         for batch in self._batches(KeyRange(*item.keys.range(()))):
@@ -143,52 +171,42 @@ class _Cleaning:
                 for entry in batch
                 if item.keys.decode(entry.key) is not None and not self._plan.new.meanings(entry.key)
             ]
-            most = operations_max(self._engine.profile)
+            # Why half: each delete is guarded by what was read.
+            most = (operations_max(self._engine.profile) - 1) // 2
             for start in range(0, len(own), most):
-                self._engine.commit(Commit((), tuple(map(Delete, own[start : start + most]))))
-            removed += len(own)
+                removed += self._backoff.until_committed(partial(self._removed, run, own[start : start + most]))
             self._tell(item.name, len(own))
         return removed
 
-    def _remove_numbers(self) -> None:
-        for old_name, new_name in self._plan.counters_to_move:
-            self._backoff.until_committed(partial(self._counter_removed, old_name, new_name))
-        for name in self._plan.counters_to_remove:
-            self._engine.commit(Commit((), (Delete(self._plan.old.counters[name].raw_key),)))
-            self._report.numbers += 1
-
-    def _counter_removed(self, old_name: str, new_name: str) -> None:
-        move_counter(self._engine, self._plan, old_name, new_name)
-        raw_key = self._plan.old.counters[old_name].raw_key
+    def _removed(self, run: RunState, keys: Sequence[bytes]) -> int:
         with self._engine.snapshot() as snapshot:
-            entry, new = snapshot.get_many([raw_key, self._plan.new.counters[new_name].raw_key])
-        if entry is None:
+            found = [entry for entry in snapshot.get_many(keys) if entry is not None]
+        if found:
+            guards = tuple(as_read(entry.key, entry) for entry in found)
+            run.commit(Commit(guards, tuple(Delete(entry.key) for entry in found)))
+        return len(found)
+
+    def _remove_numbers(self, run: RunState) -> None:
+        for old_name, new_name in self._plan.counters_to_move:
+            self._backoff.until_committed(partial(self._counter_removed, run, old_name, new_name))
+        for name in self._plan.counters_to_remove:
+            raw_key = self._plan.old.counters[name].raw_key
+            self._report.numbers += self._backoff.until_committed(partial(self._removed, run, [raw_key]))
+
+    def _counter_removed(self, run: RunState, old_name: str, new_name: str) -> None:
+        move_counter(run, self._engine, self._plan, old_name, new_name)
+        old, new = self._plan.old.counters[old_name], self._plan.new.counters[new_name]
+        with self._engine.snapshot() as snapshot:
+            before, after = snapshot.get_many([old.raw_key, new.raw_key])
+        if before is None:
             return
-        if new is None or self._plan.new.counters[new_name].decode(new.value) < self._plan.old.counters[
-            old_name
-        ].decode(entry.value):
+        if after is None or new.decode(after.value) < old.decode(before.value):
             raise CommitConflictError(failed=())
-        self._engine.commit(Commit((as_read(raw_key, entry),), (Delete(raw_key),)))
+        guards = as_read(old.raw_key, before), as_read(new.raw_key, after)
+        run.commit(Commit(guards, (Delete(old.raw_key),)))
         self._report.numbers += 1
 
     # ---- the end -----------------------------------------------------------------------------------------------------------
-
-    def _finish(self) -> None:
-        """Write down that the migration is over, then remove the marks: what is left of it is one small entry."""
-
-        def over() -> None:
-            entry, state = read_state(self._engine, self._plan.id)
-            assert entry is not None
-            assert state is not None
-            put = Put(entry.key, encoded(structs.replace(state, is_cleaned=True)))
-            self._engine.commit(Commit((as_read(entry.key, entry),), (put,)))
-
-        self._backoff.until_committed(over)
-        self._remove_marks()
-
-    def _remove_marks(self) -> None:
-        remove_marks(self._engine, self._plan.id)
-        self._report.is_cleaned = True
 
     def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
         while not key_range.is_empty:

@@ -3,6 +3,8 @@ r"""What a migration keeps in the store while it is not done, below the bytes `0
     00 6b 6d  73 <id>             how far it is
     00 6b 6d  63 <id> "racks"     up to which old key a table was gone through once: a hint, for going on
     00 6b 6d  6d <id> <place>     a mark: one record was copied, and as what
+    00 6b 6d  72 <place>          a root's turn: which migration is under way there; none when none is
+    00 6b 6d  74 <place>          a table's layout: by which migration its records were converted where they stand, and to what
 
 The mark is what makes the copying safe: it is written in the commit that writes the copy, so that both, or neither, are there;
 and it says what both records were like then, so that later it can be told which of the two was changed since.
@@ -10,31 +12,37 @@ and it says what both records were like then, so that later it can be told which
 
 import hashlib
 from functools import cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from keyplan.codec import FixedBytes, TextTail
-from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged
+from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
 from keyplan.errors import CorruptionError
 from keyplan.layout import BoundLayout, BoundTable, Layout, Table
 
 __all__ = [
+    "PENDING",
     "Mark",
     "MigrationState",
     "Migrations",
+    "RootTurn",
+    "TableLayout",
     "as_read",
     "cursor_key",
     "cursor_range",
     "decoded",
     "digest_of",
     "encoded",
+    "layout_key",
     "mark_key",
     "mark_range",
     "migration_id",
     "read_state",
     "state_key",
+    "states_in",
     "states_of",
+    "turn_key",
 ]
 
 _ID_BYTES = 6
@@ -44,8 +52,10 @@ _PLACE_BYTES = 16
 class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far a migration is.
 
-    `indexes`: those that it has to build, made write-only when it began. `is_settled`: everything was carried over and
-    verified. `is_cleaned`: nothing of the old layout is left, and the migration is over.
+    `indexes`: those that it has to build, made write-only when it began; `built` of them are. `converted`: the tables whose
+    records were gone through where they stand, and are never converted again. `run` is the run that works by this state.
+    `is_settled`: everything was carried over and verified. `is_cleaned`: nothing of the old layout is left, and the migration
+    is over.
     """
 
     old: str
@@ -53,16 +63,42 @@ class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     old_root: bytes
     new_root: bytes
     indexes: tuple[str, ...] = ()
+    built: tuple[str, ...] = ()
+    converted: tuple[str, ...] = ()
+    run: str = ""
     is_settled: bool = False
     is_cleaned: bool = False
 
 
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record that was carried over: its old raw key, and what the old and the new record were like (`digest_of`)."""
+    """A record that was carried over: its old raw key, and what the old and the new record were like (`digest_of`).
+
+    PENDING as `new`: the record could not be converted where it stands, and is as `old` says as long as nobody decided.
+    """
 
     key: bytes
     old: bytes
     new: bytes
+
+
+PENDING: Final = b"pending"
+
+
+class RootTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The migration under way at a root. `run` is the one that began it: no two turns have the same bytes."""
+
+    root: bytes
+    migration: bytes
+    run: str
+
+
+class TableLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the records of a table were converted to where they stand, and by which migrations, in order."""
+
+    root: bytes
+    table: str
+    definition: str
+    migrations: tuple[bytes, ...]
 
 
 class MarkKey(NamedTuple):
@@ -85,6 +121,8 @@ class Migrations(Layout, root=b"\x00km"):
     states = Table(f"s{{migration:fixed(width={_ID_BYTES})}}".encode(), key=bytes, value=MigrationState)
     cursors = Table(b"c{migration}{table}", key=CursorKey, value=bytes)
     marks = Table(b"m{migration}{place}", key=MarkKey, value=Mark, form="msgpack")
+    turns = Table(f"r{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=RootTurn)
+    layouts = Table(f"t{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=TableLayout)
 
 
 @cache
@@ -114,6 +152,17 @@ def mark_key(migration: bytes, old_key: bytes) -> bytes:
     return _table("marks").keys.encode(MarkKey(migration, place))
 
 
+def turn_key(root: bytes) -> bytes:
+    """Return the raw key of a root's turn. Why a digest: a root may be too long for a longer key."""
+    return _table("turns").keys.encode(hashlib.sha256(root).digest()[:_PLACE_BYTES])
+
+
+def layout_key(root: bytes, table: str) -> bytes:
+    """Return the raw key of a table's layout."""
+    place = hashlib.sha256(root + b"\x00" + table.encode()).digest()[:_PLACE_BYTES]
+    return _table("layouts").keys.encode(place)
+
+
 def mark_range(migration: bytes) -> KeyRange:
     """Return the range of all marks of a migration."""
     return KeyRange(*_table("marks").keys.range((migration,)))
@@ -124,15 +173,17 @@ def cursor_range(migration: bytes) -> KeyRange:
     return KeyRange(*_table("cursors").keys.range((migration,)))
 
 
-def encoded(record: MigrationState | Mark) -> bytes:
+_TABLES: Final = {MigrationState: "states", Mark: "marks", RootTurn: "turns", TableLayout: "layouts"}
+
+
+def encoded(record: MigrationState | Mark | RootTurn | TableLayout) -> bytes:
     """Return the bytes to store."""
-    return _table("states" if isinstance(record, MigrationState) else "marks").form.encode(record)
+    return _table(_TABLES[type(record)]).form.encode(record)
 
 
 def decoded(entry: Entry) -> Any:
-    """Return the state or mark that an entry holds. Raises CorruptionError."""
-    states = _table("states")
-    table = states if states.keys.decode(entry.key) is not None else _table("marks")
+    """Return the state, mark, turn or layout that an entry holds. Raises CorruptionError."""
+    table = next(table for name in _TABLES.values() if (table := _table(name)).keys.decode(entry.key) is not None)
     try:
         return table.form.decode(entry.value)
     except CorruptionError as error:
@@ -161,5 +212,9 @@ def read_state(engine: Engine, migration: bytes) -> tuple[Entry | None, Migratio
 def states_of(engine: Engine) -> list[tuple[Entry, MigrationState]]:
     """Return the states of all migrations of the store, those that are over included."""
     with engine.snapshot() as snapshot:
-        entries = list(snapshot.scan(KeyRange(*_table("states").keys.range(()))))
-    return [(entry, decoded(entry)) for entry in entries]
+        return states_in(snapshot)
+
+
+def states_in(snapshot: Snapshot) -> list[tuple[Entry, MigrationState]]:
+    """Return the states of all migrations as of a snapshot."""
+    return [(entry, decoded(entry)) for entry in snapshot.scan(KeyRange(*_table("states").keys.range(())))]

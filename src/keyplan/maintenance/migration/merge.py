@@ -20,7 +20,7 @@ from keyplan.engine import Commit, Delete, Entry, Guard, Mutation, Put
 from keyplan.errors import InvalidKeyError, UniqueViolationError
 from keyplan.layout import shown_key
 from keyplan.maintenance.lookup import Lookup
-from keyplan.maintenance.migration.marks import Mark, as_read, decoded, digest_of, encoded, mark_key
+from keyplan.maintenance.migration.marks import PENDING, Mark, as_read, decoded, digest_of, encoded, mark_key
 from keyplan.maintenance.migration.transform import UNREADABLE, Converted, Converter
 from keyplan.store import Pointer, Version, Write, keys_to_observe, plan_writes
 
@@ -114,10 +114,26 @@ class Merger:
             return self._decided(sides, read)
         except UniqueViolationError as error:
             reason = f"another record holds its entry of {error.facts.get('index')}"
-            return _contested(Contest(old_key, new_key, reason))
+            return self._left(sides, reason)
         except UNREADABLE as error:
             # Why not the facts: they may hold a part of the record.
-            return _contested(Contest(old_key, new_key, f"the record cannot be converted: {error.summary}"))
+            return self._left(sides, f"the record cannot be converted: {error.summary}")
+
+    def _left(self, sides: _Sides, reason: str) -> Decision:
+        """Leave the record to a person. One that was to be converted where it stands is marked as not converted.
+
+        Why: once the table was gone through, a record without such a mark is one of the new layout, whatever it looks like.
+        """
+        is_in_place = sides.new_key == sides.old_key and self._converter.has_other_values and self._is_switched
+        if not is_in_place:
+            return _contested(Contest(sides.old_key, sides.new_key, reason))
+        contest = Contest(sides.old_key, sides.new_key, f"{reason}; write it as the new layout has it, or delete it")
+        if sides.mark is not None:
+            return _contested(contest)
+        mark = Mark(sides.old_key, digest_of(sides.old), PENDING)
+        return Decision(
+            Outcome.CONTESTED, _commit(sides, {}, {sides.mark_key: Put(sides.mark_key, encoded(mark))}), contest
+        )
 
     def _decided(self, sides: _Sides, read: Lookup) -> Decision:
         if sides.new_key == sides.old_key:
@@ -151,15 +167,16 @@ class Merger:
         if not self._is_switched:
             return Decision(Outcome.UNCHANGED)
         if sides.mark is not None:
-            if decoded(sides.mark).new == digest_of(sides.old):
-                return self._with_entries(sides, read)
-            if self._is_readable(sides.old):
-                # Why: after the switch it is programs of the new layout that write.
+            mark: Mark = decoded(sides.mark)
+            now = digest_of(sides.old)
+            # Why: whoever changed it since, to what the new layout reads, has written a record of the new layout.
+            was_changed = now != (mark.old if mark.new == PENDING else mark.new)
+            if now == mark.new or (was_changed and self._reads(sides.old)):
                 return self._with_entries(sides, read)
         try:
             made = self._converter.converted(sides.old)
         except UNREADABLE:
-            if self._is_readable(sides.old):
+            if self._reads(sides.old):
                 return self._with_entries(sides, read)
             raise
         return self._written(sides, made, sides.old.lease, read, Outcome.RENEWED)
@@ -175,7 +192,7 @@ class Merger:
         made = self._converter.converted(sides.old)
         return (sides.new.value, sides.new.lease) == (made.raw_value, sides.old.lease)
 
-    def _is_readable(self, entry: Entry) -> bool:
+    def _reads(self, entry: Entry) -> bool:
         try:
             self._converter.new.form.decode(entry.value)
         except UNREADABLE:

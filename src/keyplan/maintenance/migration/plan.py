@@ -41,6 +41,11 @@ class TableWork:
         return self.converter.new.name
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether the records are converted where they stand."""
+        return self.converter.has_other_values and not self.is_moving
+
+    @property
     def old_range(self) -> KeyRange:
         """Where the old records stand, among others perhaps."""
         return KeyRange(*self.converter.old.keys.range(()))
@@ -50,7 +55,8 @@ class TableWork:
 class MigrationPlan:
     """The changes, the steps, and what stands in the way: a plan with obstacles is not carried out.
 
-    `id` tells one migration from another in the store. `is_over`: it was cleaned up, and nothing of the old layout is left.
+    `id` tells one migration from another in the store. `is_over`: it was cleaned up, and nothing of the old layout is left;
+    `reopens`: it was, and a program of the old layout wrote since. `accepts`: what was consented to, as `plan_migration` says.
     """
 
     old: BoundLayout
@@ -66,6 +72,8 @@ class MigrationPlan:
     counters_to_move: tuple[tuple[str, str], ...] = ()
     counters_to_remove: tuple[str, ...] = ()
     is_over: bool = False
+    reopens: bool = False
+    accepts: frozenset[str] = frozenset()
 
     @property
     def has_clean_up(self) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from keyplan.engine import Engine
+from keyplan.errors import CorruptionError
 from keyplan.layout import (
     BoundLayout,
     BoundTable,
@@ -23,9 +24,12 @@ from keyplan.layout import (
     has_same_entries,
     pair_items,
 )
-from keyplan.maintenance.migration.marks import migration_id, read_state, states_of
+from keyplan.maintenance.definitions import table_definition
+from keyplan.maintenance.findings import FindingKind
+from keyplan.maintenance.migration.marks import layout_key, migration_id, read_state, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
-from keyplan.maintenance.migration.survey import survey_table
+from keyplan.maintenance.migration.survey import survey_index, survey_table
+from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
 from keyplan.maintenance.migration.transform import Conversion, Converter, described_conversions
 from keyplan.store import index_state_key
 
@@ -49,16 +53,18 @@ def plan_migration(
 ) -> MigrationPlan:
     """Plan the way of what is stored from one layout to another, and write nothing.
 
-    renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one. accepts:
-        codes of breaking changes that are known to do no harm here (E17 where the store is no ring).
+    renames, drops: as for `differences`. conversions: by the new table's name, what makes a new record of an old one.
+    accepts: what is consented to, by name: codes of breaking changes that are known to do no harm here (E17 where the store is
+        no ring); `from:TABLE`, records that another migration has converted are in the old layout all the same; `gone:TABLE`,
+        the clean-up removes old records whose copies are not there any more.
     progress: called with the number of records that were examined.
 
     Every record that must be converted is converted; those that cannot be are obstacles. Raises what `differences` raises.
     """
     pairs = pair_items(old.spec, new.spec, renames)
-    planner = _Planner(engine, old, new, pairs, dict(conversions or {}), progress)
+    planner = _Planner(engine, old, new, pairs, dict(conversions or {}), frozenset(accepts), progress)
     changes = tuple(differences(_rooted(old), _rooted(new), renames=renames, drops=drops))
-    return planner.plan(changes, drops, accepts)
+    return planner.plan(changes, drops)
 
 
 class _Planner:
@@ -69,8 +75,10 @@ class _Planner:
         new: BoundLayout,
         pairs: LayoutPairs,
         conversions: dict[str, Conversion],
+        accepts: frozenset[str],
         progress: Callable[[int], None] | None,
     ) -> None:
+        self._accepts = accepts
         self._engine, self._old, self._new, self._pairs = engine, old, new, pairs
         self._conversions = conversions
         self._progress = progress
@@ -80,15 +88,16 @@ class _Planner:
         self._obstacles: list[str] = []
         self._roots = _root_template(old), _root_template(new)
 
-    def plan(
-        self, changes: tuple[LayoutChange, ...], drops: Collection[str], accepts: Collection[str]
-    ) -> MigrationPlan:
+    def plan(self, changes: tuple[LayoutChange, ...], drops: Collection[str]) -> MigrationPlan:
         identity = self._id
         _, state = read_state(self._engine, identity)
         is_cleaned = state is not None and state.is_cleaned
         rewritten = self._rewritten(changes)
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]
-        counts = {work.name: self._survey(work) for work in works}
+        converted = frozenset(() if state is None else state.converted)
+        if state is None:
+            self._require_unconverted(works)
+        counts = {work.name: self._survey(work, is_converted=work.name in converted) for work in works}
         moved = {work.name for work in works if work.is_moving}
         if is_cleaned:
             # Why again: a program of the old layout came back and wrote. What was converted where it stood is done.
@@ -98,7 +107,7 @@ class _Planner:
         works = [work for work in works if work.is_moving or work.converter.has_other_values]
         for work in works:
             self._record_steps(work, counts[work.name])
-        to_build = () if is_cleaned else self._builds(moved)
+        to_build = () if is_cleaned else self._builds(moved, {work.name for work in works})
         to_remove = self._removals()
         counters = self._counters()
         gone_tables = tuple(
@@ -108,7 +117,7 @@ class _Planner:
             item.name for item in self._pairs.gone if item.name in self._old.counters and item.name in drops
         )
         self._clean_up(works, to_remove, gone_tables, gone_counters, counters)
-        self._judge(changes, accepts, identity, set(to_build))
+        self._judge(changes, identity, set(to_build))
         return MigrationPlan(
             self._old,
             self._new,
@@ -122,6 +131,8 @@ class _Planner:
             gone_tables,
             counters,
             gone_counters,
+            reopens=is_cleaned,
+            accepts=self._accepts,
         )
 
     def _rewritten(self, changes: tuple[LayoutChange, ...]) -> set[str]:
@@ -164,19 +175,37 @@ class _Planner:
         )
         return TableWork(converter, is_moving)
 
-    def _survey(self, work: TableWork) -> int:
+    def _require_unconverted(self, works: list[TableWork]) -> None:
+        """Refuse to convert records where they stand that were converted before."""
+        for work in works:
+            if not work.is_in_place or f"from:{work.name}" in self._accepts:
+                continue
+            with self._engine.snapshot() as snapshot:
+                before = snapshot.get(layout_key(self._old.root, work.converter.old.name))
+            old, new = table_definition(self._old, work.converter.old.name), table_definition(self._new, work.name)
+            stage = conversion_stage(before, self._id, old, new)
+            if stage is ConversionStage.DONE:
+                self._obstacles.append(
+                    f"{work.name}: this migration has converted its records, and others went on from there"
+                )
+            elif stage is ConversionStage.FOREIGN:
+                problem = (
+                    "another migration has converted its records, to something else than the old layout named here"
+                )
+                self._obstacles.append(f"{work.name}: {problem}: name that layout, or --accept from:{work.name}")
+
+    def _told(self, keys: int) -> None:
+        self._examined += keys
+        if self._progress is not None:
+            self._progress(self._examined)
+
+    def _survey(self, work: TableWork, *, is_converted: bool) -> int:
         """Convert every record once; return how many there are."""
         for index in (*work.converter.old.indexes, *work.converter.new.indexes):
             self._require_function(index.name, index.spec)
-
-        def told(keys: int) -> None:
-            self._examined += keys
-            if self._progress is not None:
-                self._progress(self._examined)
-
         if self._obstacles:
             return 0
-        found = survey_table(self._engine, self._id, work, told)
+        found = survey_table(self._engine, self._id, work, self._told, is_converted=is_converted)
         if found.failed:
             self._obstacles.append(f"{work.name}: {found}")
         return found.records
@@ -200,13 +229,27 @@ class _Planner:
             what = f"write the values anew{by}, where they stand: no program may write to the table meanwhile"
             self._steps.append(MigrationStep(MigrationPhase.FINISH, new_name, what, count))
 
-    def _builds(self, moved: set[str]) -> tuple[str, ...]:
+    def _builds(self, moved: set[str], surveyed: set[str]) -> tuple[str, ...]:
+        """The indexes to build: those that are new, and those of moved records that are not readable where they are going."""
         same = {new.name for old, new in self._pairs.indexes if has_same_entries(old, new, self._pairs, self._roots)}
+        states = {index_state_key(index) for index in self._old.indexes.values()}
+        with self._engine.snapshot() as snapshot:
+            unready = {
+                name
+                for name, index in self._new.indexes.items()
+                if (key := index_state_key(index)) not in states and snapshot.get(key) is not None
+            }
         to_build = [
-            index.name for index in self._new.spec.indexes.values() if index.name not in same and index.of not in moved
+            index.name
+            for index in self._new.spec.indexes.values()
+            if index.name in unready or (index.name not in same and index.of not in moved)
         ]
         for name in to_build:
             self._require_function(name, self._new.indexes[name].spec)
+            if not self._obstacles and self._new.indexes[name].table.name not in surveyed:
+                found = survey_index(self._engine, self._new.indexes[name], self._told)
+                if found.failed:
+                    self._obstacles.append(f"{name}: {found}")
             what = "refuse readers of the index until it is built"
             self._steps.append(MigrationStep(MigrationPhase.PREPARE, name, what))
             what = "build the index, verify it, and let readers in"
@@ -226,9 +269,22 @@ class _Planner:
         for old, new in self._pairs.counters:
             if self._old.counters[old.name].raw_key != self._new.counters[new.name].raw_key:
                 moving.append((old.name, new.name))
+                self._require_number(old.name)
                 what = f"take the number along from {old.template.plain}: no program may draw one meanwhile"
                 self._steps.append(MigrationStep(MigrationPhase.FINISH, new.name, what))
         return tuple(moving)
+
+    def _require_number(self, name: str) -> None:
+        counter = self._old.counters[name]
+        with self._engine.snapshot() as snapshot:
+            entry = snapshot.get(counter.raw_key)
+        try:
+            if entry is not None:
+                counter.decode(entry.value)
+        except CorruptionError:
+            self._obstacles.append(
+                f"{name}: {FindingKind.DAMAGED_COUNTER.summary}: {FindingKind.DAMAGED_COUNTER.advice}"
+            )
 
     def _clean_up(
         self,
@@ -254,9 +310,7 @@ class _Planner:
         for name in (*counters, *(old for old, _ in moved_counters)):
             add(name, f"remove the number at {self._old.counters[name].spec.template.plain}")
 
-    def _judge(
-        self, changes: tuple[LayoutChange, ...], accepts: Collection[str], identity: bytes, to_build: set[str]
-    ) -> None:
+    def _judge(self, changes: tuple[LayoutChange, ...], identity: bytes, to_build: set[str]) -> None:
         by_records = {
             new.name
             for old, new in self._pairs.tables
@@ -267,7 +321,7 @@ class _Planner:
             is_judged = change.code == "E6" and change.item in by_records
             # Why: a function decides what becomes of the values, by whatever name.
             is_judged |= change.loses_values and change.item in self._conversions
-            if change.impact is Impact.BREAKING and not is_judged and change.code not in accepts:
+            if change.impact is Impact.BREAKING and not is_judged and change.code not in self._accepts:
                 self._obstacles.append(str(change))
         removed = self._removals()
         states = {index_state_key(self._new.indexes[name]) for name in to_build}

@@ -13,10 +13,14 @@ __all__ = ["Remover"]
 
 
 class Remover:
-    """Decides about the old records of one moved table, each from one snapshot."""
+    """Decides about the old records of one moved table, each from one snapshot.
 
-    def __init__(self, migration: bytes, converter: Converter) -> None:
+    `takes_vanished`: an old record whose copy is not there any more goes as well.
+    """
+
+    def __init__(self, migration: bytes, converter: Converter, *, takes_vanished: bool) -> None:
         self._migration = migration
+        self._takes_vanished = takes_vanished
         self._converter = converter
 
     def keys_of(self, old_key: bytes) -> list[bytes]:
@@ -37,6 +41,8 @@ class Remover:
         if mark is None or mark.old != digest_of(old):
             reason = "it was written while it was about to be removed"
             return Decision(Outcome.CONTESTED, None, Contest(old_key, new_key, reason))
+        if new is None and not self._takes_vanished:
+            return Decision(Outcome.CONTESTED, None, Contest(old_key, new_key, "its copy is not there any more"))
         entries = list(self._entries(old, new, read))
         guards = [as_read(raw_key, read.get(raw_key)) for raw_key in (old_key, new_key, place, *entries)]
         # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.

@@ -35,7 +35,8 @@ class Verification:
     """A moved table compared: `expected` from the old records, converted anew; `found` from the new ones as they are stored.
 
     Each is a count and the sum of the pairs' SHA-256. `ahead` counts records that programs of the new layout have changed
-    or removed since they were copied, left out on both sides; `missing` old records whose latest state was not carried over.
+    since they were copied, left out on both sides, `vanished` of them copies that are not there any more; `missing` old records
+    whose latest state was not carried over.
     """
 
     table: str
@@ -43,6 +44,7 @@ class Verification:
     found: tuple[int, str]
     ahead: int
     missing: int
+    vanished: int = 0
 
     @property
     def is_equal(self) -> bool:
@@ -53,7 +55,7 @@ class Verification:
 def verify_table(engine: Engine, migration: bytes, work: TableWork) -> Verification:
     """Compare the old records of a moved table with the new ones, batch by batch, each batch in one snapshot."""
     expected, found = _Fold(), _Fold()
-    ahead = missing = 0
+    ahead = missing = vanished = 0
     key_range = work.old_range
     converter = work.converter
     while True:
@@ -79,9 +81,11 @@ def verify_table(engine: Engine, migration: bytes, work: TableWork) -> Verificat
                     missing += 1
                 elif digest_of(new) != mark.new:
                     ahead += 1
+                    vanished += new is None
                 else:
                     assert new is not None
                     expected.add(made.raw_key, made.raw_value)
                     found.add(new.key, new.value)
         key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
-    return Verification(work.name, (expected.count, expected.digest), (found.count, found.digest), ahead, missing)
+    sums = (expected.count, expected.digest), (found.count, found.digest)
+    return Verification(work.name, *sums, ahead, missing, vanished)
