@@ -317,7 +317,7 @@ def test_a_broken_log_is_said(run: Keyplan, url: str) -> None:
     with open_engine(url) as engine:
         engine.commit(Commit((), (Delete(b"\x00kp\x04" + (1).to_bytes(8, "big")),)))
     answer = run("keyspace", "audit", "--verify", "--store", url)
-    assert (answer.code, answer.lines) == (1, ["broken at entry 2: entry 1 is missing"])
+    assert (answer.code, answer.lines) == (1, ["broken at entry 1: it is missing"])
     assert run("doctor", "--store", url).code == 1
 
 

@@ -90,9 +90,9 @@ PLANTED: Final[dict[str, tuple[FaultKind, bool, tuple[Put | Delete | Callable[[E
         False,
         (replaced(ORDERS, b'"deleted_at":null', b'"deleted_at":"2026-11-21T02:50:00Z"'),),
     ),
-    "a record that is no JSON": (FaultKind.UNREADABLE, False, (Put(b"\x00kp\x0corders\x00", b"{"),)),
+    "a quota that is no JSON": (FaultKind.UNREADABLE, True, (Put(b"\x00kp\x0corders\x00", b"{"),)),
     "a broken log": (FaultKind.AUDIT_BROKEN, False, (Delete(b"\x00kp\x04" + N + b"\x02"),)),
-    "no header": (FaultKind.NO_HEADER, False, (Delete(b"\x00kp\x00header"),)),
+    "no header": (FaultKind.NO_HEADER, True, (Delete(b"\x00kp\x00header"),)),
     "data below a freed prefix": (FaultKind.STRAY_DATA, False, (Put(b"\x03late", b""),)),
 }
 

@@ -52,6 +52,7 @@ GOLDEN: Final = (
     Golden("usage", "orders", "00 6b70 0b 6f7264657273 00"),
     Golden("quotas", "orders", "00 6b70 0c 6f7264657273 00"),
     Golden("sweeper", Only(), "00 6b70 0d 73776565706572"),
+    Golden("audit_head", Only(), "00 6b70 0e 6175646974"),
 )
 
 # keyspaces.md 1.3: number, unsigned LEB128, length first.

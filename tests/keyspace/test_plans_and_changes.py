@@ -196,7 +196,7 @@ def test_an_empty_key_spaces_second_grace_is_waited_for() -> None:
         registry.undelete("a")
 
 
-@pytest.mark.parametrize("cursor", ["01", "", "zz", "ff", "0261ff"])
+@pytest.mark.parametrize("cursor", ["01", "", "ff", "0261ff"])
 def test_a_sweep_stays_within_the_prefix_whatever_the_cursor_says(memory: Engine, cursor: str) -> None:
     registry = registered(memory)
     registry.create("b", "shop")

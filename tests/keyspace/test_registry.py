@@ -393,7 +393,7 @@ def test_every_act_has_one_entry_that_names_who_did_it(memory: Engine) -> None:
     assert [item.number for item in registry.audit(after=1)] == [2]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_log_that_was_tampered_with_does_not_verify(registry: KeySpaces, engine: Engine, number: int) -> None:
     for name in ("a", "b", "c", "d"):
         registry.create(name, "app")
@@ -404,4 +404,4 @@ def test_a_log_that_was_tampered_with_does_not_verify(registry: KeySpaces, engin
     assert entry is not None
     engine.commit(EngineCommit((), (Put(key, entry.value.replace(b'"actor":"admin"', b'"actor":"nobod"')),)))
     verdict = registry.verify_audit()
-    assert (verdict.is_whole, verdict.broken_at) == (False, number + 1)
+    assert (verdict.is_whole, verdict.broken_at) == (False, number)

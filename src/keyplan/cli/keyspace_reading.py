@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
 from keyplan.cli.output import print_grid, print_json, print_text, printable, with_progress
 from keyplan.cli.registries import NameArgument, RegistryOptions, print_key_space
 from keyplan.errors import InvalidInputError
@@ -32,16 +33,28 @@ def list_all(
         raise InvalidInputError(source="--state", problem=f"{state!r} is not one of {', '.join(State)}")
     wanted = None if state is None else State(state.upper())
     with at.opened(readonly=True) as registry:
-        found = registry.all(application=application, prefix=prefix, key=key, state=wanted, include_deleted=deleted)
+        damaged: list[str] = []
+        found = registry.all(
+            application=application,
+            prefix=prefix,
+            key=key,
+            state=wanted,
+            include_deleted=deleted,
+            on_damaged=damaged.append,
+        )
         if at.json:
             for keyspace in found:
                 print_json(keyspace.to_json())
-            return
-        rows = (
-            (keyspace.name, str(keyspace.state), keyspace.prefix, keyspace.application, keyspace.description)
-            for keyspace in found
-        )
-        print_grid(("name", "state", "prefix", "application", "description"), rows)
+        else:
+            rows = (
+                (keyspace.name, str(keyspace.state), keyspace.prefix, keyspace.application, keyspace.description)
+                for keyspace in found
+            )
+            print_grid(("name", "state", "prefix", "application", "description"), rows)
+    for name in damaged:
+        print_hint(printable(f"{name}: its record cannot be read and it is not listed: keyplan doctor says more"))
+    if damaged:
+        raise typer.Exit(FINDINGS)
 
 
 def show(

@@ -122,7 +122,7 @@ class HttpKeySpaces(RegistryOperations):
         query = {word: str(value) for word, value in asked.items() if value is not None}
         _, found = self._http.ask("GET", "keyspaces", query=query)
         page = _converted(found, _Page)
-        return KeySpacePage(page.keyspaces, page.next_page_token)
+        return KeySpacePage(page.keyspaces, page.next_page_token, tuple(page.damaged))
 
     def history(self, name: str) -> builtins.list[KeySpace]:
         _, found = self._http.ask("GET", "keyspaces", _named(name), "history")
@@ -254,6 +254,7 @@ def _query_of(expected: KeySpaceIdentity | None) -> dict[str, str]:
 class _Page(msgspec.Struct):
     keyspaces: list[KeySpace]
     next_page_token: str
+    damaged: list[str] = []
 
 
 def _converted(found: Any, kind: type[T]) -> T:

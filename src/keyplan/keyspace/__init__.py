@@ -25,7 +25,7 @@ from keyplan.keyspace.desired import (
     read_declaration,
 )
 from keyplan.keyspace.doctor import Diagnosis
-from keyplan.keyspace.generations import GENERATION_MAX, NO_PAST, JoinedWrites, Past
+from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past
 from keyplan.keyspace.handle import KeySpaceStore, Mode
 from keyplan.keyspace.layout import (
     NAME_BYTES_MAX,
@@ -50,7 +50,9 @@ from keyplan.keyspace.opening import (
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import (
+    GENERATION_MAX,
     AuditEntry,
+    AuditHead,
     Configuration,
     Deletion,
     Fence,
@@ -68,7 +70,7 @@ from keyplan.keyspace.records import (
     UsageCount,
 )
 from keyplan.keyspace.registry import KeySpaces
-from keyplan.keyspace.removal import Stage, SweepProgress
+from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Stage, SweepProgress
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.soundness import Fault, FaultKind
@@ -77,6 +79,7 @@ from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = [
     "AUDIT_LIMIT_MAX",
+    "BATCH_KEYS_DEFAULT",
     "GENERATION_MAX",
     "LIST_LIMIT_DEFAULT",
     "LIST_LIMIT_MAX",
@@ -88,6 +91,7 @@ __all__ = [
     "SESSION_SECONDS_DEFAULT",
     "Applied",
     "AuditEntry",
+    "AuditHead",
     "AuditItem",
     "AuditVerdict",
     "Configuration",

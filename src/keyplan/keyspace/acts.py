@@ -22,11 +22,13 @@ from keyplan.engine import (
     WrappedEngine,
     WrappedSnapshot,
 )
-from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry
+from keyplan.errors import CorruptionError, InvalidArgumentError
+from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry, digest_of_unread
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
-from keyplan.keyspace.records import AuditEntry, Configuration, Header
+from keyplan.keyspace.records import AuditEntry, AuditHead, Configuration, Header
+from keyplan.keyspace.rows import rows_of, value_of
 from keyplan.layout import Only
 from keyplan.store import Backoff, Store, Transaction
 
@@ -36,20 +38,51 @@ R = TypeVar("R")
 
 ONLY: Final = Only()
 
+_ADVICE: Final = "`keyplan doctor --repair` makes it again from the audit log, where that can be"
+
+_NUMBER_MAX: Final = 1 << 62
+"""Why: acts are counted from 1; an entry far beyond is not ours, and must not use the numbers up."""
+
 
 def header_of(registry: KeySpaceRegistry) -> Header | None:
-    """Return the registry's header, None where there is no registry."""
-    return registry.header.get(ONLY)
+    """Return the registry's header, None where there is no registry.
+
+    Raises CorruptionError where there is one that has lost its header: a lost one is never taken for none.
+    """
+    header = registry.header.get(ONLY)
+    if header is None and _has_traces(registry):
+        raise CorruptionError(problem="the registry of key spaces has lost its header", advice=_ADVICE)
+    return header
+
+
+def _has_traces(registry: KeySpaceRegistry) -> bool:
+    views = (registry.records, registry.holders, registry.fences, registry.audit)
+    return any(True for view in views for _ in view.keys(limit=1))
 
 
 def codec_of(header: Header | None) -> PrefixCodec:
-    """Return how the registry with this header makes prefixes of numbers; None: how one that is made unasked would."""
-    return prefix_codec(PREFIX_CODECS[0] if header is None else header.prefix_codec)
+    """Return how the registry with this header makes prefixes of numbers; None: how one that is made unasked would.
+
+    Raises CorruptionError for a code that there is not.
+    """
+    if header is None:
+        return prefix_codec(PREFIX_CODECS[0])
+    try:
+        return prefix_codec(header.prefix_codec)
+    except InvalidArgumentError as error:
+        problem = f"the registry's header names the prefix code {header.prefix_codec!r}"
+        raise CorruptionError(problem=problem, advice=_ADVICE) from error
 
 
 def configuration_of(registry: KeySpaceRegistry) -> Configuration:
-    """Return the registry's switches."""
-    return registry.configuration.get(ONLY) or Configuration()
+    """Return the registry's switches; as they are by default where there is no registry.
+
+    Raises CorruptionError for a registry that has lost them: they are written when it is made.
+    """
+    configuration = registry.configuration.get(ONLY)
+    if configuration is None and header_of(registry) is not None:
+        raise CorruptionError(problem="the registry of key spaces has lost its switches", advice=_ADVICE)
+    return configuration or Configuration()
 
 
 @dataclass
@@ -84,6 +117,14 @@ class Act:
             at=self.at, actor=self.actor, act=act, name=name, detail=dict(detail or {}), previous=self.previous
         )
         self.registry.audit.insert(self.number, entry)
+        # Why not through the view: it would read the head that is there, and a damaged one would stop every act.
+        self.write("audit_head", ONLY, AuditHead(number=self.number, digest=digest_of_entry(self.number, entry)))
+
+    def write(self, table: str, key: object, value: object | None) -> None:
+        """Put a value at a key of a table of the registry, or remove it (None), whatever is there: readable or not."""
+        bound = KeySpaceRegistry.bound().tables[table]
+        raw_key = bound.keys.encode(key)
+        self.mutations.append(Delete(raw_key) if value is None else Put(raw_key, bound.form.encode(value)))
 
 
 class ActRunner:
@@ -114,7 +155,7 @@ class ActRunner:
         # Invariant: one state for everything. A decision that mixed two would not be undone by the turn that it loses.
         with engine.snapshot() as state, Transaction(_OneState(engine, state)) as transaction:
             seen = KeySpaceRegistry(Store(_OneState(engine, state)))
-            number, previous = _turn_of(seen)
+            number, previous = _turn_of(state)
             act = Act(seen, KeySpaceRegistry(transaction), state, self._clock.wall(), number, previous, self._actor)
             answer = work(act)
             collected = transaction.collected()
@@ -143,8 +184,21 @@ class _Kept(WrappedSnapshot):
         pass
 
 
-def _turn_of(seen: KeySpaceRegistry) -> tuple[int, str]:
-    """Return the number of the next act, and the digest of the last."""
-    for number, entry in seen.audit.list(limit=1, reverse=True):
-        return number + 1, digest_of_entry(number, entry)
-    return 1, FIRST_PREVIOUS
+def _turn_of(state: Snapshot) -> tuple[int, str]:
+    """Return the number of the next act, and the digest of the last. A damaged or cut end does not end the log."""
+    number, digest = 0, FIRST_PREVIOUS
+    for row in rows_of(state, "audit", reverse=True):
+        if row.key is None or row.key > _NUMBER_MAX:
+            continue  # no entry of ours
+        number = row.key
+        if row.value is not None:
+            digest = digest_of_entry(number, row.value)
+        else:
+            entry = state.get(row.raw_key)
+            digest = digest_of_unread(number, b"" if entry is None else entry.value)
+        break
+    head = value_of(state, "audit_head", ONLY)
+    if head is not None and head.value is not None and number < head.value.number <= _NUMBER_MAX:
+        # Why: numbers are places in the list as well, and none is given twice.
+        number, digest = head.value.number, head.value.digest
+    return number + 1, digest

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from keyplan.engine import KeyRange, RangeEmpty
+from keyplan.engine import RangeEmpty
 from keyplan.errors import (
     InvalidPrefixError,
     PrefixConflictError,
@@ -12,10 +12,10 @@ from keyplan.errors import (
     PrefixNotEmptyError,
 )
 from keyplan.keyspace.acts import Act
-from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import seconds_of
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.records import Configuration, Mark, MarkKind
+from keyplan.keyspace.rows import prefixes_held, rows_of
 
 __all__ = ["PROFILES", "Allotment", "allocate", "claim", "is_cooling"]
 
@@ -100,8 +100,10 @@ def claim(
     elif not adopt_existing_data:
         raise PrefixNotEmptyError(prefix=prefix.hex(), first_key=first_key.hex())
     mark = act.registry.marks.get(prefix)
-    if mark is not None:
-        act.registry.marks.delete(prefix)
+    for other in list(act.seen.marks.keys(starts_with=prefix)):
+        act.registry.marks.delete(
+            other
+        )  # it has cooled, or it would have been refused; who has the prefix has all in it
     if number is None:
         _mark_container(act, codec.container_of(prefix))
     return Allotment(prefix, number, (mark.epoch if mark else 0) + 1)
@@ -158,20 +160,17 @@ def _nested_marks(act: Act, prefix: bytes, shorter: list[bytes]) -> Iterator[tup
 
 def _taken(act: Act, codec: PrefixCodec) -> _Taken:
     """Return the codewords that are somebody's or may not be given out, and the epochs of those that are free again."""
-    taken = {_codeword(codec, prefix) for prefix in _registered(act)}
+    taken = {_codeword(codec, prefix) for prefix in prefixes_held(act.state)}
     epochs: dict[bytes, int] = {}
-    for prefix, mark in act.seen.marks.list():
-        if mark.kind is not MarkKind.COOLING_DOWN or is_cooling(mark, act.now):
-            taken.add(codec.codeword_of(prefix) or prefix)
+    for row in rows_of(act.state, "marks"):
+        if row.key is None:
+            continue  # no mark of ours: no prefix is so spelled
+        # Why taken when it cannot be read: it may say so.
+        if row.value is None or row.value.kind is not MarkKind.COOLING_DOWN or is_cooling(row.value, act.now):
+            taken.add(codec.codeword_of(row.key) or row.key)
         else:
-            epochs[prefix] = mark.epoch
+            epochs[row.key] = row.value.epoch
     return _Taken(frozenset(taken), epochs)
-
-
-def _registered(act: Act) -> Iterator[bytes]:
-    """Yield every registered prefix. Why from the raw keys: of thousands, the values are not wanted."""
-    start, end = KeySpaceRegistry.bound().tables["holders"].keys.range(())
-    return (key[len(start) :] for key in act.state.keys(KeyRange(start, end)))
 
 
 def _codeword(codec: PrefixCodec, prefix: bytes) -> bytes:

@@ -93,15 +93,20 @@ class Ensured(NamedTuple):
 
 
 class KeySpacePage(NamedTuple):
-    """A part of the list, in the order in which they were made, and the token that continues it; empty on the last page."""
+    """A part of the list, in the order in which they were made, and the token that continues it; empty on the last page.
+
+    `damaged` names key spaces whose records cannot be read, and which may belong on the page; the doctor says what is wrong.
+    """
 
     keyspaces: list[KeySpace]
     next_page_token: str
+    damaged: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the HTTP contract."""
         shown = [keyspace.to_json() for keyspace in self.keyspaces]
-        return {"keyspaces": shown, "next_page_token": self.next_page_token}
+        told = {"damaged": list(self.damaged)} if self.damaged else {}
+        return {"keyspaces": shown, "next_page_token": self.next_page_token, **told}
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,7 +32,17 @@ from keyplan.keyspace.records import (
     State,
 )
 
-__all__ = ["FORMAT_VERSION", "Founding", "Request", "check_self_registration", "create", "found", "init", "occupied"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Founding",
+    "Request",
+    "check_self_registration",
+    "create",
+    "found",
+    "founded_detail",
+    "init",
+    "occupied",
+]
 
 FORMAT_VERSION = 1
 
@@ -74,7 +84,7 @@ def init(act: Act, founding: Founding, asked: Mapping[str, object]) -> Header:
         raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
     header, configuration, is_new = found(act, founding)
     if is_new:
-        act.note("init", "", {"cluster": header.cluster})
+        act.note("init", "", {"founded": founded_detail(header, configuration)})
         return header
     made = Founding(header.prefix_codec, header.profile, configuration.skip_printable)._asdict()
     for argument, wanted in asked.items():
@@ -82,6 +92,11 @@ def init(act: Act, founding: Founding, asked: Mapping[str, object]) -> Header:
             problem = f"the registry that there is has {made[argument]!r}, not {wanted!r}"
             raise InvalidArgumentError(argument=argument, problem=problem)
     return header
+
+
+def founded_detail(header: Header, configuration: Configuration) -> dict[str, Any]:
+    """Return what the log keeps of how a registry was made."""
+    return {**structs.asdict(header), "skip_printable": configuration.skip_printable}
 
 
 def found(act: Act, founding: Founding) -> tuple[Header, Configuration, bool]:
@@ -162,9 +177,11 @@ def create(act: Act, founding: Founding, request: Request, *, if_not_exists: boo
     act.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
     act.registry.fences.put(record.name, Fence(record.generation, record.state))
     join(act, record, request.joined)
-    detail = {"prefix": record.prefix, "application": record.application, "generation": record.generation}
+    # Why so much: from the log a damaged record, header or switch can be made again.
+    fields = ("prefix", "application", "generation", "description", "created_at", "prefix_epoch")
+    detail: dict[str, Any] = {field: getattr(record, field) for field in fields}
     if is_founded:
-        detail["founded"] = header.cluster
+        detail["founded"] = founded_detail(header, configuration)
     act.note("restore" if request.state is State.RESTORING else "create", record.name, detail)
     return record, True
 

@@ -4,17 +4,23 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
-from keyplan.engine import Engine, KeyRange, Snapshot
-from keyplan.errors import CorruptionError, InvalidKeyError
-from keyplan.keyspace.acts import Act, ActRunner, codec_of
-from keyplan.keyspace.audit import verified
+from keyplan.engine import Engine, Snapshot
+from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of
+from keyplan.keyspace.audit import AuditVerdict, verified
+from keyplan.keyspace.evidence import Evidence, evidence_of
 from keyplan.keyspace.layout import KeySpaceRegistry
-from keyplan.keyspace.prefixes import prefix_range
-from keyplan.keyspace.records import AuditEntry, MarkKind
-from keyplan.keyspace.soundness import Fault, Fix, Tables, defects_of
-from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
+from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_range
+from keyplan.keyspace.records import AuditEntry, Header, Mark, MarkKind
+from keyplan.keyspace.rows import Row, prefixes_held, rows_of, value_of
+from keyplan.keyspace.soundness import Fault, Tables, defects_of
+from keyplan.keyspace.unmanaged import Unmanaged, gaps, unmanaged_in
 
-__all__ = ["Diagnosis", "diagnose", "repair"]
+__all__ = ["Diagnosis", "diagnose", "repair", "verified_in"]
+
+_NOT_KEPT: Final = frozenset({"sessions", "sweeper"})
+"""They hang on leases: a damaged one goes by itself."""
+
+_COMPARED: Final = ("records", "holders", "fences", "history", "marks", "deletions", "order", "usage", "quotas")
 
 _FIXES_AT_ONCE_MAX: Final = 40
 """Why: each may be guarded and written, and an engine may take 128 operations."""
@@ -51,20 +57,35 @@ class Diagnosis(NamedTuple):
         }
 
 
-def diagnose(engine: Engine, *, with_unmanaged: bool) -> Diagnosis:
-    """Examine the whole registry in one state; and, if wanted, find the data that is nobody's."""
+def diagnose(engine: Engine, *, with_unmanaged: bool, now: str) -> Diagnosis:
+    """Examine the whole registry in one state; and, if wanted, find in the same state the data that is nobody's."""
     with engine.snapshot() as snapshot:
-        tables = _read(snapshot)
-    found = list(unmanaged(engine)) if with_unmanaged else []
+        tables = _read(snapshot, now)
+        found = list(unmanaged_in(snapshot, tables.codec)) if with_unmanaged else []
     entries = 0 if tables.audit is None else tables.audit.entries
     faults = [defect.fault for defect in defects_of(tables)]
     return Diagnosis(faults, found, len(tables.records), entries)
 
 
+def verified_in(snapshot: Snapshot) -> AuditVerdict:
+    """Go through the audit log of a state."""
+    head = value_of(snapshot, "audit_head", ONLY)
+    if head is not None and head.value is None:
+        verdict = verified(_log_rows(snapshot))
+        problem = "the log's head cannot be read: the next act writes it anew"
+        return verdict._replace(is_whole=False, broken_at=verdict.broken_at or verdict.entries, problem=problem)
+    return verified(_log_rows(snapshot), None if head is None else head.value)
+
+
+def _log_rows(snapshot: Snapshot) -> Iterator[tuple[int, AuditEntry | None]]:
+    return ((row.key, row.value) for row in rows_of(snapshot, "audit") if row.key is not None)
+
+
 def repair(acts: ActRunner) -> list[Fault]:
     """Put right what can be, in commits with an entry in the audit log each; return what was wrong and is right now.
 
-    What is right is taken from the records of the key spaces. Nothing outside the registry is touched.
+    What is right is taken from the records of the key spaces and from the log, never from an entry that was not read. Nothing
+    outside the registry is touched.
     """
     repaired: list[Fault] = []
     while True:
@@ -77,7 +98,7 @@ def repair(acts: ActRunner) -> list[Fault]:
 def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
     done: list[Fault] = []
     written: set[tuple[str, object]] = set()
-    for fault, fixes in defects_of(_read(act.state)):
+    for fault, fixes in defects_of(_read(act.state, act.at)):
         if fault in repaired:
             continue  # Why: it came back, so that its repair contradicts another; once is enough to end.
         places = {(fix.table, fix.key) for fix in fixes}
@@ -85,55 +106,76 @@ def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
             continue
         written |= places
         for fix in fixes:
-            _carry_out(act, fix)
+            act.write(fix.table, fix.key, fix.value)
         done.append(fault)
     if done:
         act.note("repair", "", {"faults": [f"{fault.kind} {fault.name}: {fault.problem}" for fault in done]})
     return done
 
 
-def _carry_out(act: Act, fix: Fix) -> None:
-    table = act.registry.view(fix.table)
-    if fix.value is None:
-        table.delete(fix.key)
-    else:
-        table.put(fix.key, fix.value)
-
-
-def _read(snapshot: Snapshot) -> Tables:
-    """Read every table of the registry; what does not decode is noted and left out."""
-    unreadable: list[str] = []
-    content = {name: dict(_rows(snapshot, name, unreadable)) for name in KeySpaceRegistry.spec.tables}
-    header = next(iter(content["header"].values()), None)
-    audit: dict[int, AuditEntry] = content["audit"]
-    marks = content["marks"]
+def _read(snapshot: Snapshot, now: str) -> Tables:
+    """Read every table of the registry; what cannot be read is noted as that."""
+    strange: list[str] = []
+    unread: dict[str, dict[Any, str]] = {}
+    content: dict[str, dict[Any, Any]] = {}
+    for name in KeySpaceRegistry.spec.tables:
+        if name in _NOT_KEPT:
+            continue
+        content[name], unread[name] = {}, {}
+        for row in rows_of(snapshot, name):
+            problem = row.problem or _contradiction(name, row)
+            if row.key is None:
+                strange.append(f"the entry {row.raw_key.hex()} of {name}: {problem}")
+            elif problem:
+                unread[name][row.key] = problem
+            else:
+                content[name][row.key] = row.value
+    verdict = verified_in(snapshot)
+    evidence = evidence_of(content["audit"].items(), is_whole=verdict.is_whole)
+    header: Header | None = content["header"].get(ONLY)
     tables = Tables(
-        codec=codec_of(header),
+        now=now,
+        codec=_codec(header, evidence, has_header=header is not None or ONLY in unread["header"]),
+        evidence=evidence,
         header=header,
-        records=content["records"],
-        holders=content["holders"],
-        fences=content["fences"],
-        history=content["history"],
-        marks=marks,
-        deletions=content["deletions"],
-        order=content["order"],
-        usage=set(content["usage"]),
-        quotas=set(content["quotas"]),
-        unreadable=unreadable,
-        audit=verified(audit.items()),
+        configuration=content["configuration"].get(ONLY),
+        audit=verdict,
+        unread=unread,
+        strange=strange,
+        **{name: content[name] for name in _COMPARED},
     )
-    for prefix, mark in marks.items():
-        if mark.kind is MarkKind.COOLING_DOWN:
-            for entry in snapshot.scan(prefix_range(prefix), limit=1, keys_only=True):
-                tables.stray[prefix] = entry.key
+    tables.stray = dict(_stray(snapshot, tables.marks))
     return tables
 
 
-def _rows(snapshot: Snapshot, name: str, unreadable: list[str]) -> Iterator[tuple[Any, Any]]:
-    table = KeySpaceRegistry.bound().tables[name]
-    start, end = table.keys.range(())
-    for entry in snapshot.scan(KeyRange(start, end)):
-        try:
-            yield table.keys.decode(entry.key), table.form.decode(entry.value)
-        except (CorruptionError, InvalidKeyError) as error:
-            unreadable.append(f"the entry {entry.key.hex()} of {name}: {error.summary}")
+def _contradiction(table: str, row: Row) -> str:
+    """Say what makes an entry that decodes as little worth as one that does not."""
+    if table == "records" and row.value.name != row.key:
+        return f"it is the record of {row.value.name!r}"
+    if table == "history" and row.value.name != row.key.name:
+        return f"it is the record of {row.value.name!r}"
+    if table == "header" and row.value.prefix_codec not in PREFIX_CODECS:
+        return f"it names the prefix code {row.value.prefix_codec!r}"
+    return ""
+
+
+def _codec(header: Header | None, evidence: Evidence, *, has_header: bool) -> PrefixCodec | None:
+    """Return the prefix code; None where a header was lost and the log does not tell it: then nothing rests on one."""
+    if header is not None:
+        return codec_of(header)
+    if evidence.is_whole and evidence.header is not None and evidence.header.prefix_codec in PREFIX_CODECS:
+        return codec_of(evidence.header)
+    return None if has_header or evidence.lives else codec_of(None)
+
+
+def _stray(snapshot: Snapshot, marks: Mapping[bytes, Mark]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield prefixes that were freed, with the first key below each that is in no key space."""
+    held = [prefix_range(prefix) for prefix in prefixes_held(snapshot)]
+    for prefix, mark in marks.items():
+        if mark.kind is not MarkKind.COOLING_DOWN:
+            continue
+        for gap in gaps(held, prefix_range(prefix)):
+            first = next(iter(snapshot.scan(gap, limit=1, keys_only=True)), None)
+            if first is not None:
+                yield prefix, first.key
+                break

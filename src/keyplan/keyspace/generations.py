@@ -11,10 +11,9 @@ from keyplan.errors import CorruptionError, InvalidArgumentError
 from keyplan.keyspace.acts import Act
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import HistoryKey
-from keyplan.keyspace.records import KeySpaceRecord
+from keyplan.keyspace.records import GENERATION_MAX, KeySpaceRecord
 
 __all__ = [
-    "GENERATION_MAX",
     "NO_PAST",
     "JoinedWrites",
     "Past",
@@ -23,9 +22,6 @@ __all__ = [
     "keep_history",
     "next_generation",
 ]
-
-GENERATION_MAX: Final = (1 << 53) - 1
-"""Why: every reader of JSON has such numbers exactly, and no name is made anew so often."""
 
 JoinedWrites = Callable[[KeySpace], Commit]
 """What is written in one commit with an act, about the key space that the act makes or moves."""

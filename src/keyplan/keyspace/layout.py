@@ -12,6 +12,7 @@ from typing import Annotated, Final, NamedTuple
 from keyplan.codec import PrefixVarint, Tail, Text, Uvarint
 from keyplan.keyspace.records import (
     AuditEntry,
+    AuditHead,
     Configuration,
     Deletion,
     Fence,
@@ -135,6 +136,12 @@ class KeySpaceRegistry(Layout, root=b"\x00kp"):
     )
     sweeper = Table(
         b"\x0dsweeper", key=Only, value=Sweeping, lease=True, note="who removes the data of deleted key spaces"
+    )
+    audit_head = Table(
+        b"\x0eaudit",
+        key=Only,
+        value=AuditHead,
+        note="the log's last entry: an end that was edited or cut off is noticed",
     )
 
 

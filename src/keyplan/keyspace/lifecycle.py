@@ -58,6 +58,8 @@ _MOVES: Final = {
     State.DELETED: set[State](),
 }
 
+_OVERWRITTEN: Final = ("generation", "application", "description", "created_at", "prefix_epoch")
+
 _ROUNDED_SECONDS: Final = 1
 """Why: times are written in whole seconds, rounded down; a deadline may not come early."""
 
@@ -120,7 +122,7 @@ def describe(
         return record
     changed = structs.replace(record, description=description)
     act.registry.records.update(name, changed)
-    act.note("update", name)
+    act.note("update", name, {"description": description})
     return changed
 
 
@@ -242,7 +244,7 @@ def begin_overwrite(
     act.registry.order.delete(record.sequence)
     act.registry.order.insert(coming.sequence, holder)
     join(act, coming, coming_in.joined)
-    return _moved(act, coming, "overwrite", {"generation": coming.generation, "application": coming.application})
+    return _moved(act, coming, "overwrite", {field: getattr(coming, field) for field in _OVERWRITTEN})
 
 
 def finish_restore(

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from keyplan.errors import InvalidArgumentError
+from keyplan.errors import CorruptionError, InvalidArgumentError
 from keyplan.keyspace.answers import KeySpace, KeySpacePage, Owner, OwnerKind
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import is_name
@@ -54,16 +54,48 @@ def listed(
         found = [] if record is None or record.sequence <= after else [record]
         return KeySpacePage([KeySpace.of_record(record) for record in found if agrees(record)], "")
     page: list[KeySpaceRecord] = []
+    damaged: list[str] = []
     while len(page) <= limit:
-        names = list(registry.order.list(at_least=after + 1, limit=_READ_AT_ONCE))
-        records = registry.records.get_many([holder.name for _, holder in names])
-        page += [record for record in records if record is not None and agrees(record)]
-        if len(names) < _READ_AT_ONCE:
+        names, is_last = _names(registry, after)
+        page += [record for record in _records(registry, names, damaged) if agrees(record)]
+        if is_last:
             break
         after = names[-1][0]
     shown = page[:limit]
     token = str(shown[-1].sequence) if len(page) > limit else ""
-    return KeySpacePage([KeySpace.of_record(record) for record in shown], token)
+    return KeySpacePage([KeySpace.of_record(record) for record in shown], token, tuple(damaged))
+
+
+def _names(registry: KeySpaceRegistry, after: int) -> tuple[list[tuple[int, str]], bool]:
+    """Return places and names behind a place, and whether they are the last."""
+    try:
+        found = [
+            (number, holder.name) for number, holder in registry.order.list(at_least=after + 1, limit=_READ_AT_ONCE)
+        ]
+    except CorruptionError:
+        # Why by name: a damaged place hides a name, and the records have them all. Slower; until it is repaired.
+        known = []
+        for name in registry.records.keys():  # noqa: SIM118  # Why: a view, no dict.
+            record = _record(registry, name, [])
+            known.append((after + 1 if record is None else record.sequence, name))
+        return sorted(place for place in known if place[0] > after), True
+    return found, len(found) < _READ_AT_ONCE
+
+
+def _records(registry: KeySpaceRegistry, names: list[tuple[int, str]], damaged: list[str]) -> list[KeySpaceRecord]:
+    try:
+        found: list[KeySpaceRecord | None] = list(registry.records.get_many([name for _, name in names]))
+    except CorruptionError:
+        found = [_record(registry, name, damaged) for _, name in names]
+    return [record for record in found if record is not None]
+
+
+def _record(registry: KeySpaceRegistry, name: str, damaged: list[str]) -> KeySpaceRecord | None:
+    try:
+        return registry.records.get(name)
+    except CorruptionError:
+        damaged.append(name)
+        return None
 
 
 def _place(page_token: str) -> int:

@@ -1,7 +1,7 @@
 """What a registry in the store and one behind HTTP have in common, as a type: code that takes either takes this."""
 
 import builtins
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Usage
@@ -87,8 +87,12 @@ class RegistryOperations(Registry, Protocol):
         application: str | None = None,
         state: State | None = None,
         include_deleted: bool = False,
+        on_damaged: Callable[[str], object] | None = None,
     ) -> Iterator[KeySpace]:
-        """Yield every key space that agrees with what is given, in the order of `list`, page by page."""
+        """Yield every key space that agrees with what is given, in the order of `list`, page by page.
+
+        Those whose records cannot be read are left out; `on_damaged` is told their names.
+        """
         token = ""
         while True:
             page = self.list(
@@ -101,6 +105,9 @@ class RegistryOperations(Registry, Protocol):
                 page_token=token,
             )
             yield from page.keyspaces
+            if on_damaged is not None:
+                for damaged in page.damaged:
+                    on_damaged(damaged)
             token = page.next_page_token
             if not token:
                 return

@@ -9,6 +9,7 @@ from keyplan.codec import PrefixVarint, Uvarint
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidArgumentError, InvalidKeyError, InvalidPrefixError
 from keyplan.keyspace.layout import PREFIX_BYTES_MAX
+from keyplan.keyspace.records import PREFIX_TEXT_BYTES_MAX
 
 __all__ = [
     "LEGACY_PREFIX_BYTES_MAX",
@@ -25,8 +26,8 @@ __all__ = [
 SYSTEM_BYTE: Final = b"\x00"
 """R1: everything that begins with it is the registry's."""
 
-LEGACY_PREFIX_BYTES_MAX: Final = 255
-"""Why: it stands in the registry's keys, and those fit LMDB's 511 bytes."""
+LEGACY_PREFIX_BYTES_MAX: Final = PREFIX_TEXT_BYTES_MAX
+"""A legacy prefix may be as long as any in the registry's keys."""
 
 
 def prefix_range(prefix: bytes) -> KeyRange:

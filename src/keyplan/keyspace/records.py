@@ -1,8 +1,10 @@
 """What the registry of key spaces stores. Where it stands: layout.py; what may be done with it is not here.
 
-Times are RFC 3339 in UTC; bytes (prefixes, keys) are lower-case hexadecimal text, as the API shows them.
+Times are RFC 3339 in UTC; bytes (prefixes, keys) are lower-case hexadecimal text, as the API shows them. What is not so cannot
+be made of stored or given bytes: it does not decode, and so no code meets it.
 """
 
+from datetime import datetime
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Final
 
@@ -12,7 +14,10 @@ from keyplan.codec import U64, ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
 
 __all__ = [
+    "GENERATION_MAX",
+    "PREFIX_TEXT_BYTES_MAX",
     "AuditEntry",
+    "AuditHead",
     "Configuration",
     "Deletion",
     "Fence",
@@ -29,6 +34,28 @@ __all__ = [
     "Sweeping",
     "UsageCount",
 ]
+
+
+GENERATION_MAX: Final = (1 << 53) - 1
+"""Why: every reader of JSON has such numbers exactly, and no name is made anew so often."""
+
+PREFIX_TEXT_BYTES_MAX: Final = 255
+"""Why: a prefix stands in the registry's keys, and those fit LMDB's 511 bytes."""
+
+
+def _check_hex(field: str, text: str) -> None:
+    if bytes.fromhex(text).hex() != text:
+        raise ValueError(f"{field} is not spelled in lower-case hex digits")
+
+
+def _check_time(field: str, text: str | None) -> None:
+    if text is not None and datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError(f"{field} is a time without a zone")
+
+
+def _check_count(field: str, number: int | None) -> None:
+    if number is not None and not 0 <= number < 1 << 63:
+        raise ValueError(f"{field} is a number from 0 to 2^63-1")
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +107,15 @@ class KeySpaceRecord(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int = 0
     prefix_epoch: int = 1
 
+    def __post_init__(self) -> None:
+        _check_hex("prefix", self.prefix)
+        if not 1 <= len(self.prefix) // 2 <= PREFIX_TEXT_BYTES_MAX:
+            raise ValueError(f"a prefix has 1 to {PREFIX_TEXT_BYTES_MAX} bytes")
+        if not 1 <= self.generation <= GENERATION_MAX:
+            raise ValueError(f"a generation is from 1 to {GENERATION_MAX}")
+        _check_count("sequence", self.sequence)
+        _check_count("prefix_epoch", self.prefix_epoch)
+
 
 class PrefixHolder(msgspec.Struct, frozen=True):
     """Whose a prefix is."""
@@ -106,6 +142,13 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     previous: str
 
 
+class AuditHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The number and digest of the log's last entry: a last entry that was edited, or cut off, does not agree with it."""
+
+    number: int
+    digest: str
+
+
 class MarkKind(StrEnum):
     """Why the allocator passes a prefix over."""
 
@@ -124,6 +167,11 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None = None
     first_key: str | None = None
     epoch: int = 0
+
+    def __post_init__(self) -> None:
+        _check_time("until", self.until)
+        _check_hex("first_key", self.first_key or "")
+        _check_count("epoch", self.epoch)
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,12 +198,22 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     is_begun: bool = False
     previous_state: State = State.ENABLED
 
+    def __post_init__(self) -> None:
+        _check_hex("cursor", self.cursor)
+        _check_time("not_before", self.not_before)
+        _check_time("clients_until", self.clients_until)
+        _check_count("deleted_keys", self.deleted_keys)
+
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """How much a key space may hold; None: any amount. Bytes are those of its keys, without the prefix, and values."""
 
     keys: int | None = None
     bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("keys", self.keys)
+        _check_count("bytes", self.bytes)
 
 
 class UsageCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,6 +250,13 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", f
     max_client_lease_seconds: float = 60
     reuse_cooldown_seconds: float | None = 60
     delete_grace_seconds: float = 0
+
+    def __post_init__(self) -> None:
+        for prefix in self.reservations:
+            try:
+                bytes.fromhex(prefix)
+            except ValueError:
+                raise ValueError(f"reservations: {prefix!r} is not spelled in hex digits") from None
 
 
 # Why: numbers are for ever, they stand in stored fences.

@@ -9,10 +9,10 @@ from keyplan.errors import KeySpaceNotFoundError
 from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
-from keyplan.keyspace.audit import AuditVerdict, digest_of_entry, verified
+from keyplan.keyspace.audit import AuditVerdict, digest_of_entry
 from keyplan.keyspace.configuration import checked_configuration
-from keyplan.keyspace.creation import Founding, Request, check_self_registration, create, found, init
-from keyplan.keyspace.doctor import Diagnosis, diagnose, repair
+from keyplan.keyspace.creation import Founding, Request, check_self_registration, create, found, founded_detail, init
+from keyplan.keyspace.doctor import Diagnosis, diagnose, repair, verified_in
 from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past
 from keyplan.keyspace.lifecycle import (
     Overwriting,
@@ -24,7 +24,7 @@ from keyplan.keyspace.lifecycle import (
     undelete,
 )
 from keyplan.keyspace.listing import LIST_LIMIT_DEFAULT, listed, owner_in
-from keyplan.keyspace.names import checked_application, checked_description, is_name
+from keyplan.keyspace.names import checked_application, checked_description, is_name, time_text
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import bytes_of_hex
 from keyplan.keyspace.records import Configuration, Deletion, Fence, Header, Mark, Quota, Session, State
@@ -135,11 +135,12 @@ class KeySpaces(RegistryOperations):
         self._may.require_admin("configure")
 
         def work(act: Act) -> Configuration:
-            _, before, _ = found(act, self._founding)
+            header, before, is_founded = found(act, self._founding)
             after = checked_configuration(before, changes)
-            if after != before or header_of(act.seen) is None:
+            if after != before or is_founded:
                 act.registry.configuration.put(ONLY, after)
-                act.note("configure", "", dict(changes))
+                made = {"founded": founded_detail(header, before)} if is_founded else {}
+                act.note("configure", "", {**changes, **made})
             return after
 
         return self._acts.run(work)
@@ -416,8 +417,8 @@ class KeySpaces(RegistryOperations):
     def verify_audit(self) -> AuditVerdict:
         """Go through the whole audit log and say whether it is whole. For administrators."""
         self._may.require_admin("audit")
-        with self._acts.look() as registry:
-            return verified(registry.audit.list())
+        with self._engine.snapshot() as snapshot:
+            return verified_in(snapshot)
 
     # ---- the doctor -----------------------------------------------------------------------------------------------------
 
@@ -427,12 +428,13 @@ class KeySpaces(RegistryOperations):
         For administrators. Reads every entry of the registry, and one key or more of each prefix in use.
         """
         self._may.require_admin("doctor")
-        return diagnose(self._engine, with_unmanaged=with_unmanaged)
+        return diagnose(self._engine, with_unmanaged=with_unmanaged, now=time_text(self._clock.wall()))
 
     def repair(self) -> builtins.list[Fault]:
         """Put right what can be, in commits with an entry in the audit log each; return what was wrong and is right now.
 
-        What is right is taken from the records of the key spaces. Nothing outside the registry is touched. For administrators.
+        What is right is taken from the records of the key spaces and from the audit log, never from an entry that cannot be
+        read. Nothing outside the registry is touched. For administrators.
         """
         self._may.require_admin("repair")
         return repair(self._acts)

@@ -12,13 +12,14 @@ from msgspec import structs
 from keyplan.engine import Capability, Clock, Commit, DeleteRange, KeyRange
 from keyplan.errors import (
     CommitConflictError,
+    CorruptionError,
     GenerationMismatchError,
     IllegalTransitionError,
     KeySpaceNotFoundError,
 )
 from keyplan.keyspace.acts import Act, ActRunner
 from keyplan.keyspace.answers import KeySpace
-from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.layout import KeySpaceRegistry, SessionKey
 from keyplan.keyspace.lifecycle import complete_deletion
 from keyplan.keyspace.names import seconds_of
 from keyplan.keyspace.records import Deletion, KeySpaceRecord, State
@@ -107,16 +108,14 @@ class Removal:
         return len(found)
 
     def _waits_for(self, registry: KeySpaceRegistry, record: KeySpaceRecord, deletion: Deletion) -> str:
-        if deletion.is_begun:
-            return ""
+        # Why also of one that has begun: an entry that was made again, after it was lost, is begun as far as anybody knows.
         if self._is_before(deletion.not_before, record):
             return f"the grace time, until {deletion.not_before}"
         if not self._is_before(deletion.clients_until, record):
             return ""
         if not self._store.engine.profile.claims(Capability.LEASES):
             return f"clients, which this engine cannot show, until {deletion.clients_until}"
-        sessions = registry.sessions.list(record.name)
-        open_at = sum(session.generation == record.generation for _, session in sessions)
+        open_at = sum(_is_of(registry, key, record.generation) for key in registry.sessions.keys(record.name))
         return f"{open_at} sessions, at most until {deletion.clients_until}" if open_at else ""
 
     def _is_before(self, deadline: str, record: KeySpaceRecord) -> bool:
@@ -155,6 +154,15 @@ class Removal:
             return SweepProgress(name, Stage.NOT_DELETING, deletion.deleted_keys)
         stage = Stage.COMPLETED if is_completed else Stage.SWEEPING
         return SweepProgress(name, stage, deletion.deleted_keys)
+
+
+def _is_of(registry: KeySpaceRegistry, key: SessionKey, generation: int) -> bool:
+    """Tell whether a session is of this generation; one that cannot be read is, until its lease ends."""
+    try:
+        session = registry.sessions.get(key)
+    except CorruptionError:
+        return True
+    return session is not None and session.generation == generation
 
 
 def _rest_of(data: KeyRange, cursor: str) -> KeyRange:

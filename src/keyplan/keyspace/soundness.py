@@ -1,7 +1,10 @@
-"""What can be wrong with a registry: a pure comparison of its tables with one another. How it is read and repaired: doctor.py.
+"""What can be wrong with a registry: a pure comparison of its tables with one another and with its log.
 
-A registry that only keyplan has written is sound after every commit, and so after a kill at any moment. What is looked for here
-is the work of others: raw writes, half a restore of raw keys, a damaged disk.
+How it is read and repaired: doctor.py. A registry that only keyplan has written is sound after every commit, and so after a
+kill at any moment. What is looked for here is the work of others: raw writes, half a restore of raw keys, a damaged disk.
+
+An entry is there, or not there, or unread. Nothing that follows from "not there" is done while an unread entry could be the
+one that is missing: what is lost is made again, from records or the log, and what cannot be is left for somebody to decide.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,10 +13,14 @@ from enum import StrEnum, auto
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
+from msgspec import structs
+
 from keyplan.keyspace.audit import AuditVerdict
+from keyplan.keyspace.evidence import Evidence, history_records
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.records import (
+    Configuration,
     Deletion,
     Fence,
     Header,
@@ -21,8 +28,10 @@ from keyplan.keyspace.records import (
     Mark,
     MarkKind,
     PrefixHolder,
+    Quota,
     State,
 )
+from keyplan.layout import Only
 
 __all__ = ["Defect", "Fault", "FaultKind", "Fix", "Tables", "defects_of"]
 
@@ -32,6 +41,7 @@ class FaultKind(StrEnum):
 
     UNREADABLE = auto()
     NO_HEADER = auto()
+    CONFIGURATION = auto()
     AUDIT_BROKEN = auto()
     FENCE = auto()
     HOLDER = auto()
@@ -80,10 +90,18 @@ class Defect(NamedTuple):
 
 @dataclass
 class Tables:
-    """The registry in memory. `stray` has the first key of data below prefixes that were freed."""
+    """The registry in memory: what was read, and by table what was not.
 
-    codec: PrefixCodec
+    `unread` has the keys of damaged entries with what is wrong; `strange` tells of keys that are none of their table. `codec`
+    is None where it is not known. `stray` has the first key of data below prefixes that were freed. `now` is written as the
+    registry writes times.
+    """
+
+    now: str
+    codec: PrefixCodec | None
+    evidence: Evidence
     header: Header | None = None
+    configuration: Configuration | None = None
     records: dict[str, KeySpaceRecord] = field(default_factory=dict)
     holders: dict[bytes, PrefixHolder] = field(default_factory=dict)
     fences: dict[str, Fence] = field(default_factory=dict)
@@ -91,22 +109,32 @@ class Tables:
     marks: dict[bytes, Mark] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
     order: dict[int, PrefixHolder] = field(default_factory=dict)
-    usage: set[str] = field(default_factory=set)
-    quotas: set[str] = field(default_factory=set)
-    unreadable: list[str] = field(default_factory=list)
+    usage: dict[str, object] = field(default_factory=dict)
+    quotas: dict[str, Quota] = field(default_factory=dict)
+    unread: dict[str, dict[Any, str]] = field(default_factory=dict)
+    strange: list[str] = field(default_factory=list)
     audit: AuditVerdict | None = None
     stray: dict[bytes, bytes] = field(default_factory=dict)
+
+    def is_unread(self, table: str, key: object) -> bool:
+        """Tell whether there is an entry at the key that cannot be read."""
+        return key in self.unread.get(table, {})
+
+    def has_no_record(self, name: str) -> bool:
+        """Tell whether it is certain that no key space has the name: no record, read or not, and none ever, by the log."""
+        return name not in self.records and not self.is_unread("records", name) and self.evidence.was_never(name)
+
+    def prefixes_held(self) -> list[bytes]:
+        """Every registered prefix, whether it can be read whose it is or not."""
+        return sorted([*self.holders, *self.unread.get("holders", {})])
 
 
 def defects_of(tables: Tables) -> list[Defect]:
     """Return all that is wrong, with its repair, in a stable order."""
-    found = [_defect(FaultKind.UNREADABLE, "", problem) for problem in tables.unreadable]
-    if tables.header is None and (tables.records or tables.holders):
-        found.append(
-            _defect(FaultKind.NO_HEADER, "", "there are key spaces, but no header: the prefix code is not known")
-        )
-    if tables.audit is not None and not tables.audit.is_whole:
-        found.append(_defect(FaultKind.AUDIT_BROKEN, "", f"entry {tables.audit.broken_at}: {tables.audit.problem}"))
+    found = [_defect(FaultKind.UNREADABLE, "", problem) for problem in tables.strange]
+    found += _unread(tables)
+    found += _faults_of_registry(tables)
+    found += _lost_records(tables)
     for record in tables.records.values():
         found += _faults_of_record(tables, record)
     found += _faults_of_holders(tables)
@@ -115,24 +143,136 @@ def defects_of(tables: Tables) -> list[Defect]:
     return found
 
 
+# ---- what cannot be read, and what is lost -------------------------------------------------------------------------------
+
+
+def _unread(tables: Tables) -> Iterator[Defect]:
+    for table, keys in tables.unread.items():
+        for key, problem in keys.items():
+            shown = key.hex() if isinstance(key, bytes) else str(key)
+            name = key if isinstance(key, str) else getattr(key, "name", "")
+            fixes = tuple(_made_again(tables, table, key))
+            kind = FaultKind.DELETION if (table, bool(fixes)) == ("deletions", True) else FaultKind.UNREADABLE
+            yield _defect(kind, name, f"the entry {shown} of {table}: {problem}", fixes)
+
+
+def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
+    """Yield the write that makes an unread entry again, if what was read tells what it was."""
+    record = tables.records.get(key) if isinstance(key, str) else None
+    match table:
+        case "records":
+            rebuilt = _rebuilt(tables, key)
+            if rebuilt is not None:
+                yield Fix(table, key, rebuilt)
+        case "fences" if record is not None:
+            yield Fix(table, key, Fence(record.generation, record.state))
+        case "holders" | "order":
+            yield from _places_made_again(tables, table, key)
+        case "deletions" if record is not None:
+            deletion = _rebuilt_deletion(tables, record) if record.state is State.DELETING else None
+            if deletion is not None or record.state is not State.DELETING:
+                yield Fix(table, key, deletion)
+        case "usage":
+            yield Fix(table, key, None)  # counted again when it is asked for
+        case "quotas" if record is not None:
+            life = tables.evidence.last_life(key)
+            if life is not None and life.detail.get("generation") == record.generation:
+                yield Fix(table, key, life.quota)
+        case "history" if tables.codec is not None and tables.evidence.is_whole:
+            past = history_records(tables.evidence, key.name, tables.codec)
+            yield from (Fix(table, key, one) for one in past if one.generation == key.generation)
+        case _:
+            return
+
+
+def _places_made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
+    for record in tables.records.values():
+        place: object = record.sequence if table == "order" else bytes.fromhex(record.prefix)
+        if place == key and (table == "order" or record.state is not State.DELETED):
+            yield Fix(table, key, PrefixHolder(record.name, record.generation))
+            return
+
+
+def _faults_of_registry(tables: Tables) -> Iterator[Defect]:
+    is_there = bool(tables.records or tables.holders or any(tables.unread.values()) or _has_log(tables))
+    header, switches = tables.evidence.header, tables.evidence.configuration
+    if tables.header is None and is_there:
+        fixes = () if header is None or not tables.evidence.is_whole else (Fix("header", Only(), header),)
+        problem = "there are key spaces, but no header that can be read: the prefix code is not known"
+        yield _defect(FaultKind.NO_HEADER, "", problem, fixes)
+    if tables.configuration is None and is_there:
+        fixes = () if switches is None or not tables.evidence.is_whole else (Fix("configuration", Only(), switches),)
+        problem = "the registry's switches are lost: nothing is made or moved by their defaults"
+        yield _defect(FaultKind.CONFIGURATION, "", problem, fixes)
+    if tables.audit is not None and not tables.audit.is_whole:
+        yield _defect(FaultKind.AUDIT_BROKEN, "", f"entry {tables.audit.broken_at}: {tables.audit.problem}")
+
+
+def _has_log(tables: Tables) -> bool:
+    return tables.audit is not None and tables.audit.entries > 0
+
+
+def _lost_records(tables: Tables) -> Iterator[Defect]:
+    """Names that the log, or another entry, knows, and that have no record at all."""
+    known = {*tables.evidence.lives, *tables.fences, *tables.deletions}
+    known |= {holder.name for holder in (*tables.holders.values(), *tables.order.values())}
+    for name in sorted(known - tables.records.keys()):
+        if tables.is_unread("records", name) or tables.has_no_record(name) or not name:
+            continue
+        rebuilt = _rebuilt(tables, name)
+        fixes = () if rebuilt is None else (Fix("records", name, rebuilt),)
+        yield _defect(FaultKind.RECORD, name, "its record is lost", fixes)
+
+
+def _rebuilt(tables: Tables, name: str) -> KeySpaceRecord | None:
+    """Return the record of a name as the log tells it, if nothing that was read says otherwise."""
+    life = tables.evidence.last_life(name)
+    record = None if life is None or tables.codec is None else life.record(name, tables.codec)
+    if record is None:
+        return None
+    own = PrefixHolder(name, record.generation)
+    fence, holder = tables.fences.get(name), tables.holders.get(bytes.fromhex(record.prefix))
+    if fence is not None and fence != Fence(record.generation, record.state):
+        return None
+    if holder is not None and (holder == own) != (record.state is not State.DELETED):
+        return None
+    place = tables.order.get(record.sequence)
+    return record if place is None or place == own else None
+
+
+def _rebuilt_deletion(tables: Tables, record: KeySpaceRecord) -> Deletion | None:
+    """Return the entry of a deletion as the log tells it: with the grace that was given."""
+    life = tables.evidence.last_life(record.name)
+    if life is None or life.detail.get("generation") != record.generation:
+        return None
+    return life.rebuilt_deletion(record, tables.now)
+
+
+# ---- what does not agree ---------------------------------------------------------------------------------------------------
+
+
 def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect]:
     name, prefix = record.name, bytes.fromhex(record.prefix)
     fence, due = tables.fences.get(name), Fence(record.generation, record.state)
-    if fence != due:
+    if fence != due and not tables.is_unread("fences", name):
         problem = f"the fence says {_said(fence)}, the record {_said(due)}"
         yield _defect(FaultKind.FENCE, name, problem, (Fix("fences", name, due),))
     holder = PrefixHolder(name, record.generation)
-    if record.state is not State.DELETED and tables.holders.get(prefix) != holder:
+    is_held = tables.holders.get(prefix) == holder or tables.is_unread("holders", prefix)
+    if record.state is not State.DELETED and not is_held:
         held_by = tables.holders.get(prefix)
-        is_other_live = held_by is not None and _is_live(tables, held_by, prefix)
-        fixes = () if is_other_live else (Fix("holders", prefix, holder),)
+        is_free = held_by is None or _is_not_live(tables, held_by, prefix)
+        fixes = (Fix("holders", prefix, holder),) if is_free else ()
         problem = f"its prefix {record.prefix} is not registered to it"
         yield _defect(FaultKind.HOLDER, name, problem, fixes)
-    if tables.order.get(record.sequence) != holder:
+    if tables.order.get(record.sequence) != holder and not tables.is_unread("order", record.sequence):
         problem = f"the list does not have it at its place {record.sequence}"
         at_place = tables.order.get(record.sequence)
         other = None if at_place is None else tables.records.get(at_place.name)
-        is_taken = other is not None and other is not record and other.sequence == record.sequence
+        is_taken = at_place is not None and (
+            (other is not None and other is not record and other.sequence == record.sequence)
+            or tables.is_unread("records", at_place.name)
+        )
         yield _defect(FaultKind.ORDER, name, problem, () if is_taken else (Fix("order", record.sequence, holder),))
     yield from _faults_of_content(tables, record, prefix)
     yield from _faults_of_deletion(tables, record)
@@ -142,7 +282,7 @@ def _faults_of_content(tables: Tables, record: KeySpaceRecord, prefix: bytes) ->
     end = (prefix_range(prefix).end or b"").hex()
     if (record.range.start, record.range.end) != (record.prefix, end):
         yield _defect(FaultKind.RECORD, record.name, f"its range is not that of the prefix {record.prefix}")
-    if record.prefix_number != tables.codec.number_of(prefix):
+    if tables.codec is not None and record.prefix_number != tables.codec.number_of(prefix):
         yield _defect(FaultKind.RECORD, record.name, f"its prefix number is not that of the prefix {record.prefix}")
     if (record.delete_completed_at is not None) != (record.state is State.DELETED) or (
         record.deleted_at is not None
@@ -152,62 +292,76 @@ def _faults_of_content(tables: Tables, record: KeySpaceRecord, prefix: bytes) ->
 
 def _faults_of_deletion(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect]:
     deletion = tables.deletions.get(record.name)
-    if record.state is State.DELETING and deletion is None:
-        # Why: begun, so that what may have lost keys is never taken back.
-        at = record.deleted_at or record.created_at
-        begun = Deletion(cursor=record.prefix, not_before=at, clients_until=at, is_begun=True)
-        problem = "it is being deleted, and nothing says how far"
-        yield _defect(FaultKind.DELETION, record.name, problem, (Fix("deletions", record.name, begun),))
-    if record.state is not State.DELETING and deletion is not None:
-        problem = "it is not being deleted, and something says how far"
-        yield _defect(FaultKind.DELETION, record.name, problem, (Fix("deletions", record.name, None),))
+    if record.state is not State.DELETING:
+        if deletion is not None:
+            problem = "it is not being deleted, and something says how far"
+            yield _defect(FaultKind.DELETION, record.name, problem, (Fix("deletions", record.name, None),))
+    elif deletion is not None:
+        if bytes.fromhex(deletion.cursor) not in prefix_range(bytes.fromhex(record.prefix)):
+            problem = f"its deletion has reached {deletion.cursor}, which is not in its prefix {record.prefix}"
+            again = structs.replace(deletion, cursor=record.prefix)
+            yield _defect(FaultKind.DELETION, record.name, problem, (Fix("deletions", record.name, again),))
+    elif not tables.is_unread("deletions", record.name):
+        rebuilt = _rebuilt_deletion(tables, record)
+        fixes = () if rebuilt is None else (Fix("deletions", record.name, rebuilt),)
+        yield _defect(FaultKind.DELETION, record.name, "it is being deleted, and nothing says how far", fixes)
 
 
 def _faults_of_holders(tables: Tables) -> Iterator[Defect]:
     for prefix, holder in tables.holders.items():
-        if not _is_live(tables, holder, prefix):
+        if _is_not_live(tables, holder, prefix):
             problem = f"the prefix {prefix.hex()} is registered to it, and it is not there, or has another"
             yield _defect(FaultKind.HOLDER, holder.name, problem, (Fix("holders", prefix, None),))
-        container = tables.codec.codeword_of(prefix)
-        if container is None:
-            yield _defect(FaultKind.HOLDER, holder.name, f"the prefix {prefix.hex()} lies in no codeword")
-        elif container != prefix and not _is_container(tables, container):
-            fix = Fix("marks", container, Mark(kind=MarkKind.LEGACY_CONTAINER))
-            problem = f"the container {container.hex()} of its legacy prefix is not marked"
-            yield _defect(FaultKind.MARK, holder.name, problem, (fix,))
-    for shorter, longer in pairwise(sorted(tables.holders)):
+        if tables.codec is not None:
+            yield from _faults_of_container(tables, tables.codec.codeword_of(prefix), prefix, holder.name)
+    for shorter, longer in pairwise(tables.prefixes_held()):
         if longer.startswith(shorter):
             problem = f"its prefix {shorter.hex()} is the beginning of {longer.hex()}, another's"
-            yield _defect(FaultKind.NESTED_PREFIXES, tables.holders[shorter].name, problem)
+            holder_name = tables.holders[shorter].name if shorter in tables.holders else ""
+            yield _defect(FaultKind.NESTED_PREFIXES, holder_name, problem)
+
+
+def _faults_of_container(tables: Tables, container: bytes | None, prefix: bytes, name: str) -> Iterator[Defect]:
+    if container is None:
+        yield _defect(FaultKind.HOLDER, name, f"the prefix {prefix.hex()} lies in no codeword")
+    elif container != prefix and not _is_container(tables, container):
+        fix = Fix("marks", container, Mark(kind=MarkKind.LEGACY_CONTAINER))
+        problem = f"the container {container.hex()} of its legacy prefix is not marked"
+        yield _defect(FaultKind.MARK, name, problem, (fix,))
 
 
 def _leftovers(tables: Tables) -> Iterator[Defect]:
-    for name in tables.fences.keys() - tables.records.keys():
-        yield _defect(FaultKind.LEFTOVER, name, "a fence without a key space", (Fix("fences", name, None),))
-    for name in tables.deletions.keys() - tables.records.keys():
-        yield _defect(FaultKind.LEFTOVER, name, "a deletion without a key space", (Fix("deletions", name, None),))
-    for table, names in (("usage", tables.usage), ("quotas", tables.quotas)):
-        for name in sorted(names):
+    """Entries without a key space: taken away where it is certain that there was none, or that it is no more."""
+    for table, names in (("fences", tables.fences.keys()), ("deletions", tables.deletions.keys())):
+        for name in names - tables.records.keys():
+            if tables.has_no_record(name):
+                problem = f"an entry of {table} without a key space"
+                yield _defect(FaultKind.LEFTOVER, name, problem, (Fix(table, name, None),))
+    for table, bounds in (("usage", tables.usage.keys()), ("quotas", tables.quotas.keys())):
+        for name in sorted(bounds):
             record = tables.records.get(name)
-            if record is None or record.state is State.DELETED:
+            if tables.has_no_record(name) if record is None else record.state is State.DELETED:
                 problem = f"an entry of {table} without a key space"
                 yield _defect(FaultKind.LEFTOVER, name, problem, (Fix(table, name, None),))
     for number, holder in tables.order.items():
         record = tables.records.get(holder.name)
-        if record is None or record.sequence != number:
+        if tables.has_no_record(holder.name) if record is None else record.sequence != number:
             problem = f"a place {number} in the list without a key space"
             yield _defect(FaultKind.ORDER, holder.name, problem, (Fix("order", number, None),))
     for key, past in tables.history.items():
         record = tables.records.get(key.name)
+        if tables.is_unread("records", key.name) or (record is None and not tables.has_no_record(key.name)):
+            continue  # told of as a record that is lost
         if record is None or record.generation <= key.generation or past.generation != key.generation:
             problem = f"generation {key.generation} is history, and the record is not a later one"
             yield _defect(FaultKind.HISTORY, key.name, problem)
 
 
 def _faults_of_marks(tables: Tables) -> Iterator[Defect]:
+    held = tables.prefixes_held()
     for prefix, mark in tables.marks.items():
         if mark.kind is MarkKind.LEGACY_CONTAINER:
-            if not any(other.startswith(prefix) and other != prefix for other in tables.holders):
+            if not any(other.startswith(prefix) and other != prefix for other in held):
                 problem = f"{prefix.hex()} is marked as a container, and no legacy key space is in it"
                 yield _defect(FaultKind.MARK, "", problem, (Fix("marks", prefix, None),))
         elif prefix in tables.holders:
@@ -218,13 +372,13 @@ def _faults_of_marks(tables: Tables) -> Iterator[Defect]:
         yield _defect(FaultKind.STRAY_DATA, "", problem)
 
 
-def _is_live(tables: Tables, holder: PrefixHolder, prefix: bytes) -> bool:
+def _is_not_live(tables: Tables, holder: PrefixHolder, prefix: bytes) -> bool:
+    """Tell whether it is certain that what a holder names does not have the prefix."""
     record = tables.records.get(holder.name)
-    return (
-        record is not None
-        and record.state is not State.DELETED
-        and (record.prefix, record.generation) == (prefix.hex(), holder.generation)
-    )
+    if record is None:
+        return tables.has_no_record(holder.name)
+    has_it = (record.prefix, record.generation) == (prefix.hex(), holder.generation)
+    return record.state is State.DELETED or not has_it
 
 
 def _is_container(tables: Tables, prefix: bytes) -> bool:

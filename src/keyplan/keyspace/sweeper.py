@@ -8,7 +8,7 @@ from threading import Event as Signal
 from typing import Final
 
 from keyplan.engine import Capability
-from keyplan.errors import AlreadyExistsError, InvalidArgumentError
+from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidArgumentError, KeyplanError
 from keyplan.keyspace.acts import ONLY
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
@@ -16,6 +16,7 @@ from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import State, Sweeping
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Removal, Stage, SweepProgress
+from keyplan.keyspace.rows import rows_of
 from keyplan.store import Store
 
 __all__ = ["Sweeper"]
@@ -29,10 +30,15 @@ def _pause(seconds: float) -> None:
     Signal().wait(seconds)
 
 
+def _pass_over(_name: str, _error: KeyplanError) -> None:
+    """Say nothing."""
+
+
 class Sweeper:
     """Removes the data of key spaces that are being deleted.
 
     At most `batch_keys` keys in a commit, and `keys_per_second` on average (None: no limit). `pause` waits so many seconds.
+    `on_failure` is told the name and the error of a deletion that could not go on, and errors of a whole round with no name.
     """
 
     def __init__(
@@ -43,6 +49,7 @@ class Sweeper:
         batch_keys: int = BATCH_KEYS_DEFAULT,
         keys_per_second: float | None = None,
         pause: Callable[[float], None] = _pause,
+        on_failure: Callable[[str, KeyplanError], object] = _pass_over,
     ) -> None:
         if batch_keys < 1:
             raise InvalidArgumentError(argument="batch_keys", problem="at least one key at a time")
@@ -56,16 +63,23 @@ class Sweeper:
         self._removal = Removal(registry.store, registry.acts, registry.clock, batch_keys=batch_keys)
         self._keys_per_second = keys_per_second
         self._pause = pause
+        self._on_failure = on_failure
 
     def run(self, stop: Signal) -> None:
-        """Sweep whatever is to be swept, again and again, until `stop` is set."""
+        """Sweep whatever is to be swept, again and again, until `stop` is set.
+
+        A failure ends the round, not the sweeper: `on_failure` is told of it, and the next round tries again.
+        """
         while not stop.is_set():
-            self.sweep_all(stop=stop)
+            try:
+                self.sweep_all(stop=stop)
+            except KeyplanError as error:
+                self._on_failure("", error)
             stop.wait(_LOOK_SECONDS)
 
     def sweep_all(self, *, stop: Signal | None = None) -> list[SweepProgress]:
         """Take every deletion as far as it goes now; nothing while another sweeper is at it."""
-        if not self._registry.list(state=State.DELETING, limit=1).keyspaces:
+        if not self._deleting():
             return []
         if not self._store.engine.profile.claims(Capability.LEASES):
             # Why: without leases two may sweep at once; each batch is guarded by the cursor, so that they only share the work.
@@ -79,8 +93,23 @@ class Sweeper:
             return self._swept(stop)
 
     def _swept(self, stop: Signal | None) -> list[SweepProgress]:
-        names = [keyspace.name for keyspace in self._registry.all() if keyspace.state is State.DELETING]
-        return [self.sweep(name, stop=stop) for name in names if stop is None or not stop.is_set()]
+        done: list[SweepProgress] = []
+        for name in self._deleting():
+            if stop is not None and stop.is_set():
+                break
+            try:
+                done.append(self.sweep(name, stop=stop))
+            except CorruptionError as error:
+                self._on_failure(name, error)  # one damaged entry does not stop the others
+        return done
+
+    def _deleting(self) -> list[str]:
+        with self._store.engine.snapshot() as snapshot:
+            return [
+                row.key
+                for row in rows_of(snapshot, "records")
+                if row.value is not None and row.value.state is State.DELETING
+            ]
 
     def sweep(self, name: str, *, stop: Signal | None = None) -> SweepProgress:
         """Take one deletion as far as it goes now: to its end, unless it has to wait or is stopped."""

@@ -1,15 +1,15 @@
 """Keys that are nobody's: found by hopping from codeword to codeword, at the cost of a read for each that is in use."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
-from keyplan.keyspace.acts import codec_of, header_of
-from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.errors import CorruptionError
+from keyplan.keyspace.acts import ONLY, codec_of
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
-from keyplan.store import Store
+from keyplan.keyspace.rows import prefixes_held, value_of
 
-__all__ = ["Unmanaged", "unmanaged"]
+__all__ = ["Unmanaged", "gaps", "unmanaged", "unmanaged_in"]
 
 COUNT_MAX: Final = 1_000
 """Why: a count tells whether it is an odd key or an application; it must not read a million keys for that."""
@@ -48,37 +48,50 @@ class Unmanaged(NamedTuple):
 
 
 def unmanaged(engine: Engine) -> Iterator[Unmanaged]:
-    """Yield what lies in the store outside every key space and the registry, in key order, as of one state for each find."""
-    registry = KeySpaceRegistry(Store(engine))
-    codec = codec_of(header_of(registry))
-    owned = sorted(registry.holders.keys())
-    gaps = _gaps([prefix_range(prefix) for prefix in owned], _FIRST_KEY)
+    """Yield what lies in the store outside every key space and the registry, in key order, as of one state for all.
+
+    Raises CorruptionError when the registry's header is lost.
+    """
     with engine.snapshot() as snapshot:
-        for gap in gaps:
-            yield from _in_gap(snapshot, codec, gap)
+        header = value_of(snapshot, "header", ONLY)
+        if header is not None and header.value is None:
+            raise CorruptionError(problem=f"the registry's header cannot be read: {header.problem}")
+        yield from unmanaged_in(snapshot, codec_of(None if header is None else header.value))
 
 
-def _gaps(owned: list[KeyRange], start: bytes) -> Iterator[KeyRange]:
-    """The parts of the whole that no range of `owned` covers."""
+def unmanaged_in(snapshot: Snapshot, codec: PrefixCodec | None) -> Iterator[Unmanaged]:
+    """As `unmanaged`, as of a state whose prefix code is known, or not (None): then keys are told apart by their first byte."""
+    owned = [prefix_range(prefix) for prefix in prefixes_held(snapshot)]
+    for gap in gaps(owned, KeyRange(_FIRST_KEY, ALL_KEYS.end)):
+        yield from _in_gap(snapshot, codec, gap)
+
+
+def gaps(owned: Iterable[KeyRange], whole: KeyRange) -> Iterator[KeyRange]:
+    """Yield the parts of the whole that no range of `owned` covers."""
+    start = whole.start
     for key_range in sorted(owned, key=lambda key_range: key_range.start):
+        if whole.end is not None and key_range.start >= whole.end:
+            break
         if start < key_range.start:
             yield KeyRange(start, key_range.start)
         if key_range.end is None:
             return
-        start = key_range.end
-    yield KeyRange(start, ALL_KEYS.end)
+        start = max(start, key_range.end)
+    if whole.end is None or start < whole.end:
+        yield KeyRange(start, whole.end)
 
 
-def _in_gap(snapshot: Snapshot, codec: PrefixCodec, gap: KeyRange) -> Iterator[Unmanaged]:
+def _in_gap(snapshot: Snapshot, codec: PrefixCodec | None, gap: KeyRange) -> Iterator[Unmanaged]:
     cursor: bytes | None = gap.start
     while cursor is not None:
         rest = KeyRange(cursor, gap.end)
         entry = next(iter(snapshot.scan(rest, limit=1, keys_only=True)), None)
         if entry is None:
             return
-        prefix = codec.codeword_of(entry.key) or entry.key[:1]
+        prefix = (None if codec is None else codec.codeword_of(entry.key)) or entry.key[:1]
         whole = prefix_range(prefix)
         end = whole.end if gap.end is None or (whole.end is not None and whole.end < gap.end) else gap.end
         count = sum(1 for _ in snapshot.scan(KeyRange(entry.key, end), limit=COUNT_MAX + 1, keys_only=True))
-        yield Unmanaged(prefix, codec.number_of(prefix), entry.key, min(count, COUNT_MAX), count > COUNT_MAX)
+        number = None if codec is None else codec.number_of(prefix)
+        yield Unmanaged(prefix, number, entry.key, min(count, COUNT_MAX), count > COUNT_MAX)
         cursor = end

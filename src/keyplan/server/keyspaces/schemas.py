@@ -51,7 +51,13 @@ SCHEMAS: Final[dict[str, Any]] = {
         {
             "keyspaces": {"type": "array", "items": reference("KeySpace")},
             "next_page_token": {"type": "string", "description": "Empty on the last page."},
-        }
+            "damaged": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Key spaces whose records cannot be read; left out where there are none.",
+            },
+        },
+        optional=("damaged",),
     ),
     "KeySpaceCreation": {
         **_object(

@@ -8,7 +8,7 @@ from typing import Final
 from prometheus_client import Counter
 
 from keyplan.errors import KeyplanError
-from keyplan.keyspace import KeySpaces, Stage, Sweeper, SweepProgress
+from keyplan.keyspace import BATCH_KEYS_DEFAULT, KeySpaces, Stage, Sweeper, SweepProgress
 from keyplan.server.logs import LOGGER
 from keyplan.server.service import ServiceContext
 
@@ -70,7 +70,7 @@ class Sweeping:
             try:
                 done = await self._context.run(sweeper.sweep_all, stop=closing.event)
             except KeyplanError as error:
-                LOGGER.warning("the sweep failed", extra={"facts": {"code": error.code, "error": str(error)}})
+                _log_failure("", error)
             else:
                 self._tell(done)
 
@@ -91,7 +91,17 @@ class Sweeping:
                 LOGGER.info("a key space was deleted", extra={"facts": facts})
 
     def _sweeper(self, registry: KeySpaces, *, by: str) -> Sweeper:
-        return Sweeper(registry, by=by, keys_per_second=self._keys_per_second, pause=self._pause)
+        rate = self._keys_per_second
+        # Why fewer at a low speed: the pause behind a batch is a second at most, so that a turn ends in time.
+        batch = BATCH_KEYS_DEFAULT if rate is None else max(1, min(BATCH_KEYS_DEFAULT, int(rate)))
+        return Sweeper(
+            registry, by=by, batch_keys=batch, keys_per_second=rate, pause=self._pause, on_failure=_log_failure
+        )
 
     def _pause(self, seconds: float) -> None:
-        self._context.closing.wait_in_thread(seconds)
+        self._context.closing.wait_in_thread(min(seconds, _TURN_SECONDS))
+
+
+def _log_failure(name: str, error: KeyplanError) -> None:
+    facts = {"name": name, "code": error.code, "error": str(error)}
+    LOGGER.warning("the sweep failed", extra={"facts": facts})
