@@ -48,7 +48,7 @@ class RebasedEngine(WrappedEngine):
     def commit(self, commit: Commit) -> int:
         guards = tuple(map(self._inner_guard, commit.guards))
         try:
-            return self.inner.commit(Commit(guards, commit.mutations)) - self.base
+            return self.inner.commit(Commit(guards, commit.mutations, commit.epoch)) - self.base
         except CommitConflictError as error:
             own = dict(zip(guards, commit.guards, strict=True))
             raise CommitConflictError(

@@ -204,9 +204,8 @@ def test_a_token_of_a_store_that_is_further_is_refused(site: Site) -> None:
     three_in_one_revision(site)
     with site.blades.watch() as changes:
         token = changes.token
-    with open_store("memory:") as younger, pytest.raises(InvalidWatchTokenError) as caught:
+    with open_store("memory:") as younger, pytest.raises(InvalidWatchTokenError, match="another store"):
         Site(younger).blades.watch(after=token)
-    assert (caught.value.token_revision, caught.value.store_revision) == (1, 0)
 
 
 def test_a_revision_below_zero_is_refused(site: Site) -> None:

@@ -16,6 +16,7 @@ __all__ = ["FollowSource"]
 
 _BATCH_RECORDS: Final = 256
 """Records that are read at once. Why: another thread that closes the stream waits for one batch at most."""
+_OF_ANOTHER_EPOCH: Final = -1
 
 
 class FollowSource(Source):
@@ -36,23 +37,26 @@ class FollowSource(Source):
         """Held while the list's snapshot is read, opened or closed."""
         self._is_closed = False
         self._listing: _Listing | None = None
+        self._must_list = False
+        """A list has to be begun: history is gone, or the list under way could not be read."""
+        self._watch: WatchSource | None = None
         self._begin_list()
 
     @property
     def place(self) -> Place | None:
-        return self._watch.place if self._listing is None else None
+        return None if self._must_list or self._listing is not None or self._watch is None else self._watch.place
 
     def take(self, timeout_seconds: float) -> Iterator[Delivery]:
-        with self._lock:
-            if self._listing is not None and not self._is_closed:
-                return iter(self._listed(self._listing))
         try:
+            with self._lock:
+                if self._must_list and not self._is_closed:
+                    self._begin_list()
+                if self._listing is not None and not self._is_closed:
+                    return iter(self._listed(self._listing))
+            assert self._watch is not None
             return self._watch.take(timeout_seconds)
         except HistoryCompactedError:
-            with self._lock:
-                if not self._is_closed:
-                    self._watch.close()
-                    self._begin_list()
+            self._must_list = True
             return iter(())
 
     def close(self) -> None:
@@ -60,24 +64,48 @@ class FollowSource(Source):
             self._is_closed = True
             if self._listing is not None:
                 self._listing.snapshot.close()
-        self._watch.close()
+            watch = self._watch
+        if watch is not None:
+            watch.close()
 
     # ---- the list ------------------------------------------------------------------------------------------------------
 
     def _begin_list(self) -> None:
+        """Begin a list, in the place of a watch or a list that has failed. Where it cannot begin, the next take tries again."""
+        self._must_list = True
+        self._end_earlier()
         snapshot = self._engine.snapshot()
         try:
             # Why: opened before the list is read, so that an engine that cannot watch says so now.
             place = Place(snapshot.revision)
-            self._watch = WatchSource(self._engine, self.selection, place, note=self._note)
+            watch = WatchSource(self._engine, self.selection, place, note=self._note)
         except BaseException:
             snapshot.close()
             raise
+        if self._watch is not None and self._watch.lineage != watch.lineage:
+            # Why: the same revision may be another write; so nothing that was delivered counts as unchanged.
+            self._seen = dict.fromkeys(self._seen, _OF_ANOTHER_EPOCH)
+        self._watch, self.lineage = watch, watch.lineage
         self._listing = _Listing(snapshot, self.selection)
+        self._must_list = False
+
+    def _end_earlier(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        listing, self._listing = self._listing, None
+        if listing is not None:
+            # Why: what a list has found was delivered, whatever became of the rest of it.
+            self._seen |= listing.found
+            listing.snapshot.close()
 
     def _listed(self, listing: "_Listing") -> list[Delivery]:
         """The next part of the list; at its end, what was delivered before and is not in it any more."""
-        entries = list(islice(listing.entries, _BATCH_RECORDS))
+        try:
+            entries = list(islice(listing.entries, _BATCH_RECORDS))
+        except BaseException:
+            # Trap: the iterator has ended by that, as if nothing were left, and all the rest would be told as removed.
+            self._must_list = True
+            raise
         deliveries = [delivery for entry in entries for delivery in self._difference(listing, entry)]
         if len(entries) < _BATCH_RECORDS:
             revision = listing.snapshot.revision

@@ -32,13 +32,14 @@ class PageToken(NamedTuple):
 
     text: str
     last_key: bytes
+    revision: int
 
     @classmethod
     def after(cls, last_key: bytes, table: BoundTable, whole: KeyRange, revision: int) -> "PageToken":
         """Return the token that continues the list over `whole` after `last_key`."""
         relative_key = last_key[len(whole.start) :]
         content = _Content(_FORMAT, table.name, table.layout.fingerprint, digest_of(whole), relative_key, revision)
-        return cls(sealed(content), last_key)
+        return cls(sealed(content), last_key, revision)
 
     @classmethod
     def read(cls, text: str, table: BoundTable, whole: KeyRange) -> "PageToken":
@@ -53,7 +54,15 @@ class PageToken(NamedTuple):
         last_key = whole.start + content.relative_key
         if last_key not in whole:
             raise InvalidPageTokenError(problem="the token leaves its list", table=table.name)
-        return cls(text, last_key)
+        return cls(text, last_key, content.revision)
+
+    def check_reached(self, revision: int, table: BoundTable) -> None:
+        """Raise InvalidPageTokenError when the store has not come to the revision of the page before."""
+        if self.revision > revision:
+            problem = (
+                "the store went back to an older state since the last page, or it is another one; begin the list again"
+            )
+            raise InvalidPageTokenError(problem=problem, table=table.name)
 
     def rest_of(self, whole: KeyRange) -> KeyRange:
         """Return the part of the list's range that lies after the token's place."""

@@ -68,6 +68,11 @@ class Reads:
         """The revision that is read; takes the snapshot when there was no read yet."""
         return self._state().revision
 
+    @property
+    def epoch(self) -> str:
+        """What the commit must carry whose guards are these reads; "" when there was no read, or no need."""
+        return "" if self._snapshot is None else self._snapshot.epoch
+
     def fetch(self, raw_key: bytes) -> Entry | None:
         """Return the stored entry without making it a premise."""
         observed = self._observed

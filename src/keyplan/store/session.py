@@ -163,11 +163,12 @@ class Session:
         """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
         records = plan_writes(self._writes.values(), self.reads.observed)
         if not (self._counts or self.reads.has_premises):
-            return Commit(tuple(records.guards.values()), tuple(records.mutations.values()))
+            return Commit(tuple(records.guards.values()), tuple(records.mutations.values()), self.reads.epoch)
         counters = plan_counts(self._counts.values())
         guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))
         guards.update(dict.fromkeys(self.reads.guards()))
-        return Commit(tuple(guards), (*records.mutations.values(), *counters.mutations.values()))
+        mutations = (*records.mutations.values(), *counters.mutations.values())
+        return Commit(tuple(guards), mutations, self.reads.epoch)
 
     def end(self) -> None:
         """Refuse everything from now on and give the snapshot back."""

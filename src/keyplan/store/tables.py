@@ -174,12 +174,15 @@ class TableRecords(TableView[object, object]):
             raise InvalidInputError(source="limit", problem=f"a page has 1 to {PAGE_RECORDS_MAX} records, not {limit}")
         listed = listing(self._table, prefix, starts_with=starts_with)
         whole = listed.range
-        rest = PageToken.read(token, self._table, whole).rest_of(whole) if token else whole
+        place = PageToken.read(token, self._table, whole) if token else None
+        rest = whole if place is None else place.rest_of(whole)
         with self._reader.pinned() as state:
             found = list(
                 islice(self._found(state, listed._replace(range=rest), limit=limit + 1, reverse=False), limit + 1)
             )
             revision = state.revision
+        if place is not None:
+            place.check_reached(revision, self._table)
         rows = [row_of(self._table, key, entry) for key, entry in found[:limit]]
         records = [(row.key, row.record) for row in rows if isinstance(row, Versioned)]
         damaged = [row for row in rows if isinstance(row, Damaged)]

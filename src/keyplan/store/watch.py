@@ -13,10 +13,11 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
-from keyplan.engine import SYSTEM_CLOCK, Engine, Event
+from keyplan.engine import SYSTEM_CLOCK, Engine, Event, Lineage
 from keyplan.errors import (
     CorruptionError,
     EngineUnavailableError,
+    HistoryCompactedError,
     InvalidInputError,
     InvalidWatchTokenError,
     KeyplanError,
@@ -27,7 +28,7 @@ from keyplan.store.selection import Selection, Typed
 
 __all__ = ["ChangeStream", "Delivery", "Place", "Source", "WatchSource", "place_after"]
 
-_FORMAT: Final = "w1"
+_FORMAT: Final = "w2"
 _WAIT_SECONDS: Final = 60.0
 """Why: an iteration waits without end, but in turns, so that Ctrl-C is noticed wherever Python delivers it between them."""
 
@@ -37,6 +38,8 @@ class _Content(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     item: str
     fingerprint: str
     arguments: str
+    store: str
+    epoch: str
     revision: int
     position: int
 
@@ -52,29 +55,35 @@ class Place(NamedTuple):
         """The revision after which an engine's watch must begin."""
         return self.revision - 1 if self.position else self.revision
 
-    def token(self, selection: Selection) -> str:
-        """Return the text that a caller may keep."""
-        content = _Content(
-            _FORMAT, selection.name, selection.fingerprint, selection.digest, self.revision, self.position
-        )
-        return sealed(content)
+    def token(self, selection: Selection, lineage: Lineage) -> str:
+        """Return the text that a caller may keep. It is good for one store, in one epoch."""
+        item = (selection.name, selection.fingerprint, selection.digest)
+        return sealed(_Content(_FORMAT, *item, lineage.store, lineage.epoch, self.revision, self.position))
 
 
 def place_after(after: int | str | None, selection: Selection, engine: Engine) -> Place:
     """Return where a watch begins: behind a revision, behind what a token was made for, or now.
 
-    Raises InvalidWatchTokenError, InvalidInputError for a revision below 0.
+    Raises InvalidWatchTokenError; HistoryCompactedError for what the store has not reached, or has lost when it went back;
+    InvalidInputError for a revision below 0.
     """
-    if isinstance(after, int):
-        if after < 0:
-            raise InvalidInputError(source="after", problem=f"there is no revision {after}")
-        return Place(after)
+    if isinstance(after, int) and after < 0:
+        raise InvalidInputError(source="after", problem=f"there is no revision {after}")
     with engine.snapshot() as snapshot:
         revision = snapshot.revision
     if after is None:
         return Place(revision)
+    place = Place(after) if isinstance(after, int) else _place_of_token(after, selection, engine.lineage())
+    if place.revision > revision:
+        # Why: waiting for that revision would leave out everything until then, for instance after a restore.
+        problem = "the store has not reached this revision: it went back, or is another one; list again"
+        raise HistoryCompactedError(revision=place.revision, store_revision=revision, problem=problem)
+    return place
+
+
+def _place_of_token(token: str, selection: Selection, lineage: Lineage) -> Place:
     try:
-        content = unsealed(after, _Content)
+        content = unsealed(token, _Content)
     except ValueError as error:
         raise InvalidWatchTokenError(problem="the token is damaged or was never one") from error
     if content.format != _FORMAT or content.revision < 0 or content.position < 0:
@@ -83,14 +92,11 @@ def place_after(after: int | str | None, selection: Selection, engine: Engine) -
         raise InvalidWatchTokenError(problem="the token is of another layout, table or index", item=selection.name)
     if content.arguments != selection.digest:
         raise InvalidWatchTokenError(problem="the token is of a list with other arguments", item=selection.name)
-    if content.revision > revision:
-        # Why: waiting for that revision would leave out everything until then, for instance after a restore.
-        raise InvalidWatchTokenError(
-            problem="the store has not reached the token's revision: it is another store",
-            item=selection.name,
-            token_revision=content.revision,
-            store_revision=revision,
-        )
+    if content.store != lineage.store:
+        raise InvalidWatchTokenError(problem="the token is of another store", item=selection.name)
+    if content.epoch != lineage.epoch:
+        problem = "the store went back to an older state since the token was made; list again"
+        raise HistoryCompactedError(revision=content.revision, problem=problem)
     return Place(content.revision, content.position)
 
 
@@ -106,6 +112,8 @@ class Source(ABC):
 
     selection: Selection
     engine_name: str
+    lineage: Lineage
+    """Of the store, when the source last began to watch it."""
 
     @abstractmethod
     def take(self, timeout_seconds: float) -> Iterator[Delivery]:
@@ -172,7 +180,7 @@ class ChangeStream(Changes[object, object]):
     @property
     def token(self) -> str:
         place = self._place
-        return "" if place is None else place.token(self._source.selection)
+        return "" if place is None else place.token(self._source.selection, self._source.lineage)
 
     def close(self) -> None:
         self._is_closed = True
@@ -236,6 +244,7 @@ class WatchSource(Source):
         self.selection = selection
         self._note = note
         self.engine_name = engine.profile.name
+        self.lineage = engine.lineage()
         self._watch = engine.watch(selection.range, after=place.after)
         self._begin = place
 
@@ -258,7 +267,7 @@ class WatchSource(Source):
             done = self._begin.position if revision == self._begin.revision else 0
             for position, typed in islice(enumerate(found, start=1), done, None):
                 place = Place(revision, 0 if position == len(found) else position)
-                yield Delivery(_outcome(typed, revision, place.token(self.selection)), place)
+                yield Delivery(_outcome(typed, revision, place.token(self.selection, self.lineage)), place)
 
     def close(self) -> None:
         self._watch.close()

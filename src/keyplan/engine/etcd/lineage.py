@@ -30,6 +30,11 @@ class Sightings:
     def __init__(self) -> None:
         self._seen = _Seen(0, 0, 0)
         self._proven_at = float("-inf")
+        self._highest = 0  # in any epoch
+
+    def has_seen(self, revision: int) -> bool:
+        """Tell whether the cluster is known to have reached a revision, before it went back perhaps."""
+        return revision <= self._highest
 
     @property
     def revision(self) -> int:
@@ -60,6 +65,7 @@ class Sightings:
         header = response.header
         cluster, revision = int(header.cluster_id), int(header.revision)
         seen = self._seen
+        self._highest = max(self._highest, revision)
         if not seen.cluster:
             self._seen = _Seen(cluster, seen.number, revision)
         elif cluster != seen.cluster:

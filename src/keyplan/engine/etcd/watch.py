@@ -62,7 +62,7 @@ class EtcdWatch:
         self._limits = etcd_range(key_range) or (FIRST_KEY, b"")
         self._revision = after
         self._epoch = client.sightings.epoch
-        self._is_reached = False  # the store has come as far as the watch stands
+        self._is_reached = client.sightings.has_seen(after)  # the store has come as far as the watch stands
         self._is_closed = False
         self._stream: Stream | None = None
         self._endpoint = ""
