@@ -105,3 +105,23 @@ def guard_key(guard: Guard) -> bytes:
 
 def written(commit: Commit) -> set[bytes]:
     return {mutation.key for mutation in commit.mutations if hasattr(mutation, "key")}
+
+
+def build_of(name: str) -> Callable[[Store], None]:
+    """An actor that builds an index."""
+
+    def build(store: Store) -> None:
+        build_index(store, Site(store), name)
+
+    return build
+
+
+def unbuilt_members(fill: Callable[[Store], None]) -> Callable[[Store], None]:
+    """A set-up with members, and their unique index as if it were new."""
+
+    def set_up(store: Store) -> None:
+        fill(store)
+        prepare_index(store, Site(store), "member_serial")
+        write(store, b"/site/member-serial/s1")
+
+    return set_up

@@ -7,15 +7,8 @@ What parks and what it touches: parking.py, footprint.py. How orders are searche
 
 from keyplan.testing.schedules.actors import compacts, passes, renews, restarts
 from keyplan.testing.schedules.batons import BatonKind
-from keyplan.testing.schedules.exploration import (
-    Exploration,
-    Failure,
-    ScheduleFailure,
-    Strategy,
-    check_schedules,
-    explore,
-    replay,
-)
+from keyplan.testing.schedules.exploration import ScheduleFailure, check_schedules, explore, replay
+from keyplan.testing.schedules.explorer import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import (
     acknowledged,
@@ -31,6 +24,7 @@ from keyplan.testing.schedules.judging import DeadlockError, NotDeterministicErr
 from keyplan.testing.schedules.parking import ParkingEngine
 from keyplan.testing.schedules.running import Acknowledged, Outcome, actor_waits
 from keyplan.testing.schedules.scenario import ACTOR_ERRORS, Actor, Invariant, Scenario, actor
+from keyplan.testing.schedules.strategies import Exhaustive, Pct, Portfolio, Preemptions, Strategy, Walk
 from keyplan.testing.schedules.strings import Schedule
 
 __all__ = [
@@ -39,6 +33,7 @@ __all__ = [
     "Actor",
     "BatonKind",
     "DeadlockError",
+    "Exhaustive",
     "Exploration",
     "Failure",
     "Fault",
@@ -46,10 +41,14 @@ __all__ = [
     "NotDeterministicError",
     "Outcome",
     "ParkingEngine",
+    "Pct",
+    "Portfolio",
+    "Preemptions",
     "Scenario",
     "Schedule",
     "ScheduleFailure",
     "Strategy",
+    "Walk",
     "acknowledged",
     "actor",
     "actor_waits",

@@ -146,7 +146,7 @@ def watched(name: str) -> Invariant:
             raise AssertionError(f"{name} raised {type(error).__name__}: {error}") from error
         after, events, revision = cast("tuple[int, Sequence[Event], int]", outcome.answers[name])
         known = [event for event in outcome.history() if after < event.revision <= revision]
-        seen = [event for event in events if event.revision > _compacted(outcome)]
+        seen = [event for event in events if event.revision > outcome.compacted()]
         if list(seen) != known:
             missed = [event for event in known if event not in seen]
             raise AssertionError(
@@ -154,11 +154,6 @@ def watched(name: str) -> Invariant:
             )
 
     return watched
-
-
-def _compacted(outcome: Outcome) -> int:
-    first = min((event.revision for event in outcome.history()), default=0)
-    return first - 1
 
 
 def never(name: str) -> Invariant:

@@ -12,6 +12,7 @@ from keyplan.errors import (
     KeyplanError,
 )
 from keyplan.testing.schedules.batons import Batons
+from keyplan.testing.schedules.bounded import BoundedSearch
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import Stays, healthy
 from keyplan.testing.schedules.report import script_of
@@ -20,7 +21,7 @@ from keyplan.testing.schedules.scenario import Invariant, Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strings import Schedule
 from keyplan.testing.schedules.surroundings import Stage, on_stage
-from keyplan.testing.schedules.traces import default_choice
+from keyplan.testing.schedules.traces import Search, default_choice
 
 __all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed"]
 
@@ -82,20 +83,28 @@ class Judge:
         self,
         choose: Choose | None = None,
         *,
+        search: Search | None = None,
         schedule: Schedule | None = None,
         faults: Sequence[Fault] = (),
         is_recorded: bool = False,
     ) -> Run:
-        """Run as `choose` says until nobody can go on, or it says None; or along a schedule. The run is not ended yet."""
+        """Run as `choose` or `search` says until nobody can go on, or it says None; or along a schedule.
+
+        The run is not ended yet.
+        """
         run = Run(
             self.scenario,
             self.batons,
             faults=faults if schedule is None else schedule.faults,
-            is_recorded=is_recorded,
+            is_recorded=is_recorded or (isinstance(search, BoundedSearch) and search.is_recorded),
             revisions_matter=self.revisions_matter,
         )
         if schedule is not None:
             choose = followed(schedule.steps, run)
+        elif search is not None:
+            choose = search.choose
+            if isinstance(search, BoundedSearch):
+                search.attend(run)
         elif choose is None:
             choose = default_choice
         for stays in self._stays:

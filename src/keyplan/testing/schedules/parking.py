@@ -108,6 +108,7 @@ class ParkingEngine(Engine):
             step.outcome = error
             raise
         if revision != before:
+            self.run.revision_names[revision] = (step.actor, step.number)
             self._wrote(step, self._memory.history[revision])
         if step.fault == "u":
             raise failed(step, self._unknown(commit))

@@ -121,6 +121,8 @@ class Run:
         self.steps: list[Step] = []
         self.commits: list[Acknowledged] = []
         self.is_cut = False
+        self.revision_names: dict[int, tuple[int, int]] = {}
+        """Which call made a revision: actor and number. For scenarios with one engine."""
         self._watchers: list[Callable[[], object]] = []
         self.broken: BaseException | None = None
         self.waiting_for_ever: tuple[str, ...] = ()
@@ -385,6 +387,10 @@ class Outcome:
         """Return every change since the store was empty, as far as it was not compacted."""
         memory = self._run.memories[engine]
         return tuple(event for revision in sorted(memory.history) for event in memory.history[revision])
+
+    def compacted(self, engine: int = 0) -> int:
+        """Return the revision up to which history was forgotten."""
+        return self._run.memories[engine].compacted
 
     def stored(self) -> tuple[Stored, ...]:
         """Return key, value and lease of everything that is stored, for each engine."""

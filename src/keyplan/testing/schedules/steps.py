@@ -45,6 +45,8 @@ class Parking(Protocol):
 
     revisions_matter: bool
     """Whether numbers of revisions are part of what is read and written."""
+    revision_names: dict[int, tuple[int, int]]
+    """Which call made a revision: actor and number."""
 
     def park(self, call: str, subject: object = None, *, is_ready: Callable[[], bool] | None = None) -> Step:
         """Wait until the schedule lets the calling actor go. Raises what a fault at this call raises before it is done.

@@ -1,0 +1,79 @@
+"""Schedules by chance, for what is too large to exhaust: priorities that change at a few steps, and plain walks."""
+
+import random
+from collections.abc import Sequence
+
+from keyplan.testing.schedules.traces import Seen, default_choice
+
+__all__ = ["PctSearch", "WalkSearch"]
+
+
+class PctSearch:
+    """Probabilistic concurrency testing: random priorities, and at `depth - 1` random steps the running actor gets the lowest.
+
+    A defect that needs `depth` ordered steps among n actors and k steps with a choice is hit by each run with a probability of
+    at least 1 / (n k^(depth - 1)). The first run is serial: it tells how many steps there are.
+    """
+
+    def __init__(self, depth: int, runs: int, seed: int) -> None:
+        self._depth = depth
+        self._runs = runs
+        self._random = random.Random(seed)  # noqa: S311  # Why: it is to be repeated, not to be secret.
+        self._steps_max = 1
+        self._made = 0
+        self._priorities: dict[int, int] = {}
+        self._changes: dict[int, int] = {}
+        self._choices = 0
+
+    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+        """The actor of the highest priority; steps without a choice are not counted."""
+        if self._made == 0:
+            self._choices += len(enabled) > 1
+            return default_choice(enabled, steps)
+        if not steps:
+            self._draw(enabled)
+        if len(enabled) == 1:
+            return enabled[0]
+        self._choices += 1
+        chosen = self._highest(enabled)
+        if self._choices in self._changes:
+            self._priorities[chosen] = self._changes[self._choices]
+            chosen = self._highest(enabled)
+        return chosen
+
+    def _highest(self, enabled: Sequence[int]) -> int:
+        for actor in enabled:  # one that could not step at the beginning
+            self._priorities.setdefault(actor, self._depth)
+        return max(enabled, key=lambda actor: self._priorities[actor])
+
+    def _draw(self, enabled: Sequence[int]) -> None:
+        priorities = list(range(self._depth, self._depth + len(enabled)))
+        self._random.shuffle(priorities)
+        self._priorities = dict(zip(enabled, priorities, strict=True))
+        places = range(1, max(self._steps_max, self._depth))
+        drawn = self._random.sample(places, min(self._depth - 1, len(places)))
+        self._changes = {place: self._depth - 1 - number for number, place in enumerate(sorted(drawn), start=1)}
+
+    def learn(self, steps: Sequence[Seen]) -> bool:
+        """Count the run."""
+        self._steps_max = max(self._steps_max, self._choices)
+        self._choices = 0
+        self._made += 1
+        return self._made < self._runs
+
+
+class WalkSearch:
+    """Each step by any actor that can go on. Blind where one has to get through many calls undisturbed."""
+
+    def __init__(self, runs: int, seed: int) -> None:
+        self._left = runs
+        self._random = random.Random(seed)  # noqa: S311  # Why: it is to be repeated, not to be secret.
+
+    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+        """Any."""
+        return self._random.choice(enabled)
+
+    def learn(self, steps: Sequence[Seen]) -> bool:
+        """Count the run."""
+        self._left -= 1
+        return self._left > 0

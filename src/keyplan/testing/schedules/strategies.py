@@ -1,0 +1,106 @@
+"""Ways to search: everything, everything within a bound, by chance, and what `explore` does when it is not told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from keyplan.testing.schedules.bounded import BoundedSearch
+from keyplan.testing.schedules.explorer import Explorer
+from keyplan.testing.schedules.sampling import PctSearch, WalkSearch
+from keyplan.testing.schedules.traces import Search, TraceSearch
+
+__all__ = ["Exhaustive", "Pct", "Portfolio", "Preemptions", "Strategy", "Walk"]
+
+_EXHAUSTIVE_SHARE: Final = 0.5
+_BOUNDED_SHARE: Final = 0.75
+"""Of the seconds: the exhaustive search ends at the first, the bounded ones at the second, what is left is for chance."""
+
+
+class Strategy(Protocol):
+    """Runs searches on an explorer."""
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search; return whether every schedule that can make a difference was covered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exhaustive:
+    """Every trace of every variant, by source sets and sleep sets. It alone can say that an exploration is complete."""
+
+    seconds_share: float = 1.0
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search until it ends or its share of the seconds does."""
+        for faults in explorer.variants():
+            search = TraceSearch()
+            ended = explorer.search(search, faults=faults, seconds_share=self.seconds_share)
+            explorer.cover(search.met)
+            if not ended:
+                return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptions:
+    """Every schedule with at most `bound` preemptions; states that were gone through are left, unless `is_hashed` is False."""
+
+    bound: int
+    is_hashed: bool = True
+    seconds_share: float = 1.0
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search each variant until it ends or its share of the seconds does. Never complete: a bound is a bound."""
+        for faults in explorer.variants():
+            # Why hashed for one engine alone: revisions of several have the same numbers.
+            is_hashed = self.is_hashed and explorer.scenario.engines == 1
+            search = BoundedSearch(self.bound, is_hashed=is_hashed)
+            explorer.bounds_ended[self.bound] = explorer.search(search, faults=faults, seconds_share=self.seconds_share)
+            if not explorer.bounds_ended[self.bound]:
+                break
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Pct:
+    """Priorities by chance that change at `depth - 1` steps, for defects that need `depth` ordered steps."""
+
+    depth: int = 3
+    runs: int = 1_000
+    seed: int = 1
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search each variant."""
+        return _by_chance(explorer, lambda: PctSearch(self.depth, self.runs, self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Each step by any actor that can go on."""
+
+    runs: int = 1_000
+    seed: int = 1
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search each variant."""
+        return _by_chance(explorer, lambda: WalkSearch(self.runs, self.seed))
+
+
+@dataclass(frozen=True, slots=True)
+class Portfolio:
+    """Everything, if that ends within half of the seconds; else one and two preemptions for a quarter, then chance."""
+
+    def __call__(self, explorer: Explorer, /) -> bool:
+        """Search."""
+        if Exhaustive(_EXHAUSTIVE_SHARE)(explorer):
+            return True
+        for bound in (1, 2):
+            Preemptions(bound, seconds_share=_BOUNDED_SHARE)(explorer)
+        return Pct(runs=1_000_000)(explorer)
+
+
+def _by_chance(explorer: Explorer, made: Callable[[], Search]) -> bool:
+    for faults in explorer.variants():
+        if not explorer.search(made(), faults=faults):
+            break
+    return False

@@ -1,0 +1,10 @@
+"""The matrix: groups of lines by name, from writers to applications."""
+
+from collections.abc import Callable, Iterator
+
+from tests.schedules.lines import Line
+from tests.schedules.matrix_writers import WRITER_GROUPS
+
+__all__ = ["GROUPS"]
+
+GROUPS: dict[str, Callable[[], Iterator[Line]]] = {**WRITER_GROUPS}
