@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 
 from tests.schedules.lines import Line
+from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["GROUPS"]
 
-GROUPS: dict[str, Callable[[], Iterator[Line]]] = {**WRITER_GROUPS}
+GROUPS: dict[str, Callable[[], Iterator[Line]]] = {**WRITER_GROUPS, **MAINTENANCE_GROUPS}

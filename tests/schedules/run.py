@@ -1,4 +1,4 @@
-"""`python -m tests.schedules.run [GROUP] [SECONDS]`: the whole matrix, or a group of it, as a table. Exit code 1: something fails."""
+"""`python -m tests.schedules.run [GROUP] [SECONDS]`: the matrix or a group of it as a table. Exit code 1: something fails."""
 
 import sys
 import time

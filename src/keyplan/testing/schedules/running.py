@@ -22,6 +22,9 @@ from keyplan.testing.schedules.watching import end_of_lease
 
 __all__ = ["Acknowledged", "Outcome", "Player", "Run", "actor_waits", "current_player"]
 
+_EMPTY_POLLS_MAX: Final = 16
+"""Polls in a row that return nothing because nobody else can go on. Why: a loop that looks some times may stop then."""
+
 Stored = tuple[tuple[bytes, bytes, int], ...]
 """Key, value and lease of everything that an engine holds."""
 
@@ -50,8 +53,6 @@ class Player:
         self.is_ready: Callable[[], bool] | None = None
         self.may_return_empty = False
         """Whether what it waits for may be given up when nobody else can go on: a poll with a timeout."""
-        self.gave_up_after = -1
-        """How many steps there were when it last did so."""
         self.answer: object = None
         self.error: BaseException | None = None
         self.faults: dict[int, str] = {}
@@ -130,6 +131,8 @@ class Run:
         self._step = Step(0)
         self._looking: Step | None = None
         self._can_wait = False
+        self._is_idle = False
+        self._empty_polls = 0
         self.players: list[Player] = []
 
     def watch(self, check: Callable[[Store], object]) -> None:
@@ -172,11 +175,10 @@ class Run:
         free = [player.place for player in able if player.is_ready is None or player.is_ready()]
         if free or not able:
             return free
-        # Why: what waits with a timeout is told that nothing came, once for each time that anything happened.
-        free = [player.place for player in able if player.may_return_empty and player.gave_up_after < len(self.steps)]
-        if free:
-            for player in able:
-                player.gave_up_after = len(self.steps) + 1
+        # Why: what waits with a timeout is told that nothing came; who asks again and again waits for ever.
+        free = [player.place for player in able if player.may_return_empty]
+        if free and self._empty_polls < _EMPTY_POLLS_MAX:
+            self._is_idle = True
             return free
         self.waiting_for_ever = tuple(player.actor.name for player in able if not player.actor.after_crash_of)
         return []
@@ -189,6 +191,8 @@ class Run:
             step.answers = []
         self._step = step
         self.steps.append(step)
+        self._empty_polls = self._empty_polls + 1 if self._is_idle else 0
+        self._is_idle = False
         changed = [memory.revision for memory in self.memories] if self._watchers else None
         self._let_go(player)
         step.was_left_open = step.open_snapshots > 0

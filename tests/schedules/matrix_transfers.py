@@ -1,0 +1,287 @@
+"""The lines of what moves records: migrations, backups, restores, copies."""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from keyplan.engine import MemoryEngine
+from keyplan.errors import (
+    CorruptionError,
+    MigrationRefusedError,
+    TargetNotEmptyError,
+    TargetTakenError,
+)
+from keyplan.layout import Layout
+from keyplan.maintenance import back_up_store, copy_store, migrate, restore_store
+from keyplan.store import Store
+from keyplan.testing.checked import assert_healthy
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Scenario, actor, compacts, healthy, settles
+from tests.maintenance.backups import filled, write_backup
+from tests.maintenance.evolving import Box, Moved, Old, Reindexed, Shelf, cleaned, fill, plan, switched
+from tests.maintenance.layouts import Site
+from tests.schedules.lines import Line, line_name
+from tests.schedules.writers import WRITERS, two_records
+
+__all__ = ["TRANSFER_GROUPS"]
+
+# ---- migrations ------------------------------------------------------------------------------------------------------------
+
+OLD_WRITERS: dict[str, Callable[[Store], object]] = {
+    "put": lambda store: Old(store).boxes.put(Shelf("a", 0), Box("other", ["blue"])),
+    "insert": lambda store: Old(store).boxes.insert(Shelf("b", 9), Box("new", ["red"])),
+    "delete": lambda store: Old(store).boxes.delete(Shelf("a", 0)),
+    "rename": lambda store: Old(store).boxes.rename(Shelf("a", 1), Shelf("c", 1)),
+    "transaction": lambda store: store.run(_move_name),
+}
+
+
+def _move_name(transaction: object) -> None:
+    boxes = Old(transaction).boxes  # type: ignore[arg-type]
+    boxes.delete(Shelf("a", 0))
+    boxes.put(Shelf("a", 1), Box("box0", ["green"]))
+
+
+def _two_boxes(store: Store) -> None:
+    fill(store, 2)
+
+
+def _migrates(new: type[Layout]) -> Callable[[Store], None]:
+    def migration(store: Store) -> None:
+        migrate(store, plan(store, Old, new))
+
+    return migration
+
+
+def _switches(new: type[Layout]) -> Callable[[Store], None]:
+    def switch(store: Store) -> None:
+        report = switched(store, Old, new)
+        assert report.is_settled, report
+        cleaned(store, Old, new)
+
+    return switch
+
+
+def _migration(new: type[Layout], writer: str) -> Scenario:
+    return Scenario(
+        actor(_migrates(new), "migrate"),
+        actor(OLD_WRITERS[writer], writer),
+        setup=_two_boxes,
+        layouts=[Old],
+        invariants=[settles(_switches(new)), partial(_holds_records_of, new)],
+        only_raises=(*ACTOR_ERRORS, MigrationRefusedError),
+    )
+
+
+def _holds_records_of(new: type[Layout], outcome: Outcome) -> None:
+    """The new layout holds the records that the writer alone would have left in the old one."""
+    writer = outcome.scenario.names[1]
+    alone = outcome.in_order([writer] if writer in outcome.answers else [])
+    wanted = dict(_rows(Old(alone.store)))
+    found = dict(_rows(new(outcome.store)))
+    assert found == wanted, f"records: {found} instead of {wanted}"
+    healthy(new)(outcome)
+
+
+def _rows(layout: Any) -> list[tuple[Shelf, Box]]:
+    return [*layout.boxes.list("a"), *layout.boxes.list("b"), *layout.boxes.list("c")]
+
+
+def migrations() -> Iterator[Line]:
+    """A migration before its switch beside writers by the old layout; the switch carries over what they did."""
+    for new in (Moved, Reindexed):
+        for writer in OLD_WRITERS:
+            yield Line(line_name(f"migrate to {new.__name__}", writer), partial(_migration, new, writer))
+
+
+# ---- backups, restores, copies ---------------------------------------------------------------------------------------------
+
+TRANSFER_ERRORS = (*ACTOR_ERRORS, CorruptionError, TargetNotEmptyError, TargetTakenError)
+
+
+def _backs_up(store: Store) -> bytes:
+    file = io.BytesIO()
+    back_up_store(store.engine, file)
+    return file.getvalue()
+
+
+def _is_restored_whole(outcome: Outcome) -> None:
+    with tempfile.TemporaryDirectory(prefix="keyplan-schedules-") as folder, MemoryEngine() as engine:
+        path = Path(folder) / "backup"
+        path.write_bytes(outcome.answers["backup"])
+        restore_store(engine, path)
+        assert_healthy(Store(engine), Site)
+
+
+def _backup(names: tuple[str, ...]) -> Scenario:
+    actors = [actor(WRITERS[name], name) for name in names]
+    return Scenario(
+        actor(_backs_up, "backup"),
+        *actors,
+        setup=two_records,
+        layouts=[Site],
+        invariants=[healthy(Site), _is_restored_whole],
+    )
+
+
+TWO_WRITERS = [
+    ("put new", "delete"),
+    ("rename", "rename other"),
+    ("swap", "modify"),
+    ("insert new", "put other"),
+    ("insert new", "delete"),
+]
+
+
+def backups() -> Iterator[Line]:
+    """A backup beside two writers is a state that the store had: restored, it is whole."""
+    for names in TWO_WRITERS:
+        yield Line(line_name("backup", *names), partial(_backup, names))
+
+
+@cache
+def backup_path() -> Path:
+    """A backup of two records; the folder is the process's own and goes with it."""
+    folder = tempfile.TemporaryDirectory(prefix="keyplan-schedules-")
+    _FOLDERS.append(folder)
+    store = Store(filled("memory:", {}))
+    two_records(store)
+    return write_backup(store.engine, Path(folder.name) / "two-records")
+
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _restores(store: Store) -> None:
+    restore_store(store.engine, backup_path())
+
+
+def _overwrites(store: Store) -> None:
+    restore_store(store.engine, backup_path(), is_overwriting=True)
+
+
+def _no_silent_loss(outcome: Outcome) -> None:
+    """A writer that was told of success sees its record, unless the restore was told that somebody else writes."""
+    if "restore" in outcome.errors:
+        return
+    assert_whole = healthy(Site)
+    assert_whole(outcome)
+
+
+def _restore(writer: str, *, is_overwriting: bool) -> Scenario:
+    return Scenario(
+        actor(_overwrites if is_overwriting else _restores, "restore"),
+        actor(WRITERS[writer], writer),
+        setup=two_records if is_overwriting else None,
+        layouts=[Site],
+        invariants=[_no_silent_loss],
+        only_raises=TRANSFER_ERRORS,
+    )
+
+
+def _two_restores() -> Scenario:
+    return Scenario(
+        actor(_restores, "restore"),
+        actor(_restores, "other restore"),
+        layouts=[Site],
+        invariants=[_no_silent_loss],
+        only_raises=TRANSFER_ERRORS,
+    )
+
+
+def restores() -> Iterator[Line]:
+    """A restore into an empty store and over another's content beside a writer; two restores."""
+    for is_overwriting in (False, True):
+        for writer in ("insert new", "put new", "count", "delete"):
+            what = "overwriting restore" if is_overwriting else "restore"
+            yield Line(line_name(what, writer), partial(_restore, writer, is_overwriting=is_overwriting))
+    yield Line("restore x restore", _two_restores)
+
+
+def _copies(source: Store, target: Store) -> None:
+    copy_store(source.engine, target.engine, source_name="source")
+
+
+class _Looks:
+    """Says stop after so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self._left = looks
+
+    def is_set(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self.is_set()
+
+
+def _follows(looks: int) -> Callable[[Store, Store], None]:
+    def follow(source: Store, target: Store) -> None:
+        copy_store(source.engine, target.engine, source_name="source", follow_until=_Looks(looks))
+
+    return follow
+
+
+def _beside_source(name: str) -> Callable[[Store, Store], object]:
+    return lambda source, _target: WRITERS[name](source)
+
+
+def _fill_source(source: Store, _target: Store) -> None:
+    two_records(source)
+
+
+def _is_a_copy(outcome: Outcome) -> None:
+    """The target holds a state of the source that is whole; after a copy that followed, or alone, the last one."""
+    if "copy" in outcome.errors:
+        return
+    assert_healthy(outcome.stores[1], Site)
+
+
+def _copy(names: tuple[str, ...], *, looks: int | None, is_compacted: bool = False) -> Scenario:
+    more = [compacts()] if is_compacted else []
+    return Scenario(
+        actor(_copies if looks is None else _follows(looks), "copy"),
+        *[actor(_beside_source(name), name) for name in names],
+        *more,
+        setup=_fill_source,
+        layouts=[Site],
+        engines=2,
+        invariants=[_is_a_copy],
+        only_raises=TRANSFER_ERRORS,
+    )
+
+
+def _two_copies() -> Scenario:
+    return Scenario(
+        actor(_copies, "copy"),
+        actor(_copies, "other copy"),
+        setup=_fill_source,
+        layouts=[Site],
+        engines=2,
+        invariants=[_is_a_copy],
+        only_raises=TRANSFER_ERRORS,
+    )
+
+
+def copies() -> Iterator[Line]:
+    """A copy, and one that follows, beside writers of the source and a compaction; two copies."""
+    for name in ("put new", "delete", "rename"):
+        yield Line(line_name("copy", name), partial(_copy, (name,), looks=None))
+        for looks in (3, 6):
+            yield Line(line_name(f"copy that follows {looks}", name), partial(_copy, (name,), looks=looks))
+        yield Line(
+            line_name("copy that follows 3", name, "compaction"),
+            partial(_copy, (name,), looks=3, is_compacted=True),
+        )
+    yield Line("copy x copy", _two_copies)
+
+
+TRANSFER_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
+    "migrations": migrations,
+    "backups": backups,
+    "restores": restores,
+    "copies": copies,
+}
