@@ -311,12 +311,12 @@ def test_the_log_names_the_entry_that_is_not_as_it_was_written(memory: Engine, n
     for name in "abcde":
         registry.create(name, "app")
     key, value = list(entries_of(memory))[number - 1]
-    write: Put | Delete = {
+    writes: dict[str, Put | Delete] = {
         "edited": Put(key, value.replace(b'"actor":"admin"', b'"actor":"nobod"')),
         "garbage": Put(key, b"{brok"),
         "removed": Delete(key),
-    }[change]
-    memory.commit(Commit((), (write,)))
+    }
+    memory.commit(Commit((), (writes[change],)))
     verdict = registry.verify_audit()
     assert (verdict.is_whole, verdict.broken_at, verdict.entries) == (False, number, number - 1)
     memory.commit(Commit((), (Put(key, value),)))

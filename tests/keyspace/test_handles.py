@@ -425,3 +425,47 @@ def test_a_commit_that_crosses_a_disabling_and_enabling_is_sent_again_once_and_a
         versioned = shop.items.versioned("1")
         assert versioned is not None
         assert (engine.crossed, versioned.version) == (1, 1)
+
+
+# ---- what an open handle outlives ----------------------------------------------------------------------------------------
+
+
+class Swapped(WrappedEngine):
+    """A cluster that is restored from a copy: the same keys, and a revision that has gone back."""
+
+    def swap(self, engine: Engine) -> None:
+        self.inner = engine
+
+
+def test_a_handle_writes_on_after_the_revisions_have_gone_back() -> None:
+    with MemoryEngine() as first, MemoryEngine() as second:
+        KeySpaces(first).create("orders", "shop")
+        engine = Swapped(first, closes_inner=False)
+        with first.snapshot() as snapshot, open_key_space(engine, "orders", "shop", session_seconds=None) as handle:
+            kept = tuple(Put(entry.key, entry.value) for entry in snapshot.scan(ALL_KEYS))
+            for _ in range(5):
+                KeySpaces(first).disable("orders")
+                KeySpaces(first).enable("orders")
+            Shop(handle).items.put("1", Item("x"))
+            second.commit(Commit((), kept))
+            engine.swap(second)
+            Shop(handle).items.put("2", Item("x"))
+            assert set(raw_content(second)) == {b"\x01/shop/items/2"}
+
+
+def test_a_session_that_was_lost_before_it_was_known_is_taken_up_again() -> None:
+    with MemoryEngine() as engine:
+        registry = KeySpaces(engine)
+        registry.create("orders", "shop")
+        with open_key_space(engine, "orders", "shop", session_seconds=60) as handle:
+            attendance = handle._attendance  # Why: what is lost is between two lines of it.
+            assert attendance is not None
+            lost = attendance._lease  # Why: as above.
+            assert lost is not None
+            attendance._lease = None  # Why: as above.
+            engine.lease(60, resume=lost.id).revoke()
+            lost.lose("it was lost")
+            attendance._lease = lost  # Why: as above.
+            assert attendance._look()  # Why: as above.
+            assert [lease for lease, _ in registry.sessions("orders")] == [handle.session]
+        assert registry.sessions("orders") == []

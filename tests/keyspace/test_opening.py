@@ -19,6 +19,7 @@ from keyplan.errors import (
     KeySpaceNotFoundError,
     KeySpaceRestoringError,
     OwnerConflictError,
+    PrefixConflictError,
     PrefixInUseError,
     PrefixMismatchError,
     SelfRegistrationDisabledError,
@@ -193,6 +194,45 @@ def test_a_default_prefix_that_is_anothers_is_refused(memory: Engine) -> None:
     KeySpaces(memory).create("users", "bank")
     with pytest.raises(PrefixInUseError):
         opened(memory, default_prefix="01")
+
+
+@pytest.mark.parametrize("prefix", [b"/", b"/bank/", b"/bank/x/"])
+def test_a_default_prefix_that_meets_anothers_is_refused_both_ways(memory: Engine, prefix: bytes) -> None:
+    KeySpaces(memory).create("bank", "bank", prefix=b"/bank/".hex(), allow_legacy_prefix=True)
+    with pytest.raises((PrefixInUseError, PrefixConflictError)):
+        opened(memory, default_prefix=prefix)
+    assert opened(memory, default_prefix=b"/bane/").mode is Mode.FALLBACK
+
+
+def test_falling_back_respects_owner_state_and_prefix_of_the_name(memory: Engine) -> None:
+    """The registry is there, and closed to applications: what is registered counts nevertheless."""
+    registry = KeySpaces(memory)
+    registry.create("orders", "shop")
+    assert opened(memory, default_prefix="01").mode is Mode.FALLBACK
+    with pytest.raises(PrefixMismatchError):
+        opened(memory, default_prefix="05")
+    with pytest.raises(OwnerConflictError):
+        open_key_space(memory, "orders", "thief", default_prefix="01", session_seconds=None)
+    registry.disable("orders")
+    with pytest.raises(KeySpaceDisabledError):
+        opened(memory, default_prefix="01")
+    registry.enable("orders")
+    registry.delete("orders")
+    with pytest.raises(KeySpaceDeletingError):
+        opened(memory, default_prefix="01")
+
+
+def test_an_open_registry_in_the_opened_store_forbids_falling_back(memory: Engine) -> None:
+    class Disabled(Registry):
+        def get(self, name: str) -> KeySpace:
+            raise KeySpaceApiDisabledError(problem="501")
+
+        def ensure(self, name: str, application: str) -> Ensured:
+            raise AssertionError
+
+    KeySpaces(memory).configure({"keyspace-api-enabled": True})
+    with pytest.raises(KeySpaceApiUnavailableError, match="the opened store"):
+        opened(memory, default_prefix="05", registry=Disabled())
 
 
 @pytest.mark.parametrize("prefix", ["", "00", b"\x00kp", b"", "xyz"])

@@ -1,8 +1,8 @@
 """Requests and answers of the registry's HTTP contract: what was said, as JSON, or the error that it means.
 
-KS-55: that there is no registry is believed on positive evidence only. Whatever else goes wrong (a refused connection, a
-time-out, a proxy's page, a 5xx) is a failure, and is raised as one: an application that took it for "no registry" would write
-to its default prefix for a while, and split its data.
+KS-55: that there is no registry is believed on one evidence only, our own coded answer `keyspace_api_disabled`. Whatever else
+goes wrong (a refused connection, a time-out, a proxy's page or its 404, a 5xx) is a failure, and is raised as one: an
+application that took it for "no registry" would write to its default prefix for a while, and split its data.
 """
 
 import json
@@ -96,16 +96,16 @@ class Conversation:
             extra["json"] = body
         try:
             answer = self._client.request(method, place, params=dict(query or {}), **extra)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:  # a connection that fails, and an answer that cannot be decoded
             raise self._unanswered(method, error) from error
         if not answer.is_success:
             raise self._failure(method, answer)
         try:
             return answer.status_code, answer.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} did not answer in JSON") from error
 
-    def _unanswered(self, method: str, error: httpx.TransportError) -> KeyplanError:
+    def _unanswered(self, method: str, error: httpx.RequestError) -> KeyplanError:
         if method == "GET" or isinstance(error, _NEVER_SENT):
             problem = f"{self._url}: {str(error) or type(error).__name__}"
             return EngineUnavailableError(engine=_ENGINE, problem=problem)
@@ -119,22 +119,11 @@ class Conversation:
             return kind(**{name: fact for name, fact in detail.items() if name != "self"})
         if status == 401:
             return ForbiddenError(act="anything", problem=f"{self._url} wants a token that it knows")
-        # Why not with a code: our own "there is no such path" may be about a name that made a path of its own.
-        if status == 404 and not code and self._is_keyplan():
-            return KeySpaceApiDisabledError(problem=f"{self._url} has no registry of key spaces")
         if status < 500 and code:
             return InvalidInputError(source=self._url, problem=f"{message} ({code})")
         if status in {500, 502, 504} and method != "GET":
             return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
         return EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} answered {status}")
-
-    def _is_keyplan(self) -> bool:
-        """Tell whether the host says by itself that it is a keyplan server."""
-        try:
-            answer = self._client.get("/version")
-            return answer.status_code == 200 and answer.json().get("program") == "keyplan"
-        except (httpx.TransportError, ValueError, AttributeError):
-            return False
 
 
 def _error_in(answer: httpx.Response) -> tuple[str, str, dict[str, Any]]:

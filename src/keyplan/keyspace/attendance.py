@@ -118,6 +118,8 @@ class Attendance:
             lease.revoke()
             raise
         self._lease = lease
+        if self._closing.is_set():
+            self._leave()  # Why: the holder closed meanwhile, and found no lease to revoke.
 
     def _forget(self, lost: Lease) -> None:
         # Why: taken up again with the next look; the fence holds meanwhile.
@@ -165,7 +167,9 @@ class Attendance:
         error = self._fence.closed_by
         if error is None:
             self._on_look()
-            if self._lease is None and self._engine.profile.claims(Capability.LEASES) and not self._closing.is_set():
+            # Why both: a lease may be lost before it stands here, and is not forgotten then.
+            is_absent = self._lease is None or self._lease.is_lost
+            if is_absent and self._engine.profile.claims(Capability.LEASES) and not self._closing.is_set():
                 self._register()
             return True
         # Why: nobody can write through this handle any more, so that the deletion need not wait for it.

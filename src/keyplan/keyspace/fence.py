@@ -90,8 +90,10 @@ class FenceGuard:
             self.shut(error)
         elif entry is not None and error is None:
             with self._lock:
-                # Why the later: of two looks at once, the one that began first may end last.
-                self.guard = max(self.guard, KeyUnchanged(self._key, entry.mod_revision), key=_revision)
+                # Why not the later of two: revisions go back when a cluster is restored, and a guard that stayed ahead would
+                # never hold again. Of two looks at once the one that began first may end last: then the next commit fails on
+                # its guard, and looks again.
+                self.guard = KeyUnchanged(self._key, entry.mod_revision)
         return error
 
     def shut(self, error: KeyplanError) -> None:
@@ -114,10 +116,6 @@ class FenceGuard:
         return EngineUnavailableError(
             engine=self._engine.profile.name, problem=f"key space {self._name!r} is enabled and disabled all the time"
         )
-
-
-def _revision(guard: KeyUnchanged) -> int:
-    return guard.revision
 
 
 def again(error: KeyplanError) -> KeyplanError:

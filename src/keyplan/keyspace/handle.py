@@ -9,7 +9,9 @@ from keyplan.errors import KeyplanError
 from keyplan.keyspace.answers import KeySpace, Usage
 from keyplan.keyspace.attendance import Attendance
 from keyplan.keyspace.quota import QuotaBudget
+from keyplan.keyspace.records import Quota
 from keyplan.keyspace.registry import KeySpaces
+from keyplan.keyspace.rows import value_of
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.store import Backoff, Store
 
@@ -80,20 +82,34 @@ class KeySpaceStore(Store):
         super().close()
 
 
-def budgeted(engine: KeySpaceEngine, registry: KeySpaces, keyspace: KeySpace, clock: Clock) -> Callable[[], None]:
-    """Let the share mind the key space's quota; return what looks whether there is one, now and later."""
+def budgeted(
+    engine: KeySpaceEngine, registry: KeySpaces, keyspace: KeySpace, clock: Clock, *, is_told: bool
+) -> Callable[[], None]:
+    """Let the share mind the key space's quota; return what looks whether there is one, now and later.
+
+    is_told: somebody calls what is returned from time to time; otherwise the budget looks by itself when it is asked.
+    """
 
     def count() -> Usage:
         return registry.usage(keyspace.name)
 
     def writers() -> int:
-        return len(registry.sessions(keyspace.name))
+        return sum(session.application == keyspace.application for _, session in registry.sessions(keyspace.name))
+
+    def quota() -> Quota:
+        with registry.engine.snapshot() as snapshot:
+            row = value_of(snapshot, "quotas", keyspace.name)
+        # Why none for a damaged one: a brake must not be what stops everything; the doctor makes it again.
+        return Quota() if row is None or row.value is None else row.value
 
     def look() -> None:
-        quota = registry.quota(keyspace.name)
+        now = quota()
         if isinstance(engine.budget, QuotaBudget):
-            engine.budget.change(quota)
-        elif quota.keys is not None or quota.bytes is not None:
-            engine.budget = QuotaBudget(engine, keyspace.name, quota=quota, count=count, writers=writers, clock=clock)
+            engine.budget.change(now)
+        elif not is_told or now != Quota():
+            more = None if is_told else quota
+            engine.budget = QuotaBudget(
+                engine, keyspace.name, quota=now, count=count, writers=writers, clock=clock, look=more
+            )
 
     return look

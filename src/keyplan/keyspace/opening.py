@@ -12,13 +12,17 @@ from keyplan.errors import (
     KeySpaceApiUnavailableError,
     KeySpaceDeletedError,
     KeySpaceNotFoundError,
+    OwnerConflictError,
+    PrefixConflictError,
     PrefixInUseError,
     PrefixMismatchError,
 )
-from keyplan.keyspace.answers import KeySpace, OwnerKind
+from keyplan.keyspace.acts import configuration_of, header_of
+from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.attendance import Attendance
 from keyplan.keyspace.fence import FenceGuard, refusal
 from keyplan.keyspace.handle import KeySpaceStore, Mode, budgeted
+from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import checked_application, checked_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, bytes_of_hex
 from keyplan.keyspace.records import Fence, State
@@ -97,8 +101,10 @@ def open_key_space(
 
     `create_if_missing` makes it in the registry. `default_prefix` (bytes, or hex) is what the application uses where there is
     no registry, which only positive evidence shows: a store without one, or one that is not open to applications yet; a failure
-    is never taken for it. `require_keyspace_api` refuses to fall back. A registered prefix other than the default is refused
-    unless `accept_registered_prefix`. A key space of another application is for reading, unless `allow_foreign_write`.
+    is never taken for it. Refused are a prefix that is, begins or continues another's, and falling back beside a registry of
+    the opened store that is open, or that has another state, owner or prefix for the name. `require_keyspace_api` refuses to
+    fall back. A registered prefix other than the default is refused unless `accept_registered_prefix`. A key space of another
+    application is for reading, unless `allow_foreign_write`.
 
     Giving `default_prefix` or `require_keyspace_api` asks as a client, for whom `keyspace-api-enabled` decides; otherwise
     whoever has the engine is an administrator. `registry` is one behind HTTP, or one with a role of the caller's choice.
@@ -131,7 +137,7 @@ def open_key_space(
         share = ReadOnlyShare(inner, name, found.raw_prefix, fence, application=application, owner=found.application)
     else:
         share = KeySpaceEngine(inner, name, found.raw_prefix, fence)
-    look = budgeted(share, administrator, found, clock)
+    look = budgeted(share, administrator, found, clock, is_told=session_seconds is not None)
     look()
     store = KeySpaceStore(
         share,
@@ -241,6 +247,35 @@ def _found(registry: Registry, name: str, application: str, *, create_if_missing
     return found
 
 
+def _refuse_fallback(seen: KeySpaceRegistry, name: str, application: str, prefix: bytes) -> None:
+    """Raise why an application may not use its default prefix beside what the opened store has in its own registry.
+
+    The store's registry may be closed to applications: then what is registered is respected as it would be by opening it.
+    """
+    if header_of(seen) is not None and configuration_of(seen).keyspace_api_enabled:
+        problem = "the registry that was asked is not there, and the opened store has one that is open to applications"
+        raise KeySpaceApiUnavailableError(name=name, problem=problem)
+    for other in seen.holders.keys():  # noqa: SIM118  # Why: a view, no dict.
+        if not (other.startswith(prefix) or prefix.startswith(other)):
+            continue
+        holder = seen.holders.get(other)
+        if holder is None or holder.name != name:
+            facts = {"holder": holder.name} if holder is not None else {}
+            if other == prefix:
+                raise PrefixInUseError(prefix=prefix.hex(), **facts)
+            raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), **facts)
+    record = seen.records.get(name)
+    if record is None or record.state is State.DELETED:
+        return
+    if record.application != application:
+        raise OwnerConflictError(name=name, application=application, owner=record.application)
+    if record.prefix != prefix.hex():
+        raise PrefixMismatchError(name=name, prefix=record.prefix, default_prefix=prefix.hex())
+    refused = refusal(name, record.generation, Fence(record.generation, record.state))
+    if refused is not None:
+        raise refused
+
+
 def _fallback(
     engine: Engine,
     registry: KeySpaces,
@@ -251,9 +286,8 @@ def _fallback(
     clock: Clock,
     backoff: Backoff | None,
 ) -> KeySpaceStore:
-    owner = registry.owner_of(prefix)
-    if owner.kind is OwnerKind.KEYSPACE and owner.keyspace is not None and owner.keyspace.name != name:
-        raise PrefixInUseError(prefix=prefix.hex(), holder=owner.keyspace.name)
+    with registry.acts.look() as seen:
+        _refuse_fallback(seen, name, application, prefix)
     return KeySpaceStore(
         PrefixedEngine(engine, prefix),
         prefix=prefix,

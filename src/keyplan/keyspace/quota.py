@@ -1,8 +1,9 @@
 """The quota of an open key space: a brake that costs next to nothing while there is room.
 
-A handle may add its part of the room that the last count has left: what is free, divided by those who have the key space open.
-Only when the part is used up it measures what a commit really adds, and counts again. So a quota may be overrun by what others
-write between two counts; a write is not refused while there is room, unless others have filled it within the last second.
+A handle may add its part of the room that the last count has left: what is free, divided by those of the owner who have the key
+space open. Commits are taken at their largest, as if they replaced nothing. When the part is used up, a commit is measured, and
+what would add something is refused only after the key space was counted again. So a quota may be overrun by what others write
+between two counts; a write is not refused while there is room, unless others made it within the last second.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ __all__ = ["QuotaBudget", "Size", "growth_of"]
 
 _RECOUNT_SECONDS: Final = 1.0
 """Why: who writes to a full key space again and again must not make it be counted each time."""
+
+_LOOK_SECONDS: Final = 1.0
+"""Why: soon enough for a changed quota to be heard of, and one read a second."""
 
 
 class Size(NamedTuple):
@@ -48,7 +52,8 @@ def growth_of(engine: Engine, mutations: Sequence[Mutation]) -> Size:
 class QuotaBudget:
     """What one handle may still write before it must count.
 
-    `engine` is the key space's share, `count` gives its usage and `writers` how many handles share the room.
+    `engine` is the key space's share, `count` gives its usage and `writers` how many handles share the room. `look`, if given,
+    returns the quota: it is asked before a commit when a second has gone by, for a handle that nobody tells of changes.
     """
 
     def __init__(
@@ -60,63 +65,71 @@ class QuotaBudget:
         count: Callable[[], Usage],
         writers: Callable[[], int],
         clock: Clock,
+        look: Callable[[], Quota] | None = None,
     ) -> None:
         self._engine = engine
         self._name = name
         self._count = count
         self._writers = writers
         self._clock = clock
+        self._look = look
+        self._looked_at = clock.monotonic()
         self._lock = Lock()
-        self._counted_at: float | None = None
+        self._refused_at: float | None = None
         self._quota = quota
         self._left = Size(0, 0)
 
     def change(self, quota: Quota) -> None:
         """Go by another quota from now on."""
         with self._lock:
-            if quota != self._quota:
-                self._quota, self._left, self._counted_at = quota, Size(0, 0), None
+            self._change(quota)
+
+    def _change(self, quota: Quota) -> None:
+        if quota != self._quota:
+            self._quota, self._left, self._refused_at = quota, Size(0, 0), None
 
     def check(self, mutations: Sequence[Mutation]) -> None:
         """Take the size of a commit from the part. Raises QuotaExceededError; what adds nothing is always allowed."""
-        keys = total = 0
-        for mutation in mutations:
-            if isinstance(mutation, Put):
-                keys += 1
-                total += len(mutation.key) + len(mutation.value)
-        most = Size(keys, total)
         with self._lock:
-            if self._excess(most, self._left) is None:
-                self._take(most)
+            self._look_again()
+            if self._quota == _NO_BOUNDS:
                 return
-            growth = growth_of(self._engine, mutations)
-            if self._excess(growth, self._left) is not None:
-                self._count_again(growth)
-            self._take(growth)
+            most = _largest(mutations)
+            if self._excess(most, self._left) is not None:
+                most = growth_of(self._engine, mutations)
+                if self._excess(most, self._left) is not None:
+                    self._count_again(most)
+            self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
+            if not all(isinstance(mutation, Put) for mutation in mutations):
+                self._refused_at = None  # Why: what this handle removes makes room, which only a count shows.
 
-    def _take(self, size: Size) -> None:
-        self._left = Size(self._left.keys - max(size.keys, 0), self._left.bytes - max(size.bytes, 0))
+    def _look_again(self) -> None:
+        if self._look is None:
+            return
+        now = self._clock.monotonic()
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            self._change(self._look())
 
     def _count_again(self, growth: Size) -> None:
+        """Fill the part up by a count. Raises QuotaExceededError when there is no room, also when there was none just now."""
         now = self._clock.monotonic()
-        if self._counted_at is None or now - self._counted_at >= _RECOUNT_SECONDS:
-            usage = self._count()
-            self._counted_at = now
-            quota = self._quota
-            free = Size(
-                growth.keys if quota.keys is None else quota.keys - usage.keys,
-                growth.bytes if quota.bytes is None else quota.bytes - usage.bytes,
-            )
-            refused = self._excess(growth, free)
-            if refused is None:
-                writers = max(1, self._writers())
-                self._left = Size(max(free.keys // writers, growth.keys), max(free.bytes // writers, growth.bytes))
-                return
-            self._left = Size(max(free.keys, 0), max(free.bytes, 0))
+        if self._refused_at is not None and now - self._refused_at < _RECOUNT_SECONDS:
+            refused = self._excess(growth, self._left)
+            assert refused is not None, "it is counted for a commit that does not fit"
             raise refused
-        refused = self._excess(growth, self._left)
+        usage, quota = self._count(), self._quota
+        free = Size(
+            growth.keys if quota.keys is None else quota.keys - usage.keys,
+            growth.bytes if quota.bytes is None else quota.bytes - usage.bytes,
+        )
+        refused = self._excess(growth, free)
         if refused is not None:
+            self._left, self._refused_at = Size(max(free.keys, 0), max(free.bytes, 0)), now
             raise refused
+        writers = max(1, self._writers())
+        self._left = Size(max(free.keys // writers, growth.keys), max(free.bytes // writers, growth.bytes))
+        self._refused_at = None
 
     def _excess(self, size: Size, left: Size) -> KeyplanError | None:
         """Return the error for what is over; None when it fits."""
@@ -128,3 +141,16 @@ class QuotaBudget:
             used = quota.bytes - left.bytes
             return QuotaExceededError(name=self._name, limit="bytes", allowed=quota.bytes, actual=used + size.bytes)
         return None
+
+
+_NO_BOUNDS: Final = Quota()
+
+
+def _largest(mutations: Sequence[Mutation]) -> Size:
+    """What a commit adds at the most: as if no key of it were there."""
+    keys = total = 0
+    for mutation in mutations:
+        if isinstance(mutation, Put):
+            keys += 1
+            total += len(mutation.key) + len(mutation.value)
+    return Size(keys, total)
