@@ -3,6 +3,7 @@
 What is due when, and what is done then, is apart from who waits: `LeaseSchedule`. The asynchronous store waits in a task.
 """
 
+import os
 from collections.abc import Callable
 from threading import Condition, Thread, current_thread
 from typing import Final, Protocol
@@ -108,6 +109,7 @@ class LeaseKeeper(Keeper):
     """Keeps the leases of one store in a thread, which begins with the first lease and ends with the last."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._process = os.getpid()
         self._condition = Condition()
         self._schedule = LeaseSchedule(engine, clock)
         self._thread: Thread | None = None
@@ -133,7 +135,12 @@ class LeaseKeeper(Keeper):
         Thread(target=on_loss, args=(lease,), name=f"keyplan-lease-{lease.id}-lost", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread and tell the holders. The leases live out their time: another process may have taken them up."""
+        """End the thread and tell the holders. The leases live out their time: another process may have taken them up.
+
+        In a forked process nothing is done: thread and leases are the parent's.
+        """
+        if os.getpid() != self._process:
+            return
         with self._condition:
             self._is_closed = True
             leases = self._schedule.take_all()

@@ -1,5 +1,6 @@
 """Leases of a store: records that live as long as their holder. Who keeps them alive: keeper.py."""
 
+import os
 from collections.abc import Callable
 from threading import Lock
 from types import TracebackType
@@ -41,6 +42,7 @@ class Lease(LeaseHandle):
         self._on_end = on_end
         self._tell = tell
         self._lock = Lock()
+        self._process = os.getpid()
         self._loss = ""
         self._is_revoked = False
         self.is_kept_alive = is_kept_alive
@@ -87,7 +89,13 @@ class Lease(LeaseHandle):
         return seconds
 
     def revoke(self) -> None:
-        """End it now, with its records and their index entries in one revision. Harmless when it is gone already."""
+        """End it now, with its records and their index entries in one revision. Harmless when it is gone already.
+
+        In a forked process nothing is done: the lease is the parent's, which goes on renewing it.
+        """
+        if os.getpid() != self._process:
+            self._is_revoked = True
+            return
         with self._lock:
             self._is_revoked = True
         self._on_end(self)

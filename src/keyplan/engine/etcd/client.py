@@ -4,6 +4,7 @@ There are no threads here and no lock is held over a call: several threads, or g
 they share are single assignments.
 """
 
+import os
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
@@ -65,6 +66,7 @@ class EtcdClient:
         self._answered_at: dict[str, float] = {}
         self._metadata: Metadata | None = (_LEADER,) if options.user is None else None
         self._is_closed = False
+        self._process = os.getpid()
 
     def connect(self) -> None:
         """Find a server that answers, learn its version, log in.
@@ -128,9 +130,16 @@ class EtcdClient:
             self._endpoint = endpoints[(endpoints.index(endpoint) + 1) % len(endpoints)]
 
     def check_open(self) -> None:
-        """Raise EngineUnavailableError after `close`."""
+        """Raise EngineUnavailableError after `close`, and in a forked process: gRPC's threads are in its parent."""
         if self._is_closed:
             raise EngineUnavailableError(engine=NAME, problem="the engine was closed")
+        if self.is_foreign:
+            raise EngineUnavailableError(engine=NAME, problem="the process was forked; open the store again")
+
+    @property
+    def is_foreign(self) -> bool:
+        """True in a process that was forked from the one that opened the engine: nothing of gRPC may be touched there."""
+        return os.getpid() != self._process
 
     def close_to_calls(self) -> None:
         """Let no further call begin."""

@@ -51,7 +51,7 @@ _CLOSING_SLICE_SECONDS: Final = 0.005
 class EtcdEngine(Engine):
     """A cluster of etcd servers. Opening it finds a server that answers, and logs in. Raises EngineOpenError.
 
-    The engine must not be used after a fork; open another one. `close` waits for commits under way, as long as they may take.
+    The engine refuses to work after a fork; open another one. `close` waits for commits under way, as long as they may take.
     """
 
     def __init__(self, options: EtcdOptions, transport: TransportFactory = GrpcTransport) -> None:
@@ -193,6 +193,8 @@ class EtcdEngine(Engine):
 
     def close(self) -> None:
         self._client.close_to_calls()
+        if self._client.is_foreign:
+            return
         give_up_at = SYSTEM_CLOCK.monotonic() + self._options.timeout_seconds
         # Why: a commit whose connection is taken away would have an unknown outcome.
         while self._commits and SYSTEM_CLOCK.monotonic() < give_up_at:

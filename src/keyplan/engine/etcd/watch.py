@@ -124,6 +124,8 @@ class EtcdWatch:
 
     def close(self) -> None:
         self._is_closed = True
+        if self._client.is_foreign:
+            return
         stream, sweep = self._stream, self._sweep
         if stream is not None:
             stream.close()

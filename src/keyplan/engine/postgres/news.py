@@ -49,6 +49,8 @@ class News:
 
     def tell(self) -> None:
         """There may be something new."""
+        if os.getpid() != self._process:
+            return  # Trap: the lock may be held here for ever, by a thread that only the parent has
         with self._changed:
             self._number += 1
             self._changed.notify_all()
@@ -114,12 +116,13 @@ class News:
 
     def close(self) -> None:
         """Stop to listen, and wake who waits."""
+        if os.getpid() != self._process:
+            return  # Trap: thread and pipe are the parent's, and the lock may be held here for ever
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             thread, self._thread = self._thread, None
-        # Why: after a fork the thread is the parent's.
-        if thread is None or os.getpid() != self._process:
+        if thread is None:
             return
         os.write(self._wake, b"!")
         thread.join()

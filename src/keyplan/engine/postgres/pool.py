@@ -5,6 +5,7 @@ for a connection while he holds one that others wait for.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition
@@ -22,6 +23,8 @@ __all__ = ["Pool", "open_session"]
 
 Answer = TypeVar("Answer")
 
+_LEFT_SECONDS_MAX: Final = 0.05
+"""Who waits for a connection looks this often for one that was left: nobody wakes him for it."""
 _PAUSE_SECONDS_FIRST: Final = 0.02
 _PAUSE_SECONDS_MAX: Final = 0.5
 _VERSION_MIN: Final = 120_000
@@ -73,6 +76,8 @@ class Pool:
         self._ends_idle_transactions = ends_idle_transactions
         self._idle: list[Session] = []
         self._taken = 0
+        self._left: deque[Session] = deque()
+        """Connections of snapshots that nobody closed; see `leave`."""
         self._changed = Condition()
         self._is_closed = False
         self._process = os.getpid()
@@ -84,11 +89,16 @@ class Pool:
         """True after `close`."""
         return self._is_closed
 
+    @property
+    def is_foreign(self) -> bool:
+        """True in a process that was forked from the one that opened the engine."""
+        return os.getpid() != self._process
+
     def check_open(self) -> None:
         """Raise EngineUnavailableError after `close`, and in a forked process: its parent speaks on these connections."""
         if self._is_closed:
             raise EngineUnavailableError(engine=NAME, problem="the engine was closed")
-        if os.getpid() != self._process:
+        if self.is_foreign:
             raise EngineUnavailableError(engine=NAME, problem="the process was forked; open the store again")
 
     def take(self, give_up_at: float) -> Session:
@@ -113,6 +123,7 @@ class Pool:
         with self._changed:
             while True:
                 self.check_open()
+                self._take_in_left()
                 while self._idle:
                     session = self._idle.pop()
                     if session.is_fit():
@@ -126,10 +137,15 @@ class Pool:
                 if remaining <= 0:
                     problem = f"all {self._connections_max} connections {self._purpose}"
                     raise EngineUnavailableError(engine=NAME, problem=problem)
-                self._changed.wait(remaining)
+                self._changed.wait(min(remaining, _LEFT_SECONDS_MAX))
 
     def give(self, session: Session, *, is_clean: bool) -> None:
-        """Take a connection back; without `is_clean` it may be in a transaction, which is rolled back."""
+        """Take a connection back; without `is_clean` it may be in a transaction, which is rolled back.
+
+        In a forked process nothing is done: the connection is the parent's, and so is whoever held the pool's lock.
+        """
+        if self.is_foreign:
+            return
         if not is_clean and session.is_open and not self._is_closed:
             # Why without waiting: the answer is taken when the connection is used again.
             with suppress(PostgresError):
@@ -140,6 +156,24 @@ class Pool:
             else:
                 self._idle.append(session)
         self._let_go()
+
+    def leave(self, session: Session) -> None:
+        """Take back the connection of a snapshot that is being collected: without a lock, and without a word to the server.
+
+        Why: a collection comes at any moment, in a thread that may hold any lock.
+        """
+        if not self.is_foreign:
+            self._left.append(session)
+
+    def _take_in_left(self) -> None:
+        """Take in what was left by collected snapshots. Called with the lock."""
+        while self._left:
+            session = self._left.popleft()
+            self._taken -= 1
+            if session.is_open:
+                with suppress(PostgresError):
+                    session.send((ROLLBACK, ()))
+                self._idle.append(session)
 
     def _let_go(self) -> None:
         with self._changed:
@@ -208,12 +242,16 @@ class Pool:
     def forget(self) -> None:
         """Close what is in reserve. Why: when one connection was ended by the server, the others were, too."""
         with self._changed:
+            self._take_in_left()
             idle, self._idle = self._idle, []
         for session in idle:
             session.close()
 
     def close(self) -> None:
         """Close what is in reserve, and what is taken when it is given back."""
+        if self.is_foreign:
+            self._is_closed = True  # Trap: the lock may be held here for ever, by a thread that only the parent has
+            return
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

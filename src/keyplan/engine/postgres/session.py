@@ -4,6 +4,7 @@ It speaks through psycopg's libpq wrapper, since what is needed of a cursor cost
 statement is prepared once a connection; parameters and results are binary, so that keys and values are sent as they are.
 """
 
+import os
 import select
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -90,9 +91,13 @@ def connect(keywords: dict[str, str], *, seconds: float) -> "Session":
 
 
 class Session:
-    """A connection that one thread uses at a time. After ConnectionLostError it is closed."""
+    """A connection that one thread uses at a time. After ConnectionLostError it is closed.
+
+    In a process that was forked it never touches the socket, on which the parent speaks: not to ask, and not to end.
+    """
 
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
+        self._process = os.getpid()
         self._connection = connection
         self._raw = connection.pgconn
         self.leapt = 0
@@ -122,12 +127,17 @@ class Session:
 
     def send(self, *requests: Request) -> None:
         """Send statements whose answers are taken by the next `receive` or `run`."""
+        self._check_own()
         if self._is_receiving:
             # Why: where in the answers the interruption came, nobody knows any more.
             self.close()
             raise ConnectionLostError("its user was interrupted while it answered")
         if self._is_answer_due:
             self.receive(SYSTEM_CLOCK.monotonic() + _OWED_SECONDS)
+        elif self._poll_for(select.POLLIN, 0.0):
+            # Why: answers are matched to statements by their order, and this one belongs to none.
+            self.close()
+            raise ConnectionLostError("the server said something that it was not asked")
         raw, expected = self._raw, self._expected
         try:
             for statement, parameters in requests:
@@ -144,6 +154,7 @@ class Session:
 
     def receive(self, give_up_at: float) -> list[Result]:
         """Take the answers to what was sent."""
+        self._check_own()
         results: list[Result] = []
         refusal: ServerRefusalError | None = None
         self._is_receiving = True
@@ -174,6 +185,7 @@ class Session:
 
     def copy(self, statement: bytes, parts: Iterable[bytes], *, give_up_at: float) -> None:
         """Carry out a COPY from what is given. Raises as `run` does."""
+        self._check_own()
         raw = self._raw
         self._is_receiving = True
         try:
@@ -203,6 +215,7 @@ class Session:
 
     def heard(self) -> Sequence[bytes]:
         """Return the payloads of the notifications that have arrived. Raises ConnectionLostError."""
+        self._check_own()
         try:
             self._raw.consume_input()
             payloads: list[bytes] = []
@@ -216,8 +229,8 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """False after `close`, after the connection broke, and when its user was interrupted amid an answer."""
-        return not self._connection.closed and not self._is_receiving
+        """False after `close`, after the connection broke, in a forked process, and when its user was interrupted."""
+        return not self._is_foreign and not self._connection.closed and not self._is_receiving
 
     def is_fit(self) -> bool:
         """Tell whether the connection may be used again, as far as is known without asking the server."""
@@ -229,8 +242,17 @@ class Session:
         return not self._poll_for(select.POLLIN, 0.0)
 
     def close(self) -> None:
-        """End the connection."""
-        self._connection.close()
+        """End the connection. In a forked process it is only let go of: its end would be told to the server."""
+        if not self._is_foreign:
+            self._connection.close()
+
+    @property
+    def _is_foreign(self) -> bool:
+        return os.getpid() != self._process
+
+    def _check_own(self) -> None:
+        if self._is_foreign:
+            raise ConnectionLostError("the process was forked, and this is its parent's connection")
 
     # ---- waiting ---------------------------------------------------------------------------------------------------------
 

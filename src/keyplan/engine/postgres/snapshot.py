@@ -131,6 +131,8 @@ class PostgresSnapshot(Snapshot):
 
     def close(self) -> None:
         self._is_closed = True
+        if self._pool.is_foreign:
+            return  # Trap: a lock may be held here for ever, by a thread that only the parent has
         self._unread.discard(self)
         with self._beginning:
             session, self._session = self._session, None
@@ -139,8 +141,9 @@ class PostgresSnapshot(Snapshot):
 
     def __del__(self) -> None:
         # Why: a snapshot that nobody closed would keep its connection, and the server the rows that it might read.
-        if not self._is_closed:
-            self.close()
+        # Trap: no lock is taken here; the thread that collects may hold it.
+        if not self._is_closed and self._session is not None:
+            self._pool.leave(self._session)
 
     def pin(self) -> None:
         """Begin to read, so that no later commit is seen. Where that fails, reading says why."""
