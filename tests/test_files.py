@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keyplan.errors import InvalidInputError
-from keyplan.files import make_folder, write_whole
+from keyplan.files import make_folder, new_file, write_whole
 
 
 @contextmanager
@@ -93,3 +93,51 @@ def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path, m
 def test_a_missing_folder_is_told_by_the_name_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="missing/file"):
         write_whole(tmp_path / "missing" / "file", b"x")
+
+
+def test_a_new_file_has_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    with new_file(path) as file:
+        file.write(b"first half")
+        assert not path.exists()
+        file.write(b", second half")
+    assert path.read_bytes() == b"first half, second half"
+    assert mode_of(path) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_block_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    def fail() -> None:
+        with new_file(tmp_path / "new") as file:
+            file.write(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_file_takes_nobodys_place(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_bytes(b"first")
+    with pytest.raises(InvalidInputError, match="there is a file of this name"), new_file(path):
+        pass
+    other = tmp_path / "came meanwhile"
+
+    def be_overtaken() -> None:
+        with new_file(other) as file:
+            file.write(b"second")
+            other.write_bytes(b"first")
+
+    with pytest.raises(InvalidInputError, match="came meanwhile"):
+        be_overtaken()
+    assert (path.read_bytes(), other.read_bytes()) == (b"first", b"first")
+    assert sorted(tmp_path.iterdir()) == [other, path]
+
+
+def test_what_a_killed_writer_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / ".new.0123456789ab.part").write_bytes(b"half")
+    (tmp_path / "new.part").write_bytes(b"half")
+    with new_file(tmp_path / "new") as file:
+        file.write(b"whole")
+    assert (tmp_path / "new").read_bytes() == b"whole"

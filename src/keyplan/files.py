@@ -2,18 +2,21 @@
 
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import BinaryIO, Final
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "sync_folder", "write_whole"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "new_file", "sync_folder", "write_whole"]
 
 FILE_MODE: Final = 0o600
 """Why: what keyplan writes may hold anything that a store holds, passwords too. Who shares a file says so."""
 FOLDER_MODE: Final = 0o700
+
+_FRESH_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 def make_folder(path: Path, *, mode: int = FOLDER_MODE) -> None:
@@ -57,8 +60,7 @@ def write_whole(
     Whoever is killed may leave a hidden file beside it, `.NAME.*.part`.
     Raises FileExistsError when `replace` is false and something is there, InvalidInputError when the file cannot be written.
     """
-    # Why a random name: two writers of one file must not write into one another's.
-    fresh = path.with_name(f".{path.name}.{token_hex(6)}.part")
+    fresh = _fresh_name(path)
     try:
         _write_fresh(fresh, content.encode() if isinstance(content, str) else content, mode, owner)
         if replace:
@@ -71,15 +73,58 @@ def write_whole(
     except FileExistsError:
         raise
     except OSError as error:
-        problem = f"the file cannot be written: {error.strerror or error}"
-        raise InvalidInputError(source=str(path), problem=problem) from error
+        raise _unwritable(path, error) from error
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
 
 
+@contextmanager
+def new_file(path: Path, *, mode: int = FILE_MODE) -> Iterator[BinaryIO]:
+    """Give a file to write for a block; it has its name when the block has ended and it is on disk, and never before.
+
+    A block that raises leaves no file. Whoever is killed may leave a hidden one, `.NAME.*.part`, which is in nobody's way.
+    Raises InvalidInputError when something of that name is there, before the block or after it, or no file can be made; OSError
+    as the system has it when there is no room for what is written.
+    """
+    if os.path.lexists(path):
+        raise InvalidInputError(
+            source=str(path), problem="there is a file of this name: give another one, or remove it"
+        )
+    fresh = _fresh_name(path)
+    try:
+        descriptor = os.open(fresh, _FRESH_FLAGS, stat.S_IRUSR | stat.S_IWUSR)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        try:
+            # Why: a link, unlike a rename, refuses to take the place of a file that came meanwhile.
+            os.link(fresh, path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        fresh.unlink()
+        sync_folder(path.parent)
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def _fresh_name(path: Path) -> Path:
+    # Why a random name: two writers of one file must not write into one another's.
+    return path.with_name(f".{path.name}.{token_hex(6)}.part")
+
+
+def _unwritable(path: Path, error: OSError) -> InvalidInputError:
+    return InvalidInputError(source=str(path), problem=f"the file cannot be written: {error.strerror or error}")
+
+
 def _write_fresh(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IRUSR | stat.S_IWUSR)
+    descriptor = os.open(path, _FRESH_FLAGS, stat.S_IRUSR | stat.S_IWUSR)
     with os.fdopen(descriptor, "wb") as file:
         if owner is not None:
             os.fchown(descriptor, *owner)

@@ -165,7 +165,10 @@ def test_dump_writes_a_new_file_and_never_over_one(site: Keyplan, tmp_path: Path
     assert (answer.code, answer.out) == (0, "")
     assert len((tmp_path / "notes.jsonl").read_text().splitlines()) == 2
     again = site("dump", "--output", "notes.jsonl")
-    assert (again.code, again.err) == (5, "keyplan: the input is not valid: File exists (source notes.jsonl)\n")
+    assert (again.code, again.err) == (
+        5,
+        "keyplan: the input is not valid: there is a file of this name: give another one, or remove it (source notes.jsonl)\n",
+    )
 
 
 def test_a_dump_that_fails_leaves_no_file(site: Keyplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

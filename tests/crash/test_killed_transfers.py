@@ -11,8 +11,9 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, KeyRange, Put, open_engine
 from keyplan.errors import KeySpaceRestoringError
+from keyplan.files import new_file
 from keyplan.keyspace import KeySpaces, State, open_key_space
-from keyplan.maintenance import back_up_key_spaces, new_backup_file
+from keyplan.maintenance import back_up_key_spaces
 from tests.crash.transfer import transfer
 from tests.maintenance.backups import content_of, put_all, write_backup
 
@@ -81,7 +82,7 @@ def test_a_killed_restore_of_a_key_space_opens_nothing_and_is_finished_by_the_ne
     source: Engine, chance: random.Random, tmp_path: Path
 ) -> None:
     path = tmp_path / "orders.kpb"
-    with new_backup_file(path) as file:
+    with new_file(path) as file:
         back_up_key_spaces(source, file, name="orders")
     restoring = 0
     for run in range(KILLS):

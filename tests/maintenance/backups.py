@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, KeyRange, Put, open_engine
-from keyplan.maintenance import BackupHeader, BackupSection, BackupWriter, back_up_store, new_backup_file
+from keyplan.files import new_file
+from keyplan.maintenance import BackupHeader, BackupSection, BackupWriter, back_up_store
 
 __all__ = ["HEADER", "content_of", "file_of", "filled", "section_file", "write_backup"]
 
@@ -45,7 +46,7 @@ def section_file(content: Mapping[bytes, bytes], *, is_compressed: bool = True) 
 
 def write_backup(engine: Engine, path: Path, *, prefix: bytes = b"") -> Path:
     """Back a store up into a file."""
-    with new_backup_file(path) as file:
+    with new_file(path) as file:
         back_up_store(engine, file, prefix=prefix)
     return path
 

@@ -11,8 +11,9 @@ from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_
 from keyplan.cli.output import print_json, print_text
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
+from keyplan.files import new_file
 from keyplan.layout import raw_key_of
-from keyplan.maintenance import BackupReport, back_up_store, new_backup_file
+from keyplan.maintenance import BackupReport, back_up_store
 
 __all__ = ["FileArgument", "KeepLeasedOption", "PlainOption", "prefix_of_option", "print_backup", "run"]
 
@@ -47,7 +48,7 @@ def run(
             with engine.snapshot() as snapshot:
                 return snapshot.count(KeyRange.of_prefix(raw_prefix))
 
-        with progress_bar("backup", total) as progress, new_backup_file(file) as output:
+        with progress_bar("backup", total) as progress, new_file(file) as output:
             report = back_up_store(
                 engine,
                 output,

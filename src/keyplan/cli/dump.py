@@ -1,9 +1,9 @@
 """The command `keyplan dump`."""
 
-import json as json_text
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -19,10 +19,12 @@ from keyplan.cli.options import (
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import with_progress
+from keyplan.cli.output import json_line, with_progress
 from keyplan.cli.plain import plain_value, text_of_value
+from keyplan.cli.streams import ends_with_reader
 from keyplan.engine import ALL_KEYS, Entry, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.files import new_file
 from keyplan.layout import BoundLayout, Kind, raw_key_of, shown_key
 
 __all__ = ["run"]
@@ -49,6 +51,7 @@ def run(
     With a layout each line says what its key means; keys that the layout does not know are dumped too, and values that do not
     decode are dumped in hexadecimal.
     """
+    ends_with_reader()
     bound = None
     if not raw:
         kind = layout_of_option(layout, config)
@@ -66,24 +69,18 @@ def run(
             entries = with_progress(entries, total=snapshot.count(key_range), title="dump")
         for entry in entries:
             line = _raw_line(entry) if bound is None else _line(bound, entry)
-            target.write(json_text.dumps(line, ensure_ascii=False) + "\n")
+            target.write(json_line(line, encoding=target.encoding))
 
 
 @contextmanager
 def _created(path: Path) -> Iterator[TextIO]:
-    """A new file; removed again when it was not written to its end."""
-    try:
-        file = path.open("x", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
-    is_whole = False
-    try:
-        with file:
-            yield file
-        is_whole = True
-    finally:
-        if not is_whole:
-            path.unlink(missing_ok=True)
+    """A new file, which has its name when it is written to its end."""
+    with new_file(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8")
+        try:
+            yield text
+        finally:
+            text.detach()  # Why not closed: the file is brought to disk and named by whom it was opened by.
 
 
 def _raw_line(entry: Entry) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from keyplan.errors import (
     RecordError,
 )
 
-__all__ = ["EXIT_CODES", "FINDINGS", "INTERRUPTED", "NOT_INSTALLED", "OTHER", "OUTPUT_FAILED", "USAGE", "exit_code_of"]
+__all__ = [
+    "EXIT_CODES",
+    "FINDINGS",
+    "INTERRUPTED",
+    "NOT_INSTALLED",
+    "OTHER",
+    "OUTPUT_FAILED",
+    "TERMINATED",
+    "USAGE",
+    "exit_code_of",
+]
 
 FINDINGS: Final = 1
 """The command ran, and found what it was asked to look for: lint findings, a stale map."""
@@ -33,6 +43,9 @@ OUTPUT_FAILED: Final = 74
 
 INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as shells count it."""
+
+TERMINATED: Final = 143
+"""Ended by SIGTERM, as shells count it."""
 
 EXIT_CODES: Final[dict[type[KeyplanError], int]] = {
     NotFoundError: 3,

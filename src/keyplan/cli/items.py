@@ -24,7 +24,7 @@ from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
 from keyplan.store import Store
 
-__all__ = ["FieldsArgument", "ItemArgument", "LayoutOptions", "OpenLayout", "item_names"]
+__all__ = ["FieldsArgument", "ItemArgument", "LayoutOptions", "OpenLayout", "item_names", "table_named"]
 
 
 def item_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -72,11 +72,7 @@ class OpenLayout:
 
     def table(self, name: str) -> tuple[BoundTable, Any]:
         """Return a table and its operations. Raises UnknownNameError, InvalidInputError for anything else."""
-        self.bound.spec.item(name)
-        if name not in self.bound.tables:
-            tables = ", ".join(self.bound.tables)
-            raise InvalidInputError(source="ITEM", problem=f"{name} is not a table; the tables are {tables}")
-        return self.bound.tables[name], self.layout.view(name)
+        return table_named(self.bound, name), self.layout.view(name)
 
     def print_commit(self, write: Callable[[Layout], object], *, json: bool) -> None:
         """Print the commit that `write`, called with the layout, would make now."""
@@ -103,6 +99,15 @@ class OpenLayout:
         )
 
 
+def table_named(bound: BoundLayout, name: str) -> BoundTable:
+    """Return the table of that name. Raises UnknownNameError, InvalidInputError for anything else."""
+    bound.spec.item(name)
+    if name not in bound.tables:
+        tables = ", ".join(bound.tables)
+        raise InvalidInputError(source="ITEM", problem=f"{name} is not a table; the tables are {tables}")
+    return bound.tables[name]
+
+
 class LayoutOptions(NamedTuple):
     """Which layout, on which store or key space of it: a record of options, for `spread`."""
 
@@ -111,6 +116,11 @@ class LayoutOptions(NamedTuple):
     parameter: ParameterOption = None
     keyspace: KeySpaceOption = None
     config: ConfigOption = None
+
+    def bound(self) -> BoundLayout:
+        """Return the layout with its parameters' values, without a store. Raises what naming a layout raises."""
+        kind = layout_of_option(self.layout, self.config)
+        return kind.bound(**root_parameters(kind, self.parameter, self.config))
 
     @contextmanager
     def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[OpenLayout]:

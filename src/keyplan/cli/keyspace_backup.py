@@ -21,6 +21,7 @@ from keyplan.cli.output import print_json, print_text
 from keyplan.cli.registries import user_name
 from keyplan.cli.restore import print_restored, restored_data
 from keyplan.errors import InvalidInputError
+from keyplan.files import new_file
 from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
     KeySpacesRestored,
@@ -28,7 +29,6 @@ from keyplan.maintenance import (
     RestoreAction,
     RestorePolicy,
     back_up_key_spaces,
-    new_backup_file,
     read_backup,
     restore_key_spaces,
 )
@@ -52,7 +52,7 @@ def backup(
     with (
         store_of_option(store, config, readonly=True) as opened,
         progress_bar("backup") as progress,
-        new_backup_file(file) as output,
+        new_file(file) as output,
     ):
         report = back_up_key_spaces(
             opened.engine,

@@ -10,6 +10,7 @@ from keyplan.cli.narrowing import AtLeastOption, BelowOption, StartsWithOption, 
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json
 from keyplan.cli.plain import line_of_value, plain_key, plain_value, text_of_value
+from keyplan.cli.streams import ends_with_reader
 from keyplan.layout import BoundTable
 
 __all__ = ["run"]
@@ -32,6 +33,7 @@ def run(
 
     One record a line. On a terminal a long line is cut; in a pipe fields are separated by tabs and nothing is cut.
     """
+    ends_with_reader()
     with at.opened(readonly=True) as open_layout:
         prefix, bounds = narrowed(
             open_layout.listable(item), fields, starts_with=starts_with, at_least=at_least, below=below

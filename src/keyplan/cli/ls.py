@@ -11,6 +11,7 @@ from keyplan.cli.items import FieldsArgument, LayoutOptions, OpenLayout, item_na
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
+from keyplan.cli.streams import ends_with_reader
 from keyplan.errors import InvalidInputError
 from keyplan.layout import CounterSpec, IndexSpec, ItemSpec
 from keyplan.store import levels
@@ -34,6 +35,7 @@ def run(
     A value with more key fields behind it ends in / on a terminal. Values are found by jumping: a rack of a million blades is
     one read.
     """
+    ends_with_reader()
     with at.opened(readonly=True) as open_layout:
         if item is None:
             _print_items(open_layout, json=json)

@@ -1,14 +1,15 @@
 """The root of the command line: finds commands without importing them, and turns errors into exit codes."""
 
-import io
+import errno
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, version
-from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,9 +18,10 @@ from typer.main import get_command
 
 from keyplan.cli.catalog import COMMANDS, application_groups
 from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
-from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, USAGE, exit_code_of
+from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, TERMINATED, USAGE, exit_code_of
 from keyplan.cli.failures import print_failure, print_usage_error
 from keyplan.cli.spread import spread
+from keyplan.cli.streams import ReaderGone, standard_streams
 from keyplan.errors import KeyplanError
 
 __all__ = ["main", "root"]
@@ -28,6 +30,9 @@ PROGRAM: Final = "keyplan"
 
 EXTRAS: Final = {"starlette": "server", "uvicorn": "server", "prometheus_client": "server", "httpx": "server"}
 """Packages that a command's module imports, and the extra that brings them."""
+
+NUMBER_MAX: Final = 2**62
+"""Why: revisions, leases and counts have 63 bits at most, and one more than the largest is still a number of the machine."""
 
 _SETTINGS: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -72,7 +77,7 @@ def _command(name: str) -> Any:
         return _with_settings(get_command(module.app))
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
     command.command(name)(spread(module.run))
-    return get_command(command)
+    return _with_bounded_numbers(get_command(command))
 
 
 def _group(entry: EntryPoint) -> Any:
@@ -81,7 +86,20 @@ def _group(entry: EntryPoint) -> Any:
 
 def _with_settings(group: Any) -> Any:
     group.context_settings = {**_SETTINGS, **group.context_settings}
-    return group
+    return _with_bounded_numbers(group)
+
+
+def _with_bounded_numbers(command: Any) -> Any:
+    """Give each whole number of a command's options, and of its subcommands', an upper bound where it has none."""
+    for parameter in command.params:
+        described = getattr(parameter, "type_descriptor", None)
+        if described is not None and described.annotation in (int, list[int]):
+            bounds = described.parameter_info
+            bounds.min = -NUMBER_MAX if bounds.min is None else bounds.min
+            bounds.max = NUMBER_MAX if bounds.max is None else bounds.max
+    for subcommand in getattr(command, "commands", {}).values():
+        _with_bounded_numbers(subcommand)
+    return command
 
 
 _application = typer.Typer(
@@ -121,33 +139,42 @@ root: Final = get_command(_application)
 
 def main(arguments: Sequence[str]) -> int:
     """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
-    with _whole_streams():
+    with standard_streams() as output, _ended_by_sigterm():
         try:
             code = _exit_code(list(arguments))
             sys.stdout.flush()
-        except BrokenPipeError:
-            # Why: the reader of a pipe, as in `keyplan dump | head`, had enough; nothing is wrong.
-            _discard_output()
-            return 0
+        except ReaderGone:
+            return 0  # as in `keyplan dump | head`: who reads has had enough, and nothing is wrong
+        except _Terminated:
+            return TERMINATED
         except OSError as error:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
             return OUTPUT_FAILED
+        if output is not None and output.failure is not None and output.failure.errno != errno.EPIPE:
+            print(f"{PROGRAM}: {output.failure}", file=sys.stderr)
+            return code or OUTPUT_FAILED
         return code
 
 
+class _Terminated(BaseException):
+    """SIGTERM: the command ends as with Ctrl-C, so that what it holds is let go of and half-written files go."""
+
+
 @contextmanager
-def _whole_streams() -> Iterator[None]:
-    """Give the process the streams that its caller closed (`>&-`) for a block, and let the output hold any text."""
-    with ExitStack() as stack:
-        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-            if getattr(sys, name) is None:
-                nowhere = stack.enter_context(Path(os.devnull).open(mode, encoding="utf-8"))
-                setattr(sys, name, nowhere)
-                stack.callback(setattr, sys, name, None)
-        # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end a block by an exception. A command that handles the signal itself does so instead."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise _Terminated
+
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _exit_code(arguments: list[str]) -> int:
@@ -177,10 +204,3 @@ def _exit_code(arguments: list[str]) -> int:
         print(f"{PROGRAM}: this needs the package {error.name}: pip install 'keyplan[{extra}]'", file=sys.stderr)
         return NOT_INSTALLED
     return 0
-
-
-def _discard_output() -> None:
-    # Why: the interpreter flushes standard output when it ends, and would complain about the closed pipe.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -1,12 +1,13 @@
 """How commands print: rich on a terminal, plain text in a pipe, JSON when asked for."""
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
-__all__ = ["print_grid", "print_json", "print_record", "print_text", "printable", "with_progress"]
+__all__ = ["json_line", "print_grid", "print_json", "print_record", "print_text", "printable", "with_progress"]
 
 T = TypeVar("T")
 
@@ -19,9 +20,30 @@ _LAST_COLUMN_WIDTH_MIN: Final = 20
 """Why: a record of which less than this is seen says nothing; then the line is wrapped by the terminal."""
 
 
+def json_line(value: Any, *, encoding: str | None = "utf-8") -> str:
+    """Return one JSON document on one line, with its end: in escapes where text of `encoding` could not hold it.
+
+    A number that JSON has no word for is the text "NaN", "Infinity" or "-Infinity", as in the JSON of protobuf messages.
+    """
+    is_unicode = (encoding or "").lower().replace("-", "") == "utf8"
+    try:
+        text = json.dumps(value, ensure_ascii=not is_unicode, separators=(", ", ": "), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_in_words(value), ensure_ascii=not is_unicode, separators=(", ", ": "))
+    return text + "\n"
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {name: _in_words(one) for name, one in value.items()}
+    return [_in_words(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+    sys.stdout.write(json_line(value, encoding=sys.stdout.encoding))
 
 
 def print_record(value: Any) -> None:
@@ -31,7 +53,7 @@ def print_record(value: Any) -> None:
         return
     from rich.console import Console  # noqa: PLC0415  # Why: rich costs more than a command; only terminals see it.
 
-    Console().print_json(json.dumps(value), indent=2)
+    Console().print_json(json_line(value), indent=2)
 
 
 def print_text(text: str) -> None:

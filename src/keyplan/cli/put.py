@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.items import ItemArgument, LayoutOptions
+from keyplan.cli.items import ItemArgument, LayoutOptions, table_named
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
-from keyplan.cli.record_text import has_value, record_of_text
+from keyplan.cli.record_text import has_value, record_of_json, record_of_word
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundTable, Layout
 
@@ -41,16 +41,16 @@ def run(
 ) -> None:
     """Write one record and its index entries, in one commit. A store that is not there is made.
 
-    A record is JSON with the fields of its class; of a table of texts, numbers or UUIDs, the bare word. A value that begins
-    with a minus sign follows --.
+    A record is JSON with the fields of its class; of a table of texts, truth values, numbers or UUIDs, the bare word. Standard
+    input holds JSON for all of them, as `keyplan get` prints it. A value that begins with a minus sign follows --.
     """
     if insert and expected_revision is not None:
         raise InvalidInputError(
             source="--insert", problem="it does not go with --expected-revision, of which 0 says the same"
         )
+    # Why before the store is opened: a mistake in the words must not make one.
+    key, record = _key_and_record(table_named(at.bound(), item), words or [])
     with at.opened(create=not explain, readonly=explain) as open_layout:
-        table, _ = open_layout.table(item)
-        key, record = _key_and_record(table, words or [])
         write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
         if explain:
             open_layout.print_commit(write, json=json)
@@ -84,8 +84,9 @@ def _key_and_record(table: BoundTable, words: list[str]) -> tuple[Any, Any]:
     if len(words) == len(table.keys.template.fields):
         raise InvalidInputError(source="VALUE", problem="the record is missing: give it after the key, or - for stdin")
     key = key_of_words(table.keys, words[:-1])
-    text = _standard_input() if words[-1] == "-" else words[-1]
-    return key, record_of_text(table.form, text)
+    if words[-1] == "-":
+        return key, record_of_json(table.form, _standard_input())
+    return key, record_of_word(table.form, words[-1])
 
 
 def _standard_input() -> str:

@@ -2,18 +2,20 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
 from keyplan.codec import ValueForm
 from keyplan.errors import InvalidInputError
-from keyplan.layout import raw_key_of
+from keyplan.layout import raw_key_of, scalar_of_text
 
-__all__ = ["has_value", "record_of_text"]
+__all__ = ["has_value", "record_of_json", "record_of_word"]
 
-_SOURCE = "VALUE"
+_SOURCE: Final = "VALUE"
+_NOT_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
+"""What `keyplan get` prints for a number that JSON has no word for."""
 
 
 def has_value(form: ValueForm[Any]) -> bool:
@@ -21,34 +23,51 @@ def has_value(form: ValueForm[Any]) -> bool:
     return form.value_type not in (None, type(None))
 
 
-def record_of_text(form: ValueForm[Any], text: str) -> Any:
-    r"""Read a record: JSON for records, the bare word for a text, number or UUID, text with \xNN for bytes.
+def record_of_word(form: ValueForm[Any], word: str) -> Any:
+    r"""Read a record off the command line: the bare word for a text, truth value, number or UUID, text with \xNN for bytes.
 
-    Raises InvalidInputError that names the field, also for a field that the record does not have: it would be lost in silence.
+    Any other record is JSON. Raises InvalidInputError, see `record_of_json`.
     """
     kind = form.value_type
     try:
         if kind is bytes:
-            return raw_key_of(text)
-        if isinstance(kind, type) and issubclass(kind, str | int | float | UUID):
-            return kind(text)
+            return raw_key_of(word)
+        if isinstance(kind, type) and issubclass(kind, str):
+            return kind(word)
+        if isinstance(kind, type) and issubclass(kind, bool | int | float | UUID):
+            return scalar_of_text(kind, word)
     except ValueError as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not a {kind.__name__}") from error
+    return record_of_json(form, word)
+
+
+def record_of_json(form: ValueForm[Any], text: str) -> Any:
+    r"""Read a record as `keyplan get` prints it: JSON of any record; of a record of bytes, a text with \xNN.
+
+    Raises InvalidInputError that names the field, also for a field that the record does not have: it would be lost in silence.
+    """
+    kind = form.value_type
     name = getattr(kind, "__name__", str(kind))
     try:
         plain = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not JSON, of which a {name} is made: {error}") from error
     try:
-        record = kind.model_validate(plain) if hasattr(kind, "model_validate") else _converted(plain, kind)
-    except ValueError as error:
+        record = _record_of_plain(kind, plain)
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not a {name}: {error}") from error
     for place in _unknown_fields(plain, record, "$"):
         raise InvalidInputError(source=_SOURCE, problem=f"a {name} has no field {place}")
     return record
 
 
-def _converted(plain: Any, kind: Any) -> Any:
+def _record_of_plain(kind: Any, plain: Any) -> Any:
+    if kind is bytes and isinstance(plain, str):
+        return raw_key_of(plain)
+    if kind is float and plain in _NOT_NUMBERS:
+        return float(plain)
+    if hasattr(kind, "model_validate_json"):
+        return kind.model_validate_json(msgspec.json.encode(plain))
     return msgspec.convert(plain, kind, str_keys=True)
 
 
@@ -69,7 +88,9 @@ def _unknown_fields(plain: Any, record: Any, place: str) -> Iterator[str]:
 def _fields(record: Any) -> Mapping[str, Any] | None:
     """The values of a record's fields by their names in JSON; None when any name is as good as another."""
     if isinstance(record, msgspec.Struct):
-        return {field.encode_name: getattr(record, field.name) for field in msgspec.structs.fields(record)}
+        tag = record.__struct_config__.tag_field
+        named = {field.encode_name: getattr(record, field.name) for field in msgspec.structs.fields(record)}
+        return named if tag is None else {tag: record.__struct_config__.tag, **named}
     if dataclasses.is_dataclass(record):
         return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
     if isinstance(record, Mapping):

@@ -10,6 +10,7 @@ from keyplan.cli.items import LayoutOptions, OpenLayout, item_names
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.plain import text_of_value
+from keyplan.cli.streams import ends_with_reader
 from keyplan.engine import Snapshot
 from keyplan.layout import BoundTable, shown_key
 from keyplan.store import levels
@@ -39,6 +40,7 @@ def run(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many values at each level.")] = 10,
 ) -> None:
     """Show the records as a tree of their keys' fields: by meaning, not by the slashes of the keys."""
+    ends_with_reader()
     with at.opened(readonly=True) as open_layout:
         tables = [open_layout.table(name)[0] for name in item or list(open_layout.bound.tables)]
         with open_layout.store.engine.snapshot() as snapshot:

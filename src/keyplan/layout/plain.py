@@ -1,7 +1,8 @@
 """Between what people type and read, and what layouts hold: key fields as words, records as plain JSON values."""
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import msgspec
@@ -17,10 +18,15 @@ __all__ = [
     "plain_key",
     "plain_value",
     "prefix_of_words",
+    "scalar_of_text",
     "text_of_value",
     "value_of_text",
     "word_of_value",
 ]
+
+
+_TRUTHS: Final = {"true": True, "false": False}
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -33,7 +39,7 @@ def value_of_text(element: Element[Any], text: str) -> Any:
         if issubclass(kind, str):
             return text
         if issubclass(kind, bool | int | float | UUID):
-            return kind(text)
+            return scalar_of_text(kind, text)
         if issubclass(kind, bytes):
             return raw_key_of(text)
         return element.decode(raw_key_of(text))
@@ -41,8 +47,26 @@ def value_of_text(element: Element[Any], text: str) -> Any:
         raise InvalidKeyError(element=element.spec, value=text, problem=f"not a {kind.__name__}") from error
 
 
+def scalar_of_text(kind: Any, text: str) -> Any:
+    """Read a truth value, number or UUID as it is spelled here, and not as Python would take it. Raises ValueError."""
+    if issubclass(kind, bool):
+        # Why not bool(text): every text but the empty one is true to Python, the word false among them.
+        return kind(_TRUTHS[text]) if text in _TRUTHS else _refuse(text)
+    if issubclass(kind, int):
+        return kind(text) if _INTEGER.fullmatch(text) else _refuse(text)
+    if (issubclass(kind, float) and not text.isascii()) or "_" in text or text != text.strip():
+        _refuse(text)
+    return kind(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
 def text_of_value(value: object) -> str:
     """A key field for people; `value_of_text` reads it back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return shown_key(value) if isinstance(value, bytes) else str(value)
 
 

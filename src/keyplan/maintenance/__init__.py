@@ -6,7 +6,6 @@ from keyplan.maintenance.backup import (
     SectionReport,
     back_up_key_spaces,
     back_up_store,
-    new_backup_file,
     open_backup,
     read_backup,
 )
@@ -128,7 +127,6 @@ __all__ = [
     "lease_life",
     "list_indexes",
     "migrate",
-    "new_backup_file",
     "open_backup",
     "plan_migration",
     "plan_repairs",

@@ -1,6 +1,5 @@
 """Backups: a store, a prefix or key spaces as one file, from one snapshot. What a file holds: backup_file.py."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ __all__ = [
     "SectionReport",
     "back_up_key_spaces",
     "back_up_store",
-    "new_backup_file",
     "open_backup",
     "read_backup",
 ]
@@ -72,36 +70,6 @@ class BackupReport:
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def new_backup_file(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write; it has its name when it is whole and on disk, and is removed when the block ends otherwise.
-
-    Raises InvalidInputError when there is a file of that name, or none can be made.
-    """
-    partial = path.with_name(f"{path.name}.part")
-    if path.exists():
-        raise InvalidInputError(source=str(path), problem="there is a file of this name")
-    try:
-        file = partial.open("xb")
-    except OSError as error:
-        raise InvalidInputError(source=str(partial), problem=error.strerror or "cannot be written") from error
-    is_whole = False
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # Why link: unlike a rename it fails when somebody has made a file of that name meanwhile.
-        path.hardlink_to(partial)
-        is_whole = True
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
-    finally:
-        partial.unlink(missing_ok=True)
-        if not is_whole:
-            file.close()
 
 
 @contextmanager

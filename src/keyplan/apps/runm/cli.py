@@ -47,6 +47,7 @@ from keyplan.apps.runm.verify import verify as verified
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
 from keyplan.cli import store_of_option as opened_store
 from keyplan.errors import InvalidInputError
+from keyplan.files import new_file
 
 __all__ = ["app"]
 
@@ -219,7 +220,7 @@ def export_partition(
         lines = lines_written(exported(opened, _prefix(key_prefix, root), partition))
         first = next(lines)  # Why: no file is made for a partition that is not there.
         count = 0
-        with file.open("xb") as out:
+        with new_file(file) as out:
             for count, line in enumerate(chain((first,), lines)):
                 out.write(line)
                 progress(count)
