@@ -8,6 +8,7 @@ from typing import Final
 __all__ = [
     "COMMIT_RETRIES_MAX",
     "COMPILED_ROOTS_MAX",
+    "LOOK_THROUGH_ENTRIES_MAX",
     "PAGE_RECORDS_DEFAULT",
     "PAGE_RECORDS_MAX",
     "RETRY_SECONDS_FIRST",
@@ -31,6 +32,9 @@ PAGE_RECORDS_DEFAULT: Final = 500
 
 PAGE_RECORDS_MAX: Final = 10_000
 """Why: a page is held in memory whole; 10,000 records of 64 KiB, the most one would put there, are 640 MiB."""
+
+LOOK_THROUGH_ENTRIES_MAX: Final = 1_000_000
+"""Entries of one index that a write reads to find those of a damaged record. Why: a million take seconds, in one snapshot."""
 
 COMMIT_RETRIES_MAX: Final = 24
 """Why: with the delays below, a transaction gives up after about 10 seconds of losing every race."""

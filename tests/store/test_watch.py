@@ -294,18 +294,19 @@ class Picky(Layout, root="/picky/"):
     by_room = Index("by-room/{room}/{rack}", of=racks, key=str, on=picky, version=1)
 
 
-def test_a_fault_in_an_indexs_function_ends_the_watch_and_its_token_continues(store: Store) -> None:
+def test_a_record_that_an_indexs_function_refuses_is_an_error_in_its_place(store: Store) -> None:
     picky_site = Picky(store)
     picky_site.racks.insert("a", Rack("x"))
     store.engine.commit(Commit((), (Put(b"/picky/racks/b", b'{"room":"x","height":-1}'),)))
     picky_site.racks.insert("c", Rack("x"))
     changes = picky_site.by_room.watch("x", after=0)
     assert next(changes).key == "a"
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(CorruptionError) as caught:
         next(changes)
-    assert list(changes) == []
-    with picky_site.by_room.watch("x", after=changes.token) as again, pytest.raises(ZeroDivisionError):
-        next(again)
+    assert caught.value.facts["problem"] == "the index's function raised ZeroDivisionError"
+    assert caught.value.facts["index"] == "by_room"
+    assert next(changes).key == "c"
+    changes.close()
 
 
 # ---- waiting and closing ------------------------------------------------------------------------------------------------

@@ -158,17 +158,26 @@ class TableView(Protocol[K, V]):
         """Add a record. Raises AlreadyExistsError when there is one at `key`, UniqueViolationError when an entry is taken."""
         ...
 
-    def put(self, key: K, record: V, *, expected_revision: int | None = None, lease: int | LeaseHandle = 0) -> int:
+    def put(
+        self,
+        key: K,
+        record: V,
+        *,
+        expected_revision: int | None = None,
+        lease: int | LeaseHandle = 0,
+        damaged_ok: bool = False,
+    ) -> int:
         """Write a record whether or not there is one; it leaves the lease that it was on for the one given, or for none.
 
-        With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError.
+        With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError; as
+        `delete` does, CorruptionError.
         """
         ...
 
-    def update(self, key: K, record: V, *, expected_revision: int | None = None) -> int:
+    def update(self, key: K, record: V, *, expected_revision: int | None = None, damaged_ok: bool = False) -> int:
         """Replace the record at `key`; it stays on its lease.
 
-        Raises NotFoundError, StaleRecordError, UniqueViolationError.
+        Raises NotFoundError, StaleRecordError, UniqueViolationError; as `delete` does, CorruptionError.
         """
         ...
 
@@ -179,10 +188,19 @@ class TableView(Protocol[K, V]):
         """
         ...
 
-    def delete(self, key: K, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
+    def delete(
+        self,
+        key: K,
+        *,
+        expected_revision: int | None = None,
+        missing_ok: bool = True,
+        damaged_ok: bool = False,
+    ) -> int:
         """Remove the record at `key` and its index entries.
 
         Absent: nothing happens, unless `missing_ok` is False (NotFoundError) or a revision is expected (StaleRecordError).
+        In a table with indexes a record that does not decode raises CorruptionError, unless `damaged_ok`: then the entries that
+        point at it are looked for, through all entries of the indexes.
         """
         ...
 

@@ -101,12 +101,18 @@ class AsyncTableView(Protocol[K, V]):
         ...
 
     async def put(
-        self, key: K, record: V, *, expected_revision: int | None = None, lease: int | LeaseHandle = 0
+        self,
+        key: K,
+        record: V,
+        *,
+        expected_revision: int | None = None,
+        lease: int | LeaseHandle = 0,
+        damaged_ok: bool = False,
     ) -> int:
         """Write a record whether or not there is one. Raises StaleRecordError, UniqueViolationError."""
         ...
 
-    async def update(self, key: K, record: V, *, expected_revision: int | None = None) -> int:
+    async def update(self, key: K, record: V, *, expected_revision: int | None = None, damaged_ok: bool = False) -> int:
         """Replace the record at `key`. Raises NotFoundError, StaleRecordError, UniqueViolationError."""
         ...
 
@@ -117,7 +123,14 @@ class AsyncTableView(Protocol[K, V]):
         """
         ...
 
-    async def delete(self, key: K, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
+    async def delete(
+        self,
+        key: K,
+        *,
+        expected_revision: int | None = None,
+        missing_ok: bool = True,
+        damaged_ok: bool = False,
+    ) -> int:
         """Remove the record at `key` and its index entries. Raises NotFoundError, StaleRecordError."""
         ...
 

@@ -64,6 +64,13 @@ class BoundIndex:
     def name(self) -> str:
         return self.spec.name
 
+    @cached_property
+    def possible_entries(self) -> EntryMaker:
+        """`entries` for a record of another program: without those of items that the index refuses. Raises RecordError."""
+        return compile_entries(
+            self.spec, self.keys, self.table.spec, self.table.keys, self.table.layout.root, is_lenient=True
+        )[0]
+
     def primary_key(self, raw_key: bytes, raw_value: bytes) -> object:
         """Return the primary key that an index entry points at. Raises CorruptionError when the entry does not decode."""
         key = self.primary_of(raw_key, raw_value)

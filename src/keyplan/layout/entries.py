@@ -4,14 +4,24 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeAlias, get_origin
 
-from keyplan.errors import InvalidRecordError, LayoutError
+from keyplan.errors import InvalidRecordError, KeyplanError, LayoutError, RecordError
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.generated import REFUSALS, generated_function, key_expression
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
-__all__ = ["EntryMaker", "compile_entries", "members", "picker", "pointer_slice", "read_expression", "reader_of"]
+__all__ = [
+    "EntryMaker",
+    "compile_entries",
+    "members",
+    "picker",
+    "pointer_slice",
+    "read_expression",
+    "reader_of",
+    "refused_by_code",
+]
 
 EntryMaker: TypeAlias = Callable[[object, object], tuple[tuple[bytes, bytes], ...]]
 """Raw keys and values of the index entries that a record at a primary key should have, each key once."""
@@ -20,15 +30,24 @@ _Getter: TypeAlias = Callable[[object, object], object]
 
 
 def compile_entries(
-    index: IndexSpec, keys: CompiledKeys, table: TableSpec, table_keys: CompiledKeys, root: bytes
+    index: IndexSpec,
+    keys: CompiledKeys,
+    table: TableSpec,
+    table_keys: CompiledKeys,
+    root: bytes,
+    *,
+    is_lenient: bool = False,
 ) -> tuple[EntryMaker, Callable[[bytes, bytes], object | None]]:
-    """Return the entry maker of an index, and the function that reads the primary key from an entry (None: it has none)."""
+    """Return the entry maker of an index, and the function that reads the primary key from an entry (None: it has none).
+
+    A lenient maker leaves out what the index's keys cannot spell; it raises only what a function of the application refuses.
+    """
     if index.is_unique:
         pointer, primary_of = _pointers(table, table_keys, root)
     else:
         pointer, primary_of = _no_pointer, _primary_in_key(index, keys, table)
     if index.function is None and all(component.origin is not Origin.FUNCTION for component in index.components):
-        return _declared_entries(index, keys, table, pointer), primary_of
+        return _declared_entries(index, keys, table, pointer, is_lenient=is_lenient), primary_of
     tuples = _function_tuples(index, table) if index.function is not None else _unknown_tuples(index)
     encode = keys.encode
     is_scalar = index.key.is_scalar
@@ -38,7 +57,13 @@ def compile_entries(
         if not found:
             return ()
         value = pointer(key)
-        made = {encode(fields[0] if is_scalar else fields): value for fields in found}
+        made: dict[bytes, bytes] = {}
+        for fields in found:
+            try:
+                made[encode(fields[0] if is_scalar else fields)] = value
+            except RecordError:
+                if not is_lenient:
+                    raise
         return tuple(made.items())
 
     return entries, primary_of
@@ -95,7 +120,12 @@ def _primary_in_key(index: IndexSpec, keys: CompiledKeys, table: TableSpec) -> C
 
 
 def _declared_entries(
-    index: IndexSpec, keys: CompiledKeys, table: TableSpec, pointer: Callable[[object], bytes]
+    index: IndexSpec,
+    keys: CompiledKeys,
+    table: TableSpec,
+    pointer: Callable[[object], bytes],
+    *,
+    is_lenient: bool,
 ) -> EntryMaker:
     """Why generated: a function for each field and condition takes four times as long, and every write asks every index."""
     scope: dict[str, object] = {"encode": keys.encode, "pointer": pointer, "read": reader_of(table), "items": members}
@@ -115,6 +145,10 @@ def _declared_entries(
         lines.append(f"if {' or '.join(f'{variable} is None' for variable, _ in own)}: return ()")
     fan_paths = {component.path for component in index.components if component.origin is Origin.EACH}
     encoded = _encoding_lines(keys, index, scope)
+    if is_lenient:
+        scope["unfit"] = RecordError
+        otherwise = "continue" if fan_paths else "return ()"
+        encoded = ["try:", *("    " + line for line in encoded), f"except unfit: {otherwise}"]
     value = "pointer(key)" if index.is_unique else "b''"
     if not fan_paths:
         lines += [*encoded, f"return ((raw, {value}),)"]
@@ -130,8 +164,10 @@ def _declared_entries(
                 lines += [f"    f_{name} = {picked}", f"    if f_{name} is None: continue"]
         lines += ["    " + line for line in encoded]
         lines += ["    made[raw] = value", "return tuple(made.items())"]
-    body = "\n".join("    " + line for line in lines)
-    return generated_function("entries", f"def entries(key, record):\n{body}\n", scope)
+    body = "\n".join("        " + line for line in lines)
+    ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
+    scope |= {"ours": KeyplanError, "refused": partial(refused_by_code, table.name, index.name)}
+    return generated_function("entries", f"def entries(key, record):\n    try:\n{body}\n{ends}", scope)
 
 
 def _encoding_lines(keys: CompiledKeys, index: IndexSpec, scope: dict[str, object]) -> list[str]:
@@ -192,7 +228,9 @@ def _function_tuples(index: IndexSpec, table: TableSpec) -> Callable[[object, ob
         except Exception as error:
             # Why not its text: it may quote the record.
             problem = f"the index's function raised {type(error).__name__}"
-            raise InvalidRecordError(index=index.name, problem=problem) from error
+            raise InvalidRecordError(
+                table=table.name, key=key, index=index.name, function=function_name(function), problem=problem
+            ) from error
         if returned is None:
             return []
         found = []
@@ -210,6 +248,19 @@ def _function_tuples(index: IndexSpec, table: TableSpec) -> Callable[[object, ob
         return found
 
     return called
+
+
+def refused_by_code(table: str, index: str | None, error: Exception, key: object) -> InvalidRecordError:
+    """Return the error in the place of one of the application's code. Why not its text: it may quote the record."""
+    facts = {} if index is None else {"index": index}
+    problem = f"the record's own code raised {type(error).__name__} when its index fields were read"
+    return InvalidRecordError(table=table, key=key, **facts, problem=problem)
+
+
+def function_name(function: Callable[..., object]) -> str:
+    """The name by which a function of the application is found in its source."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{function.__module__}.{name}"
 
 
 def _getter(component: Component, table: TableSpec, read: Callable[[object, str], object]) -> _Getter:

@@ -6,11 +6,13 @@ and no call stands between them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from keyplan.codec import ValueForm
+from keyplan.errors import KeyplanError
 from keyplan.layout.compile import CompiledKeys
-from keyplan.layout.entries import EntryMaker, members, picker, read_expression, reader_of
+from keyplan.layout.entries import EntryMaker, members, picker, read_expression, reader_of, refused_by_code
 from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
@@ -92,7 +94,11 @@ class _Writing:
         for number, index in enumerate(self._indexes):
             self._write_index(number, index)
         self._write(0, "return raw_key, raw_value, pointers, unique")
-        source = "def footprint(key, record, raw_value=None):\n" + "\n".join(self._lines) + "\n"
+        # Why around it all: a property, an iterator, a comparison is the application's code, and raises what it likes.
+        body = "\n".join("    " + line for line in self._lines)
+        ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
+        source = f"def footprint(key, record, raw_value=None):\n    try:\n{body}\n{ends}"
+        self._scope |= {"ours": KeyplanError, "refused": partial(refused_by_code, self._table.name, None)}
         return generated_function("footprint", source, self._scope)
 
     def _write(self, depth: int, *lines: str) -> None:

@@ -38,20 +38,41 @@ class CommitWriter:
             # it finds that an entry left behind is the record's own, and goes through.
             return self._write(lambda session: session.insert(table, key, record, lease=lease))
 
-    def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
+    def put(
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None,
+        lease: int,
+        damaged_ok: bool,
+    ) -> int:
         return self._write(
-            lambda session: session.put(table, key, record, expected_revision=expected_revision, lease=lease)
+            lambda session: session.put(
+                table, key, record, expected_revision=expected_revision, lease=lease, damaged_ok=damaged_ok
+            )
         )
 
-    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
-        return self._write(lambda session: session.update(table, key, record, expected_revision=expected_revision))
+    def update(
+        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+    ) -> int:
+        return self._write(
+            lambda session: session.update(
+                table, key, record, expected_revision=expected_revision, damaged_ok=damaged_ok
+            )
+        )
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
         return self._write(lambda session: session.modify(table, key, change))
 
-    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
+    def delete(
+        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+    ) -> int:
         return self._write(
-            lambda session: session.delete(table, key, expected_revision=expected_revision, missing_ok=missing_ok)
+            lambda session: session.delete(
+                table, key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=damaged_ok
+            )
         )
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int:

@@ -7,8 +7,7 @@ may pass from one of its records to another.
 The data are msgspec structs: one is made in a fraction of a named tuple's time, and every write makes several.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
@@ -29,7 +28,6 @@ __all__ = [
     "plan_insertion",
     "plan_writes",
     "pointers_of",
-    "stored_pointers_of",
     "stored_version",
     "unique_violation",
 ]
@@ -102,25 +100,44 @@ def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes
     return pointers
 
 
-def stored_pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
-    """Return the index entries that a stored record can have: none of an index that its fields do not fit.
+def stored_version(
+    table: BoundTable,
+    key: object,
+    entry: Entry,
+    record: object,
+    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, Pointer]],
+) -> Version:
+    """Return a stored record as it is, with the index entries that it can have.
 
-    Such a record was written by another program. It never got entries of that index, and must be replaceable and removable.
+    A record that does not fit an index was written by another program, and must be replaceable and removable. Of an index that
+    fans out it can have entries of the items that fit; of one whose function refuses it, those that `look_through` finds.
     """
-    pointers: dict[bytes, Pointer] = {}
-    for index in table.indexes:
-        with suppress(RecordError):
-            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in index.entries(key, record))
-    return pointers
-
-
-def stored_version(table: BoundTable, key: object, entry: Entry, record: object) -> Version:
-    """Return a stored record as it is, with the index entries that it can have; see `stored_pointers_of`."""
     try:
         _, _, pointers, unique = table.footprint(key, record, entry.value)
     except RecordError:
-        return Version.of(entry.value, entry.lease, stored_pointers_of(table, key, record), entry.mod_revision)
+        possible = _possible_pointers(table, key, record, look_through)
+        return Version.of(entry.value, entry.lease, possible, entry.mod_revision)
     return Version(entry.value, entry.lease, pointers, entry.mod_revision, unique)
+
+
+def _possible_pointers(
+    table: BoundTable,
+    key: object,
+    record: object,
+    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, Pointer]],
+) -> Mapping[bytes, Pointer]:
+    pointers: dict[bytes, Pointer] = {}
+    silent: list[BoundIndex] = []
+    for index in table.indexes:
+        try:
+            entries = index.possible_entries(key, record)
+        except RecordError:
+            silent.append(index)
+        else:
+            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in entries)
+    if silent:
+        pointers.update(look_through(silent))
+    return pointers
 
 
 def keys_to_observe(write: Write) -> list[bytes]:

@@ -87,6 +87,10 @@ class Reads:
         if missing:
             observed.update(zip(missing, self._state().get_many(missing), strict=True))
 
+    def look_through(self, key_range: KeyRange) -> Iterator[Entry]:
+        """Yield the stored entries without making them premises."""
+        return iter(()) if key_range.is_empty else self._state().scan(key_range)
+
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         """Yield the stored entries; as far as they are consumed, the range becomes a premise."""
         read = _RangeRead(key_range, is_reverse=reverse)

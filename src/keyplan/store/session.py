@@ -6,12 +6,14 @@ caller does with a record afterwards does not matter.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 from msgspec import structs
 
 from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange
-from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
-from keyplan.layout import BoundCounter, BoundTable
+from keyplan.errors import AlreadyExistsError, CorruptionError, NotFoundError, StaleRecordError
+from keyplan.layout import BoundCounter, BoundIndex, BoundTable
+from keyplan.store.damage import entries_pointing_at, refused_as_damaged
 from keyplan.store.decoding import decode_record
 from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
@@ -92,16 +94,34 @@ class Session:
         self._apply(structs.replace(write, new=new, is_insert=write.old is None))
         return 0
 
-    def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
+    def put(
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None,
+        lease: int,
+        damaged_ok: bool = False,
+    ) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
         new = Version(raw_value, lease, pointers, 0, unique)
-        write = self._write_of(table, key, raw_key, unique, is_blind=expected_revision is None and not table.indexes)
+        is_blind = expected_revision is None and not table.indexes
+        write = self._write_of(table, key, raw_key, unique, is_blind=is_blind, damaged_ok=damaged_ok)
         self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
         return 0
 
-    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
+    def update(
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None,
+        damaged_ok: bool = False,
+    ) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        write = self._write_of(table, key, raw_key, unique)
+        write = self._write_of(table, key, raw_key, unique, damaged_ok=damaged_ok)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
         self._apply(structs.replace(write, new=Version(raw_value, current.lease, pointers, 0, unique)))
@@ -113,10 +133,18 @@ class Session:
         record = change(decode_record(table, raw_key, current.raw_value))
         return self.update(table, key, record, expected_revision=None)
 
-    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
+    def delete(
+        self,
+        table: BoundTable,
+        key: object,
+        *,
+        expected_revision: int | None,
+        missing_ok: bool,
+        damaged_ok: bool = False,
+    ) -> int:
         raw_key = table.keys.encode(key)
         is_blind = expected_revision is None and missing_ok and not table.indexes
-        write = self._write_of(table, key, raw_key, is_blind=is_blind)
+        write = self._write_of(table, key, raw_key, is_blind=is_blind, damaged_ok=damaged_ok)
         is_absent = write.new is None and (write.is_guarded or raw_key in self._writes)
         write = self._expecting(write, expected_revision)
         if is_absent and expected_revision is not None:
@@ -192,11 +220,19 @@ class Session:
             raise transaction_ended()
 
     def _write_of(
-        self, table: BoundTable, key: object, raw_key: bytes, ahead: Iterable[bytes] = (), *, is_blind: bool = False
+        self,
+        table: BoundTable,
+        key: object,
+        raw_key: bytes,
+        ahead: Iterable[bytes] = (),
+        *,
+        is_blind: bool = False,
+        damaged_ok: bool = False,
     ) -> Write:
         """Return what the transaction did to the record so far; for the first time, from the stored record unless blind.
 
-        `ahead` are keys that are looked at next: they are read in the same call.
+        `ahead` are keys that are looked at next: they are read in the same call. Raises CorruptionError for a record that does
+        not decode, unless `damaged_ok`.
         """
         self._check_open()
         write = self._writes.get(raw_key)
@@ -204,17 +240,30 @@ class Session:
             if is_blind:
                 return Write(table, key, raw_key, None, None, is_guarded=False)
             self.reads.fetch_many((raw_key, *ahead))
-            stored = self._stored(table, key, raw_key)
+            stored = self._stored(table, key, raw_key, damaged_ok=damaged_ok)
             return Write(table, key, raw_key, stored, stored)
         return write
 
-    def _stored(self, table: BoundTable, key: object, raw_key: bytes) -> Version | None:
+    def _stored(self, table: BoundTable, key: object, raw_key: bytes, *, damaged_ok: bool = False) -> Version | None:
         entry = self.reads.fetch(raw_key)
         if entry is None:
             return None
         if not table.indexes:
             return Version(entry.value, entry.lease, {}, entry.mod_revision, {})
-        return stored_version(table, key, entry, decode_record(table, raw_key, entry.value))
+        try:
+            record = decode_record(table, raw_key, entry.value)
+        except CorruptionError as error:
+            if not damaged_ok:
+                raise refused_as_damaged(error, key) from error
+            return Version.of(entry.value, entry.lease, self._look_through(table, raw_key), entry.mod_revision)
+        return stored_version(table, key, entry, record, partial(self._look_through, table, raw_key))
+
+    def _look_through(
+        self, table: BoundTable, raw_key: bytes, indexes: Iterable[BoundIndex] | None = None
+    ) -> dict[bytes, Pointer]:
+        return entries_pointing_at(
+            table, raw_key, table.indexes if indexes is None else indexes, self.reads.look_through
+        )
 
     def _apply(self, write: Write) -> None:
         """Take a write in, after making sure that no other record holds a unique entry of it."""

@@ -93,18 +93,36 @@ class TableRecords(TableView[object, object]):
         *,
         expected_revision: int | None = None,
         lease: int | LeaseHandle = NO_LEASE,
+        damaged_ok: bool = False,
     ) -> int:
-        lease_id = lease_id_for(self._table, lease)
-        return self._writer.put(self._table, key, record, expected_revision=expected_revision, lease=lease_id)
+        return self._writer.put(
+            self._table,
+            key,
+            record,
+            expected_revision=expected_revision,
+            lease=lease_id_for(self._table, lease),
+            damaged_ok=damaged_ok,
+        )
 
-    def update(self, key: object, record: object, *, expected_revision: int | None = None) -> int:
-        return self._writer.update(self._table, key, record, expected_revision=expected_revision)
+    def update(
+        self, key: object, record: object, *, expected_revision: int | None = None, damaged_ok: bool = False
+    ) -> int:
+        return self._writer.update(self._table, key, record, expected_revision=expected_revision, damaged_ok=damaged_ok)
 
     def modify(self, key: object, change: Callable[[object], object]) -> int:
         return self._writer.modify(self._table, key, change)
 
-    def delete(self, key: object, *, expected_revision: int | None = None, missing_ok: bool = True) -> int:
-        return self._writer.delete(self._table, key, expected_revision=expected_revision, missing_ok=missing_ok)
+    def delete(
+        self,
+        key: object,
+        *,
+        expected_revision: int | None = None,
+        missing_ok: bool = True,
+        damaged_ok: bool = False,
+    ) -> int:
+        return self._writer.delete(
+            self._table, key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=damaged_ok
+        )
 
     def rename(self, key: object, new_key: object) -> int:
         return self._writer.rename(self._table, key, new_key)

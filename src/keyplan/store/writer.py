@@ -15,14 +15,25 @@ class Writer(Protocol):
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int: ...
 
     def put(
-        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None,
+        lease: int,
+        damaged_ok: bool,
     ) -> int: ...
 
-    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int: ...
+    def update(
+        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+    ) -> int: ...
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int: ...
 
-    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int: ...
+    def delete(
+        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+    ) -> int: ...
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int: ...
 
@@ -44,16 +55,29 @@ class NoWriter:
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         self.refuse()
 
-    def put(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, lease: int) -> int:
+    def put(
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: int | None,
+        lease: int,
+        damaged_ok: bool,
+    ) -> int:
         self.refuse()
 
-    def update(self, table: BoundTable, key: object, record: object, *, expected_revision: int | None) -> int:
+    def update(
+        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+    ) -> int:
         self.refuse()
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
         self.refuse()
 
-    def delete(self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool) -> int:
+    def delete(
+        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+    ) -> int:
         self.refuse()
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int:
