@@ -114,8 +114,12 @@ def test_a_restore_stopped_at_any_step_is_finished_by_the_next(tmp_path: Path) -
 
 def test_another_backup_does_not_go_on_where_the_first_was_stopped(tmp_path: Path, backup: Path) -> None:
     with open_engine("memory:") as inner:
+        probe = FailingEngine(inner, closes_inner=False)
+        restore_store(probe, backup)
+        second = [step for step, name in enumerate(probe.steps, start=1) if name == "before commit"][1]
+    with open_engine("memory:") as inner:
         with pytest.raises(EngineUnavailableError):
-            restore_store(FailingEngine(inner, at_step=8, closes_inner=False), backup)
+            restore_store(FailingEngine(inner, at_step=second, closes_inner=False), backup)
         with filled("memory:", {b"x": b""}) as other:
             path = write_backup(other, tmp_path / "other.kpb")
         if any(not key.startswith(b"\x00kt") for key in content_of(inner)):

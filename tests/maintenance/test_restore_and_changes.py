@@ -16,7 +16,7 @@ from keyplan.maintenance import (
     new_backup_file,
     restore_key_spaces,
 )
-from keyplan.maintenance.transfers import read_claim, space_claim
+from keyplan.maintenance.claims import read_claim, space_claim
 from keyplan.store import Backoff
 from tests.keyspace.meanwhile import Meanwhile, at_every_call
 from tests.keyspace.stores import Item, Shop, raw_content

@@ -21,6 +21,7 @@
     │   ├── TargetNotEmptyError           there are keys where something is to be brought
     │   ├── TargetTakenError              another process does the same work now
     │   ├── MigrationRefusedError         something stands in the way of a migration
+    │   ├── MigrationUnderWayError        a migration of these keys is under way
     │   └── CommitConflictError           a guard failed                                   retryable
     ├── EngineError                     the engine could not
     │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
@@ -66,6 +67,7 @@ __all__ = [
     "LeaseNotFoundError",
     "LintError",
     "MigrationRefusedError",
+    "MigrationUnderWayError",
     "NotFoundError",
     "PlacementDriverError",
     "RecordError",
@@ -281,6 +283,13 @@ class MigrationRefusedError(ConflictError):
 
     code = "migration-refused"
     summary = "something stands in the way of the migration, and nothing was written"
+
+
+class MigrationUnderWayError(ConflictError):
+    """Keys are to be replaced of which a migration is under way. Facts: `root` in hex, `old` and `new`: the layouts."""
+
+    code = "migration-under-way"
+    summary = "a migration of these keys is under way, and nothing was written: finish it first"
 
 
 class CommitConflictError(ConflictError):

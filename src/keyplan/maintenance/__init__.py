@@ -21,6 +21,7 @@ from keyplan.maintenance.backup_file import (
     BackupWriter,
 )
 from keyplan.maintenance.check import Check, check
+from keyplan.maintenance.claims import Claim, Transfers
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
@@ -49,7 +50,7 @@ from keyplan.maintenance.restore import RestoreReport, restore_store
 from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
 from keyplan.maintenance.restore_plan import OnConflict, RestoreAction, RestorePolicy, RestoreStep
 from keyplan.maintenance.restored_indexes import IndexesAfterwards
-from keyplan.maintenance.transfers import Claim, Transfers, Written
+from keyplan.maintenance.transfers import Written
 
 __all__ = [
     "KIND_FULL",

@@ -22,8 +22,10 @@ from keyplan.maintenance.backup_file import (
     BackupSection,
     BackupTrailer,
     BackupWriter,
+    section_states,
     utc_text,
 )
+from keyplan.maintenance.index_states_kept import index_states_below
 from keyplan.maintenance.transfers import pairs_of
 
 __all__ = [
@@ -125,7 +127,8 @@ def back_up_store(
             revision=snapshot.revision,
         )
         writer = _Writer(file, header, snapshot, keeps_leased, is_compressed, progress)
-        section = writer.section(BackupSection(prefix=prefix.hex()))
+        states = section_states(index_states_below(snapshot, prefix))
+        section = writer.section(BackupSection(prefix=prefix.hex(), index_states=states))
         writer.end()
     return BackupReport(header, (section,))
 

@@ -6,7 +6,7 @@ prefix of its section.
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, NoReturn
 
@@ -15,6 +15,7 @@ import msgspec
 from keyplan.engine import Clock
 from keyplan.errors import InvalidInputError
 from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
+from keyplan.maintenance.index_states_kept import KeptState
 from keyplan.maintenance.pair_digest import PairDigest, Tally, spelled_pair
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "BackupSection",
     "BackupTrailer",
     "BackupWriter",
+    "kept_states",
+    "section_states",
     "utc_text",
 ]
 
@@ -57,16 +60,26 @@ class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
 
 
-class BackupSection(msgspec.Struct, frozen=True, kw_only=True):
+class SectionIndexState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of an index that was not readable: its root behind the prefix in hexadecimal digits, its name, the state."""
+
+    root: str
+    name: str
+    state: msgspec.Raw
+
+
+class BackupSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the pairs that follow are: the keys below `prefix`, in hexadecimal digits, and the key space that has it.
 
-    `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds.
+    `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds. `index_states`: of the indexes
+    below the prefix that were not readable; they stand outside of it.
     """
 
     prefix: str
     keyspace: dict[str, Any] | None = None
     quota: dict[str, int | None] | None = None
     has_data: bool = True
+    index_states: tuple[SectionIndexState, ...] = ()
 
 
 class BackupTrailer(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +94,18 @@ class BackupTrailer(msgspec.Struct, frozen=True, kw_only=True):
     def tally(self) -> Tally:
         """The trailer as a tally."""
         return Tally(self.count, self.bytes, self.sha256)
+
+
+def section_states(kept: Iterable[KeptState]) -> tuple[SectionIndexState, ...]:
+    """Return states of indexes as a section holds them."""
+    return tuple(
+        SectionIndexState(root=state.root.hex(), name=state.name, state=msgspec.Raw(state.value)) for state in kept
+    )
+
+
+def kept_states(section: BackupSection) -> list[KeptState]:
+    """Return the states of indexes that a section holds."""
+    return [KeptState(bytes.fromhex(state.root), state.name, bytes(state.state)) for state in section.index_states]
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,8 +257,10 @@ class BackupReader:
     def _check_prefix(self, section: BackupSection) -> None:
         try:
             bytes.fromhex(section.prefix)
+            for state in section.index_states:
+                bytes.fromhex(state.root)
         except ValueError:
-            self._refuse("the prefix of a section is not hexadecimal")
+            self._refuse("the prefix of a section, or the root of an index, is not hexadecimal")
         if (section.keyspace is None) != (self.header.kind == KIND_STORE):
             self._refuse("a section that does not belong into a backup of this kind")
 

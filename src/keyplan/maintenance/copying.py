@@ -4,9 +4,11 @@ What was stopped goes on when it is begun again: the target is compared with a n
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from uuid import uuid4
 
 from msgspec import structs
@@ -27,22 +29,20 @@ from keyplan.engine import (
 )
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
 from keyplan.maintenance.backup_file import utc_text
+from keyplan.maintenance.beside import refuse_beside, require_alone
+from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, standing_claim
+from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import Tally
-from keyplan.maintenance.transfers import (
-    TRANSFER_AREA,
-    Claim,
-    Target,
-    Written,
-    check_fits,
-    pairs_of,
-    prefix_claim,
-    read_claim,
-    refuse_occupied,
-)
+from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
 
 __all__ = ["CopyProgress", "CopyReport", "Stop", "copy_store"]
 
+R = TypeVar("R")
+
 _CLAIM_KIND: Final = "copy"
+
+_SNAPSHOTS_MAX: Final = 8
+"""Why: a source that forgets its history faster than it can be read once never ends; then the error is told."""
 
 _POLL_SECONDS: Final = 0.25
 """Why: somebody who ends the following waits for so long before it begins to end."""
@@ -96,7 +96,8 @@ def copy_store(
     """Make the target hold below `prefix` exactly what the source holds there, and verify count and digest.
 
     First everything is read: pairs that the target does not take are told before anything is written. The source is only read.
-    A copy that was stopped, by whatever, is finished by the same call with the same `source_name`.
+    A copy that was stopped, by whatever, is finished by the same call with the same `source_name`. Indexes below the prefix
+    that are not readable in the source are not readable in the target.
 
     is_overwriting: the target may hold keys below the prefix; those that the source does not have are removed.
     keeps_leased: entries on a lease are copied as if they hung on none. Otherwise they are left out: a lease lives in the store
@@ -104,8 +105,9 @@ def copy_store(
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
         the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
 
-    Raises EngineLimitError, TargetNotEmptyError, UnsupportedByEngineError before anything is written; TargetTakenError when
-    another process takes the copy over; CorruptionError when somebody else writes into the target.
+    Raises EngineLimitError, TargetNotEmptyError, MigrationUnderWayError, UnsupportedByEngineError before anything is written;
+    TargetTakenError when another process takes the copy over, or copies across it; TargetNotEmptyError or CorruptionError when
+    somebody else writes into the target; HistoryCompactedError when the source forgets its state faster than it is read.
     """
     if follow_until is not None and not source.profile.claims(Capability.WATCH):
         raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
@@ -134,33 +136,62 @@ class _Copying:
         self._leased = 0
         self._followed = 0
         self._written = Written()
+        self._only_adds = False
 
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
         """Copy, follow, verify."""
         claim_key = prefix_claim(self._prefix)
-        before = read_claim(self._engine, claim_key)
+        seen, before = standing_claim(self._engine, claim_key)
         is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
-        if not is_resumed and not is_overwriting:
-            refuse_occupied(self._engine, self._prefix)
+        refuse_beside(self._engine, self._prefix)
+        if not is_overwriting:
+            if before is not None and is_resumed and before.verified:
+                require_untouched(self._engine, self._prefix, before)
+            elif not is_resumed:
+                refuse_occupied(self._engine, self._prefix)
         self._tell("checking")
-        with self._source.snapshot() as snapshot:
-            check_fits(self._engine, self._prefix, self._pairs(snapshot))
-            claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
-            if before is not None and is_resumed:
-                claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied)
-            target = Target(self._engine, self._prefix, claim_key, claim)
-            tally, revision = self._copied(target, snapshot)
+        self._as_of_one_state(self._checked)
+        claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
+        if before is not None and is_resumed:
+            claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied)
+        target = Target(self._engine, self._prefix, claim_key, claim, seen=seen)
+        require_alone(target, is_resumed=is_resumed)
+        self._only_adds = not is_overwriting and not is_resumed
+        copied = partial(self._copied, target)
+        tally, revision = self._as_of_one_state(copied)
         if follow_until is not None:
+            self._only_adds = False
             self._follow(target, revision, follow_until)
-            with self._source.snapshot() as snapshot:
-                tally, revision = self._copied(target, snapshot)
+            tally, revision = self._as_of_one_state(copied)
+        target.verified(tally)
         target.finish()
         return CopyReport(revision, tally, self._written, self._leased, self._followed, is_resumed)
+
+    def _as_of_one_state(self, act: Callable[[Snapshot], R]) -> R:
+        """Do something with a snapshot of the source, with a later one when the source compacts its history meanwhile.
+
+        What was written is not written again, so that a later try is mostly reading.
+        """
+        for _ in range(_SNAPSHOTS_MAX - 1):
+            with self._source.snapshot() as snapshot, suppress(HistoryCompactedError):
+                return act(snapshot)
+            # Why: what was written is this copy's own, of a state that is gone.
+            self._only_adds = False
+        with self._source.snapshot() as snapshot:
+            return act(snapshot)
+
+    def _checked(self, snapshot: Snapshot) -> None:
+        check_fits(self._engine, self._prefix, self._pairs(snapshot))
 
     def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
         """Bring the target to the state of the snapshot, and verify it."""
         self._leased = 0
-        written = target.reconcile(self._pairs(snapshot), progress=lambda pairs: self._tell("copying", pairs))
+        put_index_states(self._engine, self._prefix, index_states_below(snapshot, self._prefix))
+        written = target.reconcile(
+            self._pairs(snapshot),
+            only_adds=self._only_adds,
+            progress=lambda pairs: self._tell("copying", pairs),
+        )
         self._tell("verifying", written.tally.count)
         target.read_back(written.tally)
         self._written.puts += written.puts
@@ -191,8 +222,7 @@ class _Copying:
                 revision = self._followed_on(target, revision, until)
             except HistoryCompactedError:
                 # Why: the changes in between are gone, but their outcome is not.
-                with self._source.snapshot() as snapshot:
-                    _, revision = self._copied(target, snapshot)
+                _, revision = self._as_of_one_state(partial(self._copied, target))
                 target.commit((), claim=structs.replace(target.claim, followed=revision))
 
     def _followed_on(self, target: Target, revision: int, until: Stop) -> int:

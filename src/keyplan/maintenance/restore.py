@@ -9,11 +9,14 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout
 from keyplan.maintenance.backup import open_backup
-from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupSection, utc_text
+from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupSection, kept_states, utc_text
+from keyplan.maintenance.beside import refuse_beside, require_alone
+from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
 from keyplan.maintenance.held_keys import HeldKeys
+from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
-from keyplan.maintenance.transfers import Claim, Target, Written, check_fits, prefix_claim, read_claim, refuse_occupied
+from keyplan.maintenance.transfers import Target, Written, check_fits, refuse_occupied, require_untouched
 
 __all__ = ["RestoreReport", "restore_store"]
 
@@ -55,10 +58,13 @@ def restore_store(
     written. A restore that was stopped is finished by the same call.
 
     prefix: another one than that of the backup; keys in values are then rewritten, where `layout` says which they are.
-    is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed.
+    is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed. Otherwise nothing
+        that is there is changed, also when a stopped restore goes on: a write of somebody else ends it.
     layout: its indexes are checked afterwards, and put right, when it lies below the prefix.
 
-    Raises InvalidInputError, EngineLimitError, TargetNotEmptyError, TargetTakenError, CorruptionError.
+    Indexes below the prefix that were not readable when the backup was made are not readable afterwards.
+
+    Raises InvalidInputError, EngineLimitError, TargetNotEmptyError, TargetTakenError, MigrationUnderWayError, CorruptionError.
     """
     header, section = _look(path)
     old = bytes.fromhex(section.prefix)
@@ -66,18 +72,27 @@ def restore_store(
     held = HeldKeys(layout, old, new, root_below=new) if layout is not None else None
     _check(engine, path, new, held)
     claim_key = prefix_claim(new)
-    before = read_claim(engine, claim_key)
+    seen, before = standing_claim(engine, claim_key)
     is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
-    if not is_resumed and not is_overwriting:
-        refuse_occupied(engine, new)
+    refuse_beside(engine, new)
+    if not is_overwriting:
+        if before is not None and is_resumed and before.verified:
+            require_untouched(engine, new, before)
+        elif not is_resumed:
+            refuse_occupied(engine, new)
     claim = Claim(kind=CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(clock))
-    target = Target(engine, new, claim_key, claim)
+    target = Target(engine, new, claim_key, claim, seen=seen)
+    require_alone(target, is_resumed=is_resumed)
+    # Why first: whoever reads meanwhile must not be told that an index is whole.
+    put_index_states(engine, new, kept_states(section))
     with open_backup(path) as reader:
         written = Written()
         for _ in reader.sections():
             pairs = reader.pairs()
-            written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=progress)
+            wanted = pairs if held is None else held.rewritten(pairs)
+            written = target.reconcile(wanted, only_adds=not is_overwriting, progress=progress)
     target.read_back(written.tally)
+    target.verified(written.tally)
     indexes = None
     if layout is not None and layout.root.startswith(new):
         indexes = put_indexes_right(engine, layout)

@@ -43,11 +43,12 @@ from keyplan.keyspace import (
 from keyplan.layout import BoundLayout
 from keyplan.maintenance.backup import open_backup
 from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupReader, BackupSection, utc_text
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.restore import RestoreReport
 from keyplan.maintenance.restore_plan import RestoreAction, RestorePolicy, RestoreStep, plan_restore, record_of
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
-from keyplan.maintenance.transfers import CLAIM_FORM, Claim, Target, Written, check_fits, space_claim
+from keyplan.maintenance.transfers import Target, Written, check_fits
 from keyplan.store import Backoff
 
 __all__ = ["KeySpacesRestored", "SpaceRestored", "restore_key_spaces"]
@@ -251,7 +252,8 @@ class _Restore:
             )
             held = self._held(section, keyspace.raw_prefix)
             pairs = reader.pairs()
-            written = target.reconcile(pairs if held is None else held.rewritten(pairs), progress=self._progress)
+            wanted = pairs if held is None else held.rewritten(pairs)
+            written = target.reconcile(wanted, only_adds=False, progress=self._progress)
             target.read_back(written.tally)
             indexes = None if self._layout is None else put_indexes_right(share, self._layout)
         quota = section.quota or _NO_QUOTA

@@ -28,7 +28,7 @@ from keyplan.errors import (
 )
 from keyplan.keyspace import Configuration, KeySpace, KeySpaceRecord, KeySpaces, MarkKind, State, prefix_codec
 from keyplan.maintenance.backup_file import BackupSection, utc_text
-from keyplan.maintenance.transfers import read_claim, space_claim
+from keyplan.maintenance.claims import read_claim, space_claim
 
 __all__ = ["OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep", "plan_restore", "record_of"]
 

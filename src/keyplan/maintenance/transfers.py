@@ -1,18 +1,16 @@
-r"""Writing a stream of pairs into a target so that it can be stopped anywhere and done again: what is not as wanted is changed.
+"""Writing a stream of pairs into a target so that it can be stopped anywhere and done again: what is not as wanted is changed.
 
-    00 6b 74  72 "orders" 00       a restore into the key space "orders" is under way
-    00 6b 74  63 "/site/"          a copy or a restore into the prefix "/site/" is under way
-
-The claim stands in the target for as long as the work is not done, and every commit of the work is guarded by it: who takes the
-work over writes it anew, and the other one ends. Whatever reads the target meanwhile sees a part of it.
+The claim (claims.py) stands in the target for as long as the work is not done, and every commit of the work is guarded by it:
+who takes the work over writes it anew, and the other one ends. Whatever reads the target meanwhile sees a part of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from types import EllipsisType
+from typing import Any, Final, NamedTuple, NoReturn
 
-import msgspec
+from msgspec import structs
 
 from keyplan.engine import (
     NO_LEASE,
@@ -21,10 +19,12 @@ from keyplan.engine import (
     Engine,
     Entry,
     Guard,
+    KeyAbsent,
     KeyRange,
     KeyUnchanged,
     Mutation,
     Put,
+    RangeEmpty,
     Snapshot,
 )
 from keyplan.errors import (
@@ -35,111 +35,28 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
-from keyplan.layout import BoundTable, Layout, Table
 from keyplan.maintenance.batches import operations_max
+from keyplan.maintenance.claims import CLAIM_FORM, TRANSFER_AREA, Claim, decoded_claim, read_claim, standing_claim
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 
 __all__ = [
-    "CLAIM_FORM",
-    "TRANSFER_AREA",
-    "Claim",
     "Target",
-    "Transfers",
     "Written",
     "check_fits",
     "pairs_of",
-    "prefix_claim",
-    "read_claim",
     "refuse_occupied",
-    "space_claim",
-    "standing_claims",
+    "require_untouched",
 ]
-
-TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
-"""Where claims stand; they are of this store alone, and in no backup and no copy."""
 
 _BYTES_MAX: Final = 1 << 20
 """Why: below what every engine with a bound takes, etcd's 1.5 MiB being the least."""
 
 _UNKNOWN_TRIES_MAX: Final = 5
 
+_STRANGER_ADVICE: Final = "somebody else has written here: keep it and name an empty place, or overwrite what is there"
+
 _CLAIM_BYTES: Final = 1200
 """Why: a commit is guarded by the claim, of at most 511 bytes, and by a key space's fence; and it may write the claim anew."""
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Work under way. `source` is what is brought, as the same work begun again names it; `run` is the process that does it.
-
-    `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
-    `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
-    """
-
-    kind: str
-    source: str
-    run: str
-    begun_at: str
-    generation: int = 0
-    followed: int = 0
-    is_copied: bool = False
-    is_done: bool = False
-
-
-class Transfers(Layout, root=b"\x00kt"):
-    """What is being brought into this store."""
-
-    spaces = Table(
-        b"r{name:text(allow='A-Za-z0-9_.-',bytes_max=64,dots=false)}\x00",
-        key=str,
-        value=Claim,
-        note="a restore into a key space",
-    )
-    prefixes = Table(
-        b"c{prefix:tail(empty=true,bytes_max=500)}",
-        key=bytes,
-        value=Claim,
-        note="a copy or a restore into a prefix",
-    )
-
-
-CLAIM_FORM: Final = Transfers.bound().tables["spaces"].form
-
-
-def space_claim(name: str) -> bytes:
-    """Return the raw key of the claim on a key space."""
-    return _table("spaces").keys.encode(name)
-
-
-def prefix_claim(prefix: bytes) -> bytes:
-    """Return the raw key of the claim on a prefix."""
-    return _table("prefixes").keys.encode(prefix)
-
-
-def _table(name: str) -> BoundTable:
-    return Transfers.bound().tables[name]
-
-
-def read_claim(engine: Engine, raw_key: bytes) -> Claim | None:
-    """Return the claim that stands at the key."""
-    with engine.snapshot() as snapshot:
-        entry = snapshot.get(raw_key)
-    return None if entry is None else _decoded(entry)
-
-
-def _decoded(entry: Entry) -> Claim:
-    claim: Claim = CLAIM_FORM.decode(entry.value)
-    return claim
-
-
-def standing_claims(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, Claim]]:
-    """Return the prefixes that something is brought into and that lie above or below one of the roots, with their claims."""
-    prefixes = _table("prefixes")
-    found = []
-    for entry in snapshot.scan(KeyRange(*prefixes.keys.range(()))):
-        prefix = prefixes.keys.decode(entry.key)
-        assert isinstance(prefix, bytes)
-        if any(prefix.startswith(root) or root.startswith(prefix) for root in roots):
-            found.append((prefix, _decoded(entry)))
-    return found
 
 
 @dataclass
@@ -197,11 +114,62 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
         raise EngineLimitError(**first, engine=profile.name, pairs_refused=count)
 
 
+class _Change(NamedTuple):
+    """What is to be done at a key, and what was seen there. Without a mutation the key is as wanted."""
+
+    mutation: Put | Delete | None
+    before: Entry | None
+
+
+class _Batch:
+    """Changes for one commit, with guards of what was seen at their keys.
+
+    Keys that appear one behind the other, with nothing between them, are guarded as one range: a stranger's key between them
+    is seen as well, and a batch of them takes one guard.
+    """
+
+    def __init__(self) -> None:
+        self.mutations: list[Mutation] = []
+        self.size = 0
+        self._guards: list[Guard] = []
+        self._run: tuple[bytes, bytes] | None = None
+
+    @property
+    def operations(self) -> int:
+        return len(self.mutations) + len(self._guards) + (self._run is not None)
+
+    def add(self, mutation: Put | Delete, before: Entry | None) -> None:
+        key = mutation.key
+        self.mutations.append(mutation)
+        self.size += _size(mutation)
+        if before is not None:
+            self.end_run()
+            self._guards.append(KeyUnchanged(key, before.mod_revision))
+            return
+        # Why: claims stand there, and are none of the pairs.
+        if self._run is not None and self._run[1] < TRANSFER_AREA.start <= key:
+            self.end_run()
+        self._run = (key if self._run is None else self._run[0], key)
+
+    def end_run(self) -> None:
+        """There is a key behind the last one, or the batch ends."""
+        if self._run is not None:
+            first, last = self._run
+            absent = KeyAbsent(first) if first == last else RangeEmpty(KeyRange(first, last + b"\x00"))
+            self._guards.append(absent)
+            self._run = None
+
+    def ended(self) -> tuple[list[Guard], list[Mutation]]:
+        self.end_run()
+        return self._guards, self.mutations
+
+
 class Target:
     """The share of a store below a prefix, while one process brings something into it.
 
-    `fence` gives a further guard for every commit. Each method raises TargetTakenError when somebody else has taken the work
-    over, or the fence does not hold.
+    `fence` gives a further guard for every commit. `seen` is the claim that is taken over, as it was read; without it the one
+    that stands now is. Each method raises TargetTakenError when somebody else has taken the work over, or the fence does not
+    hold.
     """
 
     def __init__(
@@ -212,35 +180,50 @@ class Target:
         claim: Claim,
         *,
         fence: Callable[[], tuple[Guard, ...]] = tuple,
+        seen: Entry | EllipsisType | None = ...,
     ) -> None:
         self.engine = engine
         self.prefix = prefix
         self._claim_key = claim_key
         self._fence = fence
         self.claim = claim
-        self._claim_revision = self._claimed(claim)
+        before = standing_claim(engine, claim_key)[0] if seen is ... else seen
+        self._claim_revision = self._claimed(claim, before)
 
-    def _claimed(self, claim: Claim) -> int:
-        """Write the claim over whatever claim there is; the last one to do so has the work."""
-        self.engine.commit(Commit((), (Put(self._claim_key, CLAIM_FORM.encode(claim)),)))
+    def _claimed(self, claim: Claim, before: Entry | None) -> int:
+        """Write the claim over the one that was read; the last one to do so has the work."""
+        guard = KeyAbsent(self._claim_key) if before is None else KeyUnchanged(self._claim_key, before.mod_revision)
+        try:
+            self.engine.commit(Commit((guard,), (Put(self._claim_key, CLAIM_FORM.encode(claim)),)))
+        except CommitConflictError as error:
+            raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now") from error
         return self._own_revision(claim)
 
     def _own_revision(self, claim: Claim) -> int:
         with self.engine.snapshot() as snapshot:
             entry = snapshot.get(self._claim_key)
-        if entry is None or _decoded(entry) != claim:
+        if entry is None or decoded_claim(entry) != claim:
             raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now")
         return entry.mod_revision
 
-    def commit(self, mutations: Iterable[Mutation], *, claim: Claim | None = None) -> None:
-        """Write, guarded by the claim; with `claim`, which replaces it in the same commit."""
+    def commit(
+        self, mutations: Iterable[Mutation], *, claim: Claim | None = None, guards: Iterable[Guard] = ()
+    ) -> None:
+        """Write, guarded by the claim; with `claim`, which replaces it in the same commit.
+
+        `guards`: of what is written over. Raises TargetNotEmptyError when one of these does not hold.
+        """
         writes = list(mutations)
         if claim is not None:
             writes.append(Put(self._claim_key, CLAIM_FORM.encode(claim)))
-        self._send(tuple(writes), is_applied=lambda: claim is not None and self._stands(claim))
+        self._send(tuple(writes), is_applied=lambda: claim is not None and self._stands(claim), guards=tuple(guards))
         if claim is not None:
             self.claim = claim
             self._claim_revision = self._own_revision(claim)
+
+    def verified(self, tally: Tally) -> None:
+        """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's."""
+        self.commit((), claim=structs.replace(self.claim, verified=tally.sha256))
 
     @property
     def claim_guard(self) -> KeyUnchanged:
@@ -252,11 +235,13 @@ class Target:
         self._fence = tuple
         self._send((Delete(self._claim_key),), is_applied=lambda: read_claim(self.engine, self._claim_key) is None)
 
-    def _send(self, mutations: tuple[Mutation, ...], *, is_applied: Callable[[], bool]) -> None:
-        for _ in range(_UNKNOWN_TRIES_MAX):
-            guards = (KeyUnchanged(self._claim_key, self._claim_revision), *self._fence())
+    def _send(
+        self, mutations: tuple[Mutation, ...], *, is_applied: Callable[[], bool], guards: tuple[Guard, ...] = ()
+    ) -> None:
+        for number in range(_UNKNOWN_TRIES_MAX):
+            own = (KeyUnchanged(self._claim_key, self._claim_revision), *self._fence())
             try:
-                self.engine.commit(Commit(guards, mutations))
+                self.engine.commit(Commit((*own, *guards), mutations))
             except CommitOutcomeUnknownError:
                 # Why again: the same bytes at the same keys, under a guard that no later work leaves standing; should the lost
                 # one arrive late, it changes nothing or is refused.
@@ -266,10 +251,34 @@ class Target:
             except CommitConflictError as error:
                 if is_applied():
                     return
+                if self._has_claim() and guards:
+                    if number and self._holds(mutations):
+                        return  # Why: a lost answer's commit was made; its own writes are what the guards find.
+                    self._refuse_stranger(error)
                 problem = "another process does this work now, or the key space was taken out of it"
                 raise TargetTakenError(prefix=self.prefix.hex(), problem=problem) from error
             return
         raise CommitOutcomeUnknownError(engine=self.engine.profile.name, mutations=len(mutations))
+
+    def _has_claim(self) -> bool:
+        with self.engine.snapshot() as snapshot:
+            entry = snapshot.get(self._claim_key)
+        return entry is not None and entry.mod_revision == self._claim_revision
+
+    def _holds(self, mutations: Iterable[Mutation]) -> bool:
+        with self.engine.snapshot() as snapshot:
+            return all(
+                snapshot.value(mutation.key) == (mutation.value if isinstance(mutation, Put) else None)
+                for mutation in mutations
+                if isinstance(mutation, Put | Delete)
+            )
+
+    def _refuse_stranger(self, error: CommitConflictError) -> NoReturn:
+        failed: Any = error.facts.get("failed", ())
+        keys = [guard.key for guard in failed if guard.key != self._claim_key]
+        raise TargetNotEmptyError(
+            prefix=self.prefix.hex(), first_key=min(keys, default=self.prefix).hex(), advice=_STRANGER_ADVICE
+        ) from error
 
     def _stands(self, claim: Claim) -> bool:
         return read_claim(self.engine, self._claim_key) == claim
@@ -277,19 +286,24 @@ class Target:
     # ---- pairs -------------------------------------------------------------------------------------------------------------
 
     def reconcile(
-        self, wanted: Iterable[tuple[bytes, bytes]], *, progress: Callable[[int], None] | None = None
+        self,
+        wanted: Iterable[tuple[bytes, bytes]],
+        *,
+        only_adds: bool,
+        progress: Callable[[int], None] | None = None,
     ) -> Written:
         """Make the share hold exactly these pairs, given in key order without the prefix, on no lease.
 
-        What is there already and as wanted is not written again: so that work that was stopped goes on. Memory does not grow
-        with the share.
+        What is there already and as wanted is not written again: so that work that was stopped goes on. Every write is guarded
+        by what was seen at its key; with `only_adds` nothing that is there is changed. Memory does not grow with the share.
+        Raises TargetNotEmptyError at the first key that somebody else has written.
         """
         written = Written()
         digest = PairDigest()
         with self.engine.snapshot() as snapshot:
-            mutations = self._differences(wanted, snapshot, written, digest, progress)
-            for batch in self.batches(mutations):
-                self.commit(batch)
+            changes = self._differences(wanted, snapshot, written, digest, progress)
+            for guards, mutations in self._guarded(changes, only_adds=only_adds):
+                self.commit(mutations, guards=guards)
         written.tally = digest.tally()
         return written
 
@@ -300,7 +314,7 @@ class Target:
         written: Written,
         digest: PairDigest,
         progress: Callable[[int], None] | None,
-    ) -> Iterator[Mutation]:
+    ) -> Iterator[_Change]:
         stored = (entry for entry in snapshot.scan(KeyRange.of_prefix(self.prefix)) if entry.key not in TRANSFER_AREA)
         current = next(stored, None)
         done = 0
@@ -308,29 +322,58 @@ class Target:
             raw_key = self.prefix + key
             while current is not None and current.key < raw_key:
                 written.deletes += 1
-                yield Delete(current.key)
+                yield _Change(Delete(current.key), current)
                 current = next(stored, None)
             digest.add(key, value)
+            before = None
             if current is not None and current.key == raw_key:
-                is_same = current.value == value and current.lease == NO_LEASE
+                before = current
                 current = next(stored, None)
-                if is_same:
+                if before.value == value and before.lease == NO_LEASE:
                     written.unchanged += 1
+                    yield _Change(None, before)
                     continue
             written.puts += 1
-            yield Put(raw_key, value)
+            yield _Change(Put(raw_key, value), before)
             done += 1
             if progress is not None and done % 256 == 0:
                 progress(done + written.unchanged)
         for entry in chain(() if current is None else (current,), stored):
             written.deletes += 1
-            yield Delete(entry.key)
+            yield _Change(Delete(entry.key), entry)
+
+    def _guarded(self, changes: Iterable[_Change], *, only_adds: bool) -> Iterator[tuple[list[Guard], list[Mutation]]]:
+        """Yield the changes in order, as many at a time as one commit takes, with guards of what was seen at their keys.
+
+        Keys that appear one behind the other, with nothing between them, are guarded by one range.
+        """
+        bytes_max, most = self._batch_limits
+        batch = _Batch()
+        for change in changes:
+            if change.mutation is None:
+                batch.end_run()
+                continue
+            if only_adds and change.before is not None:
+                key = change.before.key
+                raise TargetNotEmptyError(prefix=self.prefix.hex(), first_key=key.hex(), advice=_STRANGER_ADVICE)
+            # Why two: the change and its guard.
+            if batch.mutations and (batch.operations + 2 > most or batch.size + _size(change.mutation) > bytes_max):
+                yield batch.ended()
+                batch = _Batch()
+            batch.add(change.mutation, change.before)
+        if batch.mutations:
+            yield batch.ended()
+
+    @property
+    def _batch_limits(self) -> tuple[int, int]:
+        """How many bytes and operations one commit takes beside the claim."""
+        profile = self.engine.profile
+        bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX) - 2 * _CLAIM_BYTES
+        return bytes_max, operations_max(profile) - 2
 
     def batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
         """Yield the mutations in order, as many at a time as one commit takes beside the claim."""
-        profile = self.engine.profile
-        bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX) - 2 * _CLAIM_BYTES
-        most = operations_max(profile) - 2
+        bytes_max, most = self._batch_limits
         batch: list[Mutation] = []
         size = 0
         for mutation in mutations:
@@ -354,6 +397,17 @@ class Target:
                 pairs_expected=expected.count,
                 pairs_found=actual.count,
             )
+
+
+def require_untouched(engine: Engine, prefix: bytes, claim: Claim) -> None:
+    """Raise TargetNotEmptyError when work that was verified and not ended finds other pairs than it left."""
+    with engine.snapshot() as snapshot:
+        found = PairDigest.of(pairs_of(snapshot, prefix))
+    if found.sha256 != claim.verified:
+        advice = (
+            f"a {claim.kind} was verified here, and somebody has written since: keep it, or overwrite what is there"
+        )
+        raise TargetNotEmptyError(prefix=prefix.hex(), pairs=found.count, advice=advice)
 
 
 def refuse_occupied(engine: Engine, prefix: bytes) -> None:

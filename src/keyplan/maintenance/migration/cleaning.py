@@ -14,6 +14,7 @@ from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.batches import operations_max
 from keyplan.maintenance.check import batch_of
+from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
@@ -24,7 +25,6 @@ from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
 from keyplan.maintenance.migration.run_state import RunState, remove_leftovers, take_over
 from keyplan.maintenance.migration.verify import Verification, verify_table
-from keyplan.maintenance.transfers import standing_claims
 from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
 
 __all__ = ["CleanUpReport", "clean_up_migration"]

@@ -14,6 +14,7 @@ from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, KeyUn
 from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.layout import shown_key
 from keyplan.maintenance.batches import operations_max
+from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
 from keyplan.maintenance.migration.marks import (
     MigrationState,
@@ -29,7 +30,6 @@ from keyplan.maintenance.migration.marks import (
 )
 from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
-from keyplan.maintenance.transfers import standing_claims
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
 __all__ = ["RunState", "begin_run", "remove_leftovers", "take_over"]

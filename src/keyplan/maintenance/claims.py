@@ -1,0 +1,113 @@
+r"""Claims of what is being brought into a store: they say that the work is not done, and by whom it is.
+
+00 6b 74  72 "orders" 00       a restore into the key space "orders" is under way
+00 6b 74  63 "/site/"          a copy or a restore into the prefix "/site/" is under way
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from keyplan.engine import Engine, Entry, KeyRange, Snapshot
+from keyplan.layout import BoundTable, Layout, Table
+
+__all__ = [
+    "CLAIM_FORM",
+    "TRANSFER_AREA",
+    "Claim",
+    "Transfers",
+    "decoded_claim",
+    "prefix_claim",
+    "read_claim",
+    "space_claim",
+    "standing_claim",
+    "standing_claims",
+]
+
+TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
+"""Where claims stand; they are of this store alone, and in no backup and no copy."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Work under way. `source` is what is brought, as the same work begun again names it; `run` is the process that does it.
+
+    `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
+    `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
+    `verified` is the digest of what was read back: the work is over but for the claim, and who finds other pairs there finds
+    what somebody has written since.
+    """
+
+    kind: str
+    source: str
+    run: str
+    begun_at: str
+    generation: int = 0
+    followed: int = 0
+    is_copied: bool = False
+    is_done: bool = False
+    verified: str = ""
+
+
+class Transfers(Layout, root=b"\x00kt"):
+    """What is being brought into this store."""
+
+    spaces = Table(
+        b"r{name:text(allow='A-Za-z0-9_.-',bytes_max=64,dots=false)}\x00",
+        key=str,
+        value=Claim,
+        note="a restore into a key space",
+    )
+    prefixes = Table(
+        b"c{prefix:tail(empty=true,bytes_max=500)}",
+        key=bytes,
+        value=Claim,
+        note="a copy or a restore into a prefix",
+    )
+
+
+CLAIM_FORM: Final = Transfers.bound().tables["spaces"].form
+
+
+def space_claim(name: str) -> bytes:
+    """Return the raw key of the claim on a key space."""
+    return _table("spaces").keys.encode(name)
+
+
+def prefix_claim(prefix: bytes) -> bytes:
+    """Return the raw key of the claim on a prefix."""
+    return _table("prefixes").keys.encode(prefix)
+
+
+def _table(name: str) -> BoundTable:
+    return Transfers.bound().tables[name]
+
+
+def read_claim(engine: Engine, raw_key: bytes) -> Claim | None:
+    """Return the claim that stands at the key."""
+    return standing_claim(engine, raw_key)[1]
+
+
+def standing_claim(engine: Engine, raw_key: bytes) -> tuple[Entry | None, Claim | None]:
+    """Return the claim that stands at the key, with its entry."""
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(raw_key)
+    return entry, None if entry is None else decoded_claim(entry)
+
+
+def decoded_claim(entry: Entry) -> Claim:
+    """Return the claim that an entry holds. Raises CorruptionError."""
+    claim: Claim = CLAIM_FORM.decode(entry.value)
+    return claim
+
+
+def standing_claims(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, Claim]]:
+    """Return the prefixes that something is brought into and that lie above or below one of the roots, with their claims."""
+    prefixes = _table("prefixes")
+    found = []
+    for entry in snapshot.scan(KeyRange(*prefixes.keys.range(()))):
+        prefix = prefixes.keys.decode(entry.key)
+        assert isinstance(prefix, bytes)
+        if any(prefix.startswith(root) or root.startswith(prefix) for root in roots):
+            found.append((prefix, decoded_claim(entry)))
+    return found
