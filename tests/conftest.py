@@ -1,7 +1,10 @@
 """What every test can ask for: the folder of real input files, and Hypothesis' settings. No stores are opened here."""
 
 import os
+import signal
+import subprocess
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +13,33 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("keyplan.testing", "tests.model")
 
 pytest_plugins = ["keyplan.testing.pytest_plugin", "tests.servers.plugin"]
+
+
+# ---- processes that tests start ---------------------------------------------------------------------------------------------
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C and failures reach the processes that tests start."""
+    # Why: a run that was started in the background ignores SIGINT, and so would every process of its tests, for good.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    setattr(subprocess.Popen, "__exit__", _end_with_the_block)  # noqa: B010  # Why: a method of the standard library's class.
+
+
+_wait_for_the_end = subprocess.Popen.__exit__
+
+
+def _end_with_the_block(
+    process: "subprocess.Popen[bytes]",
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> None:
+    """End a block about a process: one that fails, as by the time limit of its test, does not wait for the process."""
+    if kind is not None:
+        process.kill()
+    _wait_for_the_end(process, kind, error, trace)
+
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -99,6 +99,7 @@ def test_every_exit_code_has_a_row_and_no_other() -> None:
         exit_codes.OTHER,
         exit_codes.OUTPUT_FAILED,
         exit_codes.INTERRUPTED,
+        exit_codes.TERMINATED,
     )
     assert rows == sorted({0, *others, *exit_codes.EXIT_CODES.values()})
 

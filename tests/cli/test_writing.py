@@ -102,7 +102,10 @@ def test_explain_prints_the_commit_and_writes_nothing(site: Keyplan) -> None:
         "put  /site/notes/new  4 bytes  record of notes (note=new)"
     ]
     assert site("delete", "boxes", "a", "2", "--explain", "--json").document == {
-        "guards": [{"guard": "key unchanged", "key": "/site/boxes/a/2", "revision": 1}],
+        "guards": [
+            {"guard": "key unchanged", "key": "/site/boxes/a/2", "revision": 1},
+            {"guard": "key unchanged", "key": "/site/by-name/plates", "revision": 1},
+        ],
         "mutations": [
             {"mutation": "delete", "key": "/site/boxes/a/2"},
             {"mutation": "delete", "key": "/site/by-name/plates"},
