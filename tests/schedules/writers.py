@@ -58,8 +58,9 @@ def _swap(store: Store) -> None:
     with store.transaction() as transaction:
         blades = Site(transaction).blades
         one, two = blades.require(ONE), blades.require(TWO)
-        blades.put(ONE, Blade(two.serial, one.tags))
+        blades.put(ONE, Blade(None, one.tags))  # so that its value is free
         blades.put(TWO, Blade(one.serial, two.tags))
+        blades.put(ONE, Blade(two.serial, one.tags))
 
 
 def _count(store: Store) -> int:
