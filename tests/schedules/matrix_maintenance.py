@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, groupby
 
+import msgspec
+
+from keyplan.engine import Entry
 from keyplan.errors import InvalidInputError
 from keyplan.maintenance import FindingKind, build_index, check, drop_index, prepare_index
 from keyplan.store import Store
@@ -18,11 +21,11 @@ from keyplan.testing.schedules import (
     healthy,
     settles,
 )
-from tests.maintenance.layouts import Site, dump, write
+from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
 from tests.schedules.lines import Line, line_name
 from tests.schedules.matrix_transfers import TRANSFER_GROUPS
 from tests.schedules.scenes import build, drop, repairs
-from tests.schedules.writers import WRITERS, two_records
+from tests.schedules.writers import TWO, WRITERS, two_records
 
 __all__ = ["MAINTENANCE_GROUPS"]
 
@@ -79,6 +82,41 @@ def stale(store: Store) -> None:
     write(store, puts={_SERIALS + b"s3": b"rack/r/blades/1"})
 
 
+def wrong(store: Store) -> None:
+    """A third record whose entry points at the first."""
+    two_records(store)
+    WRITERS["insert new"](store)
+    write(store, puts={_SERIALS + b"s3": b"rack/r/blades/1"})
+
+
+def half_built(store: Store) -> None:
+    """An index that is write-only, whose entries point elsewhere: at a record that does not call for it, at none."""
+    write_only(store)
+    write(store, puts={_SERIALS + b"s1": b"rack/r/blades/2", _SERIALS + b"s2": b"rack/r/blades/9"})
+
+
+def one_wrong(store: Store) -> None:
+    """An index that is write-only and whole, but for an entry that points at the other record."""
+    write_only(store)
+    write(store, puts={_SERIALS + b"s1": b"rack/r/blades/2"})
+
+
+def _insert_ninth(store: Store) -> None:
+    """The record that an entry of `half_built` points at comes."""
+    Site(store).blades.insert(BladeKey("r", "9"), Blade("s2"))
+
+
+def _second_calls_for_first(store: Store) -> None:
+    """As above, and it is the record that did not call for it."""
+    Site(store).blades.put(TWO, Blade("s1"))
+
+
+def _repair_and_insert_taken(store: Store) -> None:
+    """An entry goes, and comes again for another record."""
+    repairs(*REPAIRED)(store)
+    WRITERS["insert taken"](store)
+
+
 def _prepare(store: Store) -> None:
     prepare_index(store, Site(store), "by_serial")
 
@@ -105,24 +143,61 @@ ACTS: dict[str, Act] = {
     "prepare": _prepare,
     "prepare and build": _prepare_and_build,
     "repair": repairs(*REPAIRED),
+    "insert ninth": _insert_ninth,
+    "second calls for first": _second_calls_for_first,
+    "repair and insert taken": _repair_and_insert_taken,
 }
 
 
-CONTESTING = {"insert taken", "put other"}
+CONTESTING = {"insert taken", "put other", "insert ninth", "second calls for first", "repair and insert taken"}
 """Writers whose unique value another record may claim while the index is not kept whole: that is for people to decide."""
 
 
 def sound_for(names: Sequence[str]) -> Invariant:
-    """Nothing is found, but for two records that claim one entry where a writer may bring that about."""
+    """Nothing is found, but for two records that claim one entry where a writer may bring that about.
+
+    And no unique entry was ever taken from a record that calls for it.
+    """
     if not CONTESTING & set(names):
-        return healthy(Site)
+        whole = healthy(Site)
+
+        def healthy_all_along(outcome: Outcome) -> None:
+            whole(outcome)
+            no_entry_was_taken(outcome)
+
+        return healthy_all_along
 
     def sound(outcome: Outcome) -> None:
         found = [finding for finding in check(outcome.store, Site(outcome.store)) if not finding.kind.is_note]
         wrong = [str(finding) for finding in found if finding.kind is not FindingKind.CONTESTED_ENTRY]
         assert not wrong, "\n".join(wrong)
+        no_entry_was_taken(outcome)
 
     return sound
+
+
+def no_entry_was_taken(outcome: Outcome) -> None:
+    """Whoever wrote a unique entry first keeps it, as long as its record calls for it."""
+    stored: dict[bytes, Entry] = {}
+    begun = outcome.scenario.template.memories[0].revision
+    by_revision = groupby(outcome.history(), key=lambda event: event.revision)
+    for revision, events in by_revision:
+        changes = list(events)
+        for event in changes:
+            if event.entry is None:
+                stored.pop(event.key, None)
+            else:
+                stored[event.key] = event.entry
+        for event in changes:
+            is_of_set_up = revision <= begun
+            if is_of_set_up or event.entry is None or event.previous is None or not event.key.startswith(_SERIALS):
+                continue
+            loser = stored.get(b"/site/" + event.previous.value)
+            if event.entry.value != event.previous.value and loser is not None:
+                serial = msgspec.json.decode(loser.value, type=Blade).serial
+                assert serial != event.key.removeprefix(_SERIALS).decode(), (
+                    f"taken: revision {revision} takes {event.key!r} from {event.previous.value!r}, which calls for it"
+                )
 
 
 def of_acts(
@@ -148,12 +223,32 @@ def builds() -> Iterator[Line]:
     """Each writer beside a build of a unique index."""
     for name in RECORD_WRITERS:
         yield Line(line_name(name, "build"), partial(of_acts, (name, "build"), unbuilt))
+    for name in ("insert ninth", "second calls for first", "put new", "delete"):
+        yield Line(line_name(name, "build of the half built"), partial(of_acts, (name, "build"), half_built))
+    for name in ("second calls for first", "delete", "swap"):
+        yield Line(line_name(name, "build of one wrong"), partial(of_acts, (name, "build"), one_wrong))
+    for name in ("repair and insert taken", "repair"):
+        yield Line(
+            line_name(name, "build of the half built"),
+            partial(of_acts, (name, "build"), half_built),
+            Preemptions(2, is_hashed=False),
+        )
+    for name in ("put new", "delete"):
+        # Why: what one builder read before, it writes after the other one has swept.
+        yield Line(
+            line_name(name, "build", "build, one preemption"),
+            partial(of_acts, (name, "build", "build"), unbuilt),
+            Preemptions(1, is_hashed=False),
+        )
 
 
 def repairs_of_faults() -> Iterator[Line]:
     """Each writer beside a check and a repair of a missing, dangling and stale entry."""
     for setup in (missing, dangling, stale):
         for name in RECORD_WRITERS:
+            yield Line(line_name(name, f"repair of {setup.__name__}"), partial(of_acts, (name, "repair"), setup))
+    for name in ("insert ninth", "second calls for first", "repair and insert taken", "repair"):
+        for setup in (wrong, half_built):
             yield Line(line_name(name, f"repair of {setup.__name__}"), partial(of_acts, (name, "repair"), setup))
 
 
