@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,8 @@ from tests.apps.cloudchamber.web import ADMIN, SETTINGS
 __all__ = ["BOUND_SECONDS", "Site", "site_of"]
 
 T = TypeVar("T")
+
+_COUNTED = "keyplan.apps.cloudchamber.service.first_number"
 
 BOUND_SECONDS = 60
 """How long a test waits for what must come; only a failure takes so long."""
@@ -62,13 +64,14 @@ class Site:
 
 
 @contextmanager
-def site_of(url: str, folder: Path, settings: str = SETTINGS) -> Iterator[Site]:
-    """Build the service on a store, not yet running."""
+def site_of(url: str, folder: Path, settings: str = SETTINGS, *, counts_from: int | None = 1) -> Iterator[Site]:
+    """Build the service on a store, not yet running. It counts from 1, which reads easier; from its own number with None."""
     (folder / "cloudchamber.yaml").write_text(settings)
     clock = FakeClock()
     # Why: passwords are tested elsewhere, and a hash takes longer than the rest of a test.
     cheap = patch("keyplan.apps.cloudchamber.accounts._COST", 4)
-    with cheap, keyplan.open(url) as store, asyncio.Runner() as runner:
+    counting = nullcontext() if counts_from is None else patch(_COUNTED, lambda _clock: counts_from)
+    with cheap, counting, keyplan.open(url) as store, asyncio.Runner() as runner:
         given = {"cloudchamber.config": str(folder)}
         application = Application.build(store.engine, {"cloudchamber": build}, settings=given, clock=clock)
         yield Site(application, store, clock, runner)

@@ -141,10 +141,12 @@ def test_a_damaged_rack_or_part_leaves_the_others_in_the_list(stocked: Web) -> N
             odd = {name for name, rack in summary["racks"].items() if rack.get("damaged")}
             assert odd == {"odd", "rack1"}
             assert (summary["maxBladeCount"], summary["maxCapacity"]["cores"]) == ("8", "32")
-            assert said(admin.get("/api/racks/rack1")) == (
-                500,
-                f"CloudChamber: stored bytes are damaged: {keys[1].decode()}\n",
-            )
+            rack1 = admin.get("/api/racks/rack1").json()
+            assert rack1["damaged"] == [{"key": "rack/rack1/blades/3"}]
+            assert "3" not in rack1["blades"]
+            assert rack1["blades"]["1"] == BLADE_1
+            assert admin.get("/api/racks/rack1/blades").text.splitlines()[3].endswith("/blades/3")
+            assert admin.get("/api/racks/odd").json()["damaged"] == [{"key": "racks/odd"}]
             assert admin.get("/api/racks/rack2").status_code == 200
     finally:
         with stocked.store() as store:

@@ -8,9 +8,14 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from keyplan.apps.cloudchamber.bell import Bell, Waiting
+from keyplan.apps.cloudchamber.bell import Bell
+from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError
+from keyplan.apps.cloudchamber.rest_routes import Asked
+from keyplan.apps.cloudchamber.sessions import SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
+from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.layout import Versioned
 from keyplan.server import Closing
 from keyplan.testing.faults import FakeClock
 from tests.apps.cloudchamber.site import Site, site_of
@@ -222,9 +227,12 @@ def test_a_client_that_is_gone_waits_no_longer() -> None:
         return {"type": "http.disconnect"}
 
     async def act() -> None:
-        waiting = Waiting(FakeClock(), Closing())
+        clock = FakeClock()
+        sessions = SessionTable(clock, inactivity_seconds=60, sessions_max=1)
+        waiting = Waiting(clock, Closing(), sessions)
+        session = sessions.open(Versioned("ada", User(name="ada"), 1, 1, 1, 0))
         with pytest.raises(RefusedError) as caught:
-            await waiting.until(lambda: False, Request({"type": "http"}, gone), Bell())
+            await waiting.until(lambda: False, Asked(Request({"type": "http"}, gone), session), Bell())
         assert caught.value.status == 503
 
     asyncio.run(act())

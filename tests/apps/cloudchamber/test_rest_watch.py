@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+import keyplan
 from keyplan.apps.cloudchamber import (
     CloudChamber,
     Rack,
@@ -170,9 +171,11 @@ def test_history_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
         site.run(act)
 
 
-def test_who_the_users_are_is_told_to_those_who_manage_them(site: Site) -> None:
+def test_who_the_users_are_is_told_to_those_who_manage_them(tmp_path: Path) -> None:
     """Strangers' keys, too; entries of indexes to nobody."""
-    begin_indexes(site.store)
+    url = f"lmdb:{tmp_path}/store"
+    with keyplan.open(url) as store:
+        begin_indexes(store)
 
     async def act(site: Site) -> None:
         admin = await site.logged_in()
@@ -188,7 +191,8 @@ def test_who_the_users_are_is_told_to_those_who_manage_them(site: Site) -> None:
         seen = await asked(admin, f"/api/watch?revision={revision}")
         assert [one["key"] for one in seen["changes"]] == ["users/secretive", "strange", "racks/rack1"]
 
-    site.run(act)
+    with site_of(url, tmp_path) as site:
+        site.run(act)
 
 
 def test_changes_and_time_can_be_waited_for_together(site: Site) -> None:

@@ -45,16 +45,31 @@ def test_looking_at_a_session_does_not_let_it_live_longer() -> None:
     assert table.of_id(session.id) is None
 
 
+def of(name: str) -> Versioned[str, User]:
+    return stored()._replace(key=name)
+
+
 def test_expired_sessions_make_room() -> None:
     clock = FakeClock()
     table = SessionTable(clock, inactivity_seconds=100, sessions_max=2)
-    first, second = table.open(stored()), table.open(stored())
+    first, second = table.open(of("ada")), table.open(of("bob"))
     assert first.secret != second.secret
     with pytest.raises(RefusedError) as caught:
-        table.open(stored())
+        table.open(of("eve"))
     assert caught.value.status == 400
     clock.advance(101)
-    assert table.open(stored()).id == 3
+    assert table.open(of("eve")).id == 3
+
+
+def test_one_user_ends_sessions_of_their_own_and_locks_nobody_out() -> None:
+    table = SessionTable(FakeClock(), inactivity_seconds=100, sessions_max=30)
+    others = [table.open(of(name)) for name in ("ada", "bob")]
+    mine = [table.open(of("eve")) for _ in range(50)]
+    assert [one.id for one in table if one.user == "eve"] == [one.id for one in mine[-3:]]
+    assert all(table.is_open(one) for one in others)
+    full = [table.open(of(f"user{number}")) for number in range(25)]
+    assert table.is_open(table.open(of("ada"))), "a full server lets who is logged in log in again"
+    assert [table.is_open(others[0]), table.is_open(full[0])] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum, auto
 from typing import Any, Final, NamedTuple, TypeVar
 
+from keyplan.apps.cloudchamber.indexed import store_for_writing
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.readable import listed
@@ -24,7 +25,7 @@ from keyplan.errors import (
     NotFoundError,
     StaleRecordError,
 )
-from keyplan.layout import Versioned, shown_key
+from keyplan.layout import Damaged, Versioned, shown_key
 from keyplan.store import Store
 
 __all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
@@ -83,12 +84,13 @@ class RackContents(NamedTuple):
 class Chamber:
     """CloudChamber's store under one name space: the layout's tables, and operations on whole racks and workloads.
 
-    Every operation is one commit or reads one state, unless `in_steps` is asked for. Safe for use by several threads.
+    Every operation is one commit or reads one state, unless `in_steps` is asked for. Safe for use by several threads. Under a
+    layout without indexes every write raises IndexesBegunError once the name space has some.
     """
 
     def __init__(self, store: Store, *, namespace: str = "", layout: type[CloudChamber] = CloudChamber) -> None:
-        self.store = store
-        self.layout = layout(store, namespace=namespace)
+        self.store = store_for_writing(store, namespace, layout)
+        self.layout = layout(self.store, namespace=namespace)
         self._bound = layout.bound(namespace=namespace)
 
     # ---- racks -----------------------------------------------------------------------------------------------------------
@@ -142,6 +144,22 @@ class Chamber:
     def list_blades(self, rack: str) -> list[Versioned[BladeKey, Blade]]:
         """Return the blades of a rack in numeric order (R10), as of one revision."""
         return sorted(self.layout.blades.entries(rack), key=lambda found: found.key.blade)
+
+    def readable_rack(self, name: str) -> tuple[RackContents | None, list[str]]:
+        """Return what `read_rack` does, and the keys of records that cannot be read; they are left out, and end nothing."""
+        with self.layout.snapshot() as state:
+            damaged: list[str] = []
+            raw_key = self._bound.tables["racks"].keys.encode(name)
+            try:
+                rack = state.racks.get(name)
+            except CorruptionError:
+                damaged.append(self.place_of(shown_key(raw_key)))
+                rack = Rack()
+            if rack is None:
+                return None, []
+            return _partial_contents(
+                state, name, rack, lambda raw: damaged.append(self.place_of(shown_key(raw)))
+            ), damaged
 
     def delete_rack(
         self,
@@ -335,6 +353,34 @@ def contents_of(state: CloudChamber, name: str, rack: Rack) -> RackContents:
         {**({} if tor is None else {0: tor}), **tors},
         {**({} if pdu is None else {0: pdu}), **pdus},
         dict(blades),
+    )
+
+
+def _partial_contents(state: CloudChamber, name: str, rack: Rack, on_damage: Callable[[bytes], object]) -> RackContents:
+    """Return a rack with those of its parts that can be read; `on_damage` is told the raw keys of the others."""
+
+    def parts(table: str) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for row in state.view(table).rows(name):
+            if isinstance(row, Damaged):
+                on_damage(row.raw_key)
+            else:
+                found[row.key] = row.record
+        return found
+
+    def zero(table: str) -> dict[int, Any]:
+        try:
+            record = state.view(table).get(name)
+        except CorruptionError as error:
+            on_damage(bytes.fromhex(str(error.facts["raw_key"])))
+            record = None
+        return {} if record is None else {0: record}
+
+    return RackContents(
+        rack,
+        {**zero("tor"), **{key.device: tor for key, tor in parts("tors").items()}},
+        {**zero("pdu"), **{key.device: pdu for key, pdu in parts("pdus").items()}},
+        dict(sorted((key.blade, blade) for key, blade in parts("blades").items())),
     )
 
 

@@ -17,7 +17,7 @@ from keyplan.apps.cloudchamber.import_report import (
     plan_lines,
     plan_summary,
 )
-from keyplan.apps.cloudchamber.indexed import layout_in_use
+from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryRecord, Place, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
@@ -87,7 +87,8 @@ def import_inventory(
     if into is LayoutSide.DOCUMENT:
         desired = inventory_records(definition, extra_devices=extra_devices, rack_ids=rack_ids)
         with _opened(store, config, is_dry_run=dry_run) as opened:
-            chamber = layout_in_use(opened, own)(opened, namespace=own)
+            layout = layout_in_use(opened, own)
+            chamber = layout(store_for_writing(opened, own, layout), namespace=own)
             outcome = _imported(chamber, desired, is_dry_run=dry_run)
     else:
         if (extra_devices, rack_ids) != (ExtraDevices.REFUSE, RackIds.NAME):

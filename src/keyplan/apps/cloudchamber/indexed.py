@@ -4,7 +4,8 @@
 
 They stand below the same root, under a first segment that no documented key has. So the document's purge of a test name space
 takes them along; and no store has them unless somebody asked: `begin_indexes`, once. From then on keyplan's own writers, who
-bind `layout_in_use`, keep them. Other programs do not; `keyplan check` finds what they leave, and repairs it.
+bind `layout_in_use`, keep them. A writer that runs since before is refused (IndexesBegunError), by a guard in each of its
+commits: it would leave records without entries. Other programs are not; `keyplan check` finds what they leave, and repairs it.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,21 @@ import msgspec
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, CloudChamber
 from keyplan.apps.cloudchamber.records import Condition, User
 from keyplan.codec import Decimal, Percent
+from keyplan.engine import Commit, DeleteRange, Engine, KeyAbsent, Mutation, WrappedEngine
+from keyplan.errors import CommitConflictError, ConflictError
 from keyplan.layout import Index, Only, Table, Unique, Unlike, Waiver
 from keyplan.maintenance import BuildProgress, build_index, prepare_index
 from keyplan.store import Store
 
-__all__ = ["CloudChamberIndexed", "IndexesBegun", "TargetBlade", "begin_indexes", "layout_in_use"]
+__all__ = [
+    "CloudChamberIndexed",
+    "IndexesBegun",
+    "IndexesBegunError",
+    "TargetBlade",
+    "begin_indexes",
+    "layout_in_use",
+    "store_for_writing",
+]
 
 RIGHTS: Final = (
     "can_inject_faults can_manage_accounts can_modify_inventory can_modify_workloads can_perform_repairs can_step_time"
@@ -117,10 +128,53 @@ INDEXES: Final = tuple(CloudChamberIndexed.bound().indexes)
 def layout_in_use(store: Store, namespace: str = "") -> type[CloudChamber]:
     """Return the layout that writers of a name space have to use: with indexes where they were begun.
 
-    Asked once, when a writer starts: whoever begins indexes restarts the writers that run.
+    Asked once, when a writer starts. Give it `store_for_writing`: whoever begins indexes later restarts the writers that run.
     """
     has_indexes = CloudChamberIndexed(store, namespace=namespace).indexes_begun.exists(Only())
     return CloudChamberIndexed if has_indexes else CloudChamber
+
+
+class IndexesBegunError(ConflictError):
+    """The name space got indexes after this writer had started, which does not keep them. Nothing was written."""
+
+    code = "indexes-begun"
+    summary = "the name space has indexes that this writer does not keep; start it again"
+
+
+def store_for_writing(store: Store, namespace: str, layout: type[CloudChamber]) -> Store:
+    """Return the store as writers of this layout are to use it.
+
+    Under a layout without indexes each commit is guarded by the absence of the note that there are some, and raises
+    IndexesBegunError when it is there: no record is ever written without its entries.
+    """
+    if issubclass(layout, CloudChamberIndexed):
+        return store
+    note = CloudChamberIndexed.bound(namespace=namespace).tables["indexes_begun"].keys.encode(Only())
+    return Store(_PlainWriter(store.engine, note))
+
+
+class _PlainWriter(WrappedEngine):
+    """Refuses to write once `note` is there."""
+
+    def __init__(self, inner: Engine, note: bytes) -> None:
+        super().__init__(inner)
+        self._note = note
+
+    def commit(self, commit: Commit) -> int:
+        # Why not where the note itself is written or removed: who does that knows of it.
+        if not commit.mutations or any(_touches(mutation, self._note) for mutation in commit.mutations):
+            return super().commit(commit)
+        try:
+            return super().commit(Commit((*commit.guards, KeyAbsent(self._note)), commit.mutations))
+        except CommitConflictError:
+            with self.inner.snapshot() as snapshot:
+                if snapshot.get(self._note) is None:
+                    raise
+        raise IndexesBegunError
+
+
+def _touches(mutation: Mutation, key: bytes) -> bool:
+    return key in mutation.range if isinstance(mutation, DeleteRange) else mutation.key == key
 
 
 def begin_indexes(
@@ -130,8 +184,10 @@ def begin_indexes(
 
     Until one is built, reading it raises IndexNotReadyError: what a store from before holds is never left out in silence. An
     index that records contradict, two users whose names differ in case alone, stays unreadable until they are put right and
-    this is called again. Call it while no other writer runs, or restart those that do.
+    this is called again. Writers that run are refused from now on: restart them.
     """
+    if isinstance(store.engine, _PlainWriter):
+        store = Store(store.engine.inner)
     bound = CloudChamberIndexed.bound(namespace=namespace)
     for name in INDEXES:
         prepare_index(store, bound, name)

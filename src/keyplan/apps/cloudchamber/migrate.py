@@ -14,8 +14,8 @@ from msgspec import structs
 
 from keyplan.apps.cloudchamber.aside import Aside, LayoutSide, write_aside
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GoKey, GoPlace
-from keyplan.apps.cloudchamber.indexed import layout_in_use
-from keyplan.apps.cloudchamber.layout import TESTS, CloudChamberGo
+from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
+from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.migration import (
     Contents,
     Migration,
@@ -162,10 +162,14 @@ class _Writer:
     """Writes pairs into a store: records with their index entries, and the bytes as they came."""
 
     def __init__(self, store: Store, side: LayoutSide, bound: BoundLayout, namespace: str) -> None:
-        self._store = store
         self._bound = bound
-        layout = layout_in_use(store, namespace) if side is LayoutSide.DOCUMENT else CloudChamberGo
-        self._layout = layout(store, namespace=namespace)
+        if side is LayoutSide.DOCUMENT:
+            layout = layout_in_use(store, namespace)
+            self._store = store_for_writing(store, namespace, layout)
+            self._layout: CloudChamber | CloudChamberGo = layout(self._store, namespace=namespace)
+        else:
+            self._store = store
+            self._layout = CloudChamberGo(store, namespace=namespace)
 
     def write(self, pairs: tuple[Pair, ...]) -> None:
         """Write what is not there yet, all of it at one revision. Raises CommitConflictError when one of the keys is."""

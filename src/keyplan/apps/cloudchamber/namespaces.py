@@ -8,7 +8,7 @@ R12 to R15 are the rulings in this folder's README. Whatever removes, removes wh
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Final, NamedTuple
@@ -27,6 +27,7 @@ __all__ = [
     "namespace_named",
     "namespace_of",
     "pre_clean",
+    "purge_instances",
     "purge_production",
     "purge_tests",
     "range_of_tests",
@@ -38,6 +39,7 @@ __all__ = [
 STANDARD: Final = "Standard"
 _TIMESTAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{9})Z")
 _NANOSECONDS: Final = 10**9
+_INSTANCES_OF_A_COMMIT: Final = 100
 
 
 class NamespaceInstance(NamedTuple):
@@ -138,6 +140,10 @@ def instances_of_tests(engine: Engine) -> Iterator[NamespaceInstance]:
 
     A key directly below `Test/`, without a component after it, is shown as an instance of one key.
     """
+    return (instance for instance, _ in _instances_with_ranges(engine))
+
+
+def _instances_with_ranges(engine: Engine) -> Iterator[tuple[NamespaceInstance, KeyRange]]:
     whole = range_of_tests()
     prefix_bytes = len(whole.start)
     with engine.snapshot() as snapshot:
@@ -150,7 +156,7 @@ def instances_of_tests(engine: Engine) -> Iterator[NamespaceInstance]:
             instance = whole.start + name
             own = KeyRange.of_prefix(instance + b"/") if slash else KeyRange.of_key(instance)
             text = name.decode(errors="backslashreplace")
-            yield NamespaceInstance(text, snapshot.count(own), started_at(text))
+            yield NamespaceInstance(text, snapshot.count(own), started_at(text)), own
             assert own.end is not None, "a prefix that ends in a slash has a successor"
             position = own.end
 
@@ -169,6 +175,21 @@ def purge_tests(engine: Engine, instance: str | None = None) -> int:
     if keys or has_alone:
         engine.commit(Commit((), deletes))
     return keys + has_alone
+
+
+def purge_instances(engine: Engine, is_chosen: Callable[[NamespaceInstance], bool]) -> dict[str, int]:
+    """Delete the test name spaces that are chosen, and no other: not one that began meanwhile. Return keys by name.
+
+    The numbers are those of the moment before. Commits of so many instances as every engine takes.
+    """
+    chosen = [found for found in _instances_with_ranges(engine) if is_chosen(found[0])]
+    for start in range(0, len(chosen), _INSTANCES_OF_A_COMMIT):
+        part = chosen[start : start + _INSTANCES_OF_A_COMMIT]
+        engine.commit(Commit((), tuple(DeleteRange(own) for _, own in part)))
+    removed: dict[str, int] = {}
+    for instance, _ in chosen:
+        removed[instance.name] = removed.get(instance.name, 0) + instance.keys
+    return removed
 
 
 def purge_production(engine: Engine, *, is_dry_run: bool = False) -> int:

@@ -13,8 +13,8 @@ from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import (
     NamespaceInstance,
     instances_of_tests,
+    purge_instances,
     purge_production,
-    purge_tests,
     range_of_tests,
 )
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, print_text, store_of_option
@@ -164,20 +164,20 @@ def show_settings(
 
 def _purged(engine: Engine, instance: str | None, seconds: int | None, *, is_dry_run: bool) -> dict[str, int]:
     now = datetime.now(UTC)
-    chosen: dict[str, int] = {}
-    for found in instances_of_tests(engine):
+
+    def is_chosen(found: NamespaceInstance) -> bool:
         is_named = instance is None or found.name == instance
         is_old = seconds is None or (
             found.started_at is not None and now - found.started_at >= timedelta(seconds=seconds)
         )
-        if is_named and is_old:
-            chosen[found.name] = chosen.get(found.name, 0) + found.keys
-    if is_dry_run:
-        return chosen
-    if instance is None and seconds is None:
-        purge_tests(engine)
-        return chosen
-    return {name: purge_tests(engine, name) for name in chosen}
+        return is_named and is_old
+
+    if not is_dry_run:
+        return purge_instances(engine, is_chosen)
+    chosen: dict[str, int] = {}
+    for found in filter(is_chosen, instances_of_tests(engine)):
+        chosen[found.name] = chosen.get(found.name, 0) + found.keys
+    return chosen
 
 
 def _print_event(event: Event, *, is_json: bool) -> None:

@@ -179,8 +179,17 @@ class ZoneSummary(Message, frozen=True):
     max_connectors: int = 0
 
 
+class DamagedRecord(Message, frozen=True):
+    """The key of a record that cannot be read, below the name space."""
+
+    key: str = ""
+
+
 class RackView(Message, frozen=True):
-    """A rack with its parts. `pdu` and `tor` are empty, for old clients; nobody observes here, so nothing is `observed`."""
+    """A rack with its parts; `damaged` are those that cannot be read.
+
+    `pdu` and `tor` are empty, for old clients; nobody observes here, so nothing is `observed`.
+    """
 
     details: RackDetails | None = None
     pdu: Empty | None = None
@@ -189,6 +198,7 @@ class RackView(Message, frozen=True):
     pdus: dict[int, Pdu] = msgspec.field(default_factory=dict)
     tors: dict[int, Tor] = msgspec.field(default_factory=dict)
     full_blades: dict[int, Blade] = msgspec.field(default_factory=dict)
+    damaged: list[DamagedRecord] = msgspec.field(default_factory=list)
 
 
 class InstanceCreation(Message, frozen=True):
@@ -208,9 +218,10 @@ class DifferingField(Message, frozen=True):
 
 
 class Difference(Message, frozen=True):
-    """An instance whose actual state is not its target, and where they differ."""
+    """An instance whose actual state is not its target, and where they differ; or a state of which is `damaged`."""
 
     instance: str = ""
+    damaged: bool = False
     fields: list[DifferingField] = msgspec.field(default_factory=list)
 
 

@@ -10,7 +10,15 @@ from keyplan.apps.cloudchamber.chamber import RackContents
 from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey
 from keyplan.apps.cloudchamber.records import Blade, Capacity
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
-from keyplan.apps.cloudchamber.rest_bodies import Empty, RackEntry, RackView, ZoneSummary, message_answer, text_answer
+from keyplan.apps.cloudchamber.rest_bodies import (
+    DamagedRecord,
+    Empty,
+    RackEntry,
+    RackView,
+    ZoneSummary,
+    message_answer,
+    text_answer,
+)
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
 from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, rack_uri
 
@@ -49,7 +57,7 @@ class _Racks:
 
     async def read(self, asked: Asked) -> Response:
         asked.require_session()
-        rack = await self._run(self._rack, asked.literal("rack"))
+        rack, damaged = await self._run(self._rack, asked.literal("rack"))
         if rack is None:
             raise not_found("rack", asked.name("rack"))
         view = RackView(
@@ -60,6 +68,7 @@ class _Racks:
             pdus=dict(rack.pdus),
             tors=dict(rack.tors),
             full_blades=dict(rack.blades),
+            damaged=[DamagedRecord(key=key) for key in damaged],
         )
         return message_answer(view)
 
@@ -83,12 +92,12 @@ class _Racks:
 
     # ---- names: as written when there is such a rack, else in lower case (5.1) -------------------------------------------
 
-    def _rack(self, name: str) -> RackContents | None:
+    def _rack(self, name: str) -> tuple[RackContents | None, list[str]]:
         for spelled in spellings(name):
-            found = self._chamber.read_rack(spelled)
+            found, damaged = self._chamber.readable_rack(spelled)
             if found is not None:
-                return found
-        return None
+                return found, damaged
+        return None, []
 
     def _blade(self, rack: str, number: int) -> Blade | None:
         keys = [BladeKey(spelled, number) for spelled in spellings(rack)]
@@ -96,7 +105,8 @@ class _Racks:
 
     def _blade_numbers(self, rack: str) -> tuple[str, list[int]]:
         for spelled in spellings(rack):
-            numbers = [found.key.blade for found in self._chamber.list_blades(spelled)]
+            # Why keys alone: a list of names needs no record, and a damaged one is still a blade.
+            numbers = sorted(key.blade for key in self._chamber.layout.blades.keys(spelled))
             if numbers:
                 return spelled, numbers
         return rack.lower(), []

@@ -10,13 +10,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.bell import Waiting
 from keyplan.apps.cloudchamber.refusals import invalid
 from keyplan.apps.cloudchamber.rest_bodies import message_answer, text_answer
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
 from keyplan.apps.cloudchamber.rest_stepper import whole_number
 from keyplan.apps.cloudchamber.rest_watch import poll_seconds
 from keyplan.apps.cloudchamber.traces import Traces
+from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.waiting_bodies import LogAnswer, LogPolicy, Trace, TraceEntry
 
 __all__ = ["log_operations"]
@@ -42,7 +42,7 @@ def log_operations(desk: Desk, waiting: Waiting) -> Sequence[Operation]:
             "Read the traces after one, or wait a few seconds for the next.",
             LogAnswer,
             queries=queries,
-            failures="400 403",
+            failures="400 403 429",
             has_slash=True,
             is_polled=True,
         ),
@@ -73,12 +73,11 @@ class _Logs:
             raise invalid(f"for is {most}: at least one trace is needed")
         traces = self._traces
         if after > traces.last_id:
-            # Why: that number was given by this server before it was started again.
+            # Why: that number was given by another server, or by this one before it was started again.
             return message_answer(LogAnswer(last_id=traces.last_id, missed=True))
-        known = max(0, after)
-        await self._waiting.until(
-            lambda: traces.last_id > known, asked.request, traces.bell, seconds_max=self._seconds_max
-        )
+        # Why also below the beginning: that number is of a server that ran before this one.
+        known = traces.begin - 1 if after < 0 else after
+        await self._waiting.until(lambda: traces.last_id > known, asked, traces.bell, seconds_max=self._seconds_max)
         found = traces.after(known, most)
         sees_users = await self._desk.context.read(self._desk.accounts.may_manage, asked.caller())
         entries = [

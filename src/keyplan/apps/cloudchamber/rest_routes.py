@@ -43,7 +43,7 @@ _FAILURES: Final = {
     "409": "it was changed meanwhile, or is not as this needs it",
     "410": "the store's history does not reach back so far",
     "413": "the body is too large",
-    "429": "too many failed logins",
+    "429": "too many failed logins, or too many answers that are waited for",
     "500": "the store cannot be read",
     "501": "the store's engine cannot do this",
     "503": "the store cannot be reached",

@@ -11,12 +11,12 @@ from typing import Final
 
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.bell import Waiting
 from keyplan.apps.cloudchamber.proto_json import INT64_MAX, INT64_MIN
 from keyplan.apps.cloudchamber.refusals import invalid, permission_denied, quoted
 from keyplan.apps.cloudchamber.rest_bodies import etag, message_answer, revision_expected
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
 from keyplan.apps.cloudchamber.stepper import DELAY_SECONDS_MAX, Stepper
+from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.waiting_bodies import StepperStatus, Ticks
 
 __all__ = ["status_of_stepper", "stepper_operations", "whole_number"]
@@ -57,7 +57,7 @@ def stepper_operations(desk: Desk, stepper: Stepper, waiting: Waiting) -> Sequen
             "Tell the simulated time, or wait for it.",
             Ticks,
             queries=(after,),
-            failures="400 403",
+            failures="400 403 429",
             has_slash=True,
             is_polled=True,
         ),
@@ -120,7 +120,7 @@ class _Steps:
         try:
             await self._waiting.until(
                 lambda: stepper.now > after,
-                asked.request,
+                asked,
                 stepper.bell,
                 seconds_to_next=lambda: stepper.seconds_to_next,
             )

@@ -160,7 +160,8 @@ class _Users:
         expected = revision_expected(asked.request)
         wanted = await message_of(asked.request, UserPassword)
         client = _client(asked)
-        if not wanted.force:
+        is_guess = not wanted.force or caller == name
+        if is_guess:
             self._desk.bound.begin(client, name)
         found = await self._run(
             self._accounts.set_password,
@@ -171,7 +172,7 @@ class _Users:
             force=wanted.force,
             expected_revision=expected,
         )
-        if not wanted.force:
+        if is_guess:
             self._desk.bound.succeeded(client, name)
         if asked.session is not None and caller == name:
             # Why: everybody else who is logged in as this user is not, from now on.

@@ -8,13 +8,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.bell import Waiting
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.refusals import invalid
 from keyplan.apps.cloudchamber.rest_bodies import message_answer
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
 from keyplan.apps.cloudchamber.rest_stepper import status_of_stepper, whole_number
 from keyplan.apps.cloudchamber.stepper import Stepper
+from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.waiting_bodies import StoreChange, WatchAnswer
 from keyplan.apps.cloudchamber.watches import RecordEvent
 
@@ -45,7 +45,7 @@ def watch_operations(desk: Desk, stepper: Stepper, waiting: Waiting, feed: Chang
             "Wait a few seconds for simulated time, or for changes of records.",
             WatchAnswer,
             queries=queries,
-            failures="400 403 410 501",
+            failures="400 403 410 429 501",
             has_slash=True,
             is_polled=True,
         )
@@ -68,7 +68,7 @@ class _Watching:
         stepper = self._stepper
         is_over = await self._waiting.until(
             is_due,
-            asked.request,
+            asked,
             stepper.bell,
             seconds_max=self._seconds_max,
             seconds_to_next=lambda: stepper.seconds_to_next,
@@ -103,10 +103,12 @@ class _Watching:
             begun = after
             await self._waiting.until(
                 lambda: is_due() or self._has_news(begun, shown),
-                asked.request,
+                asked,
                 feed.bell,
                 seconds_max=self._seconds_max,
             )
+            # Why asked again: the right may be gone since the wait began.
+            sees_all = await self._desk.context.read(self._desk.accounts.may_manage, asked.caller())
             known = feed.known(begun)
             # Why not further than `begun` where changes are no longer kept: the client asks again, and history answers.
             found, after = shown(known), begun if known is None else max(begun, feed.reached)

@@ -154,6 +154,7 @@ class _Workloads(StoredOperations):
                 differences=[
                     Difference(
                         instance=found.key.instance,
+                        damaged=found.is_damaged,
                         fields=[
                             DifferingField(name=field, wanted=str(wanted), found=str(found.found[field]))
                             for field, wanted in found.wanted.items()

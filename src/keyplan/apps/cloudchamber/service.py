@@ -8,8 +8,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
-from keyplan.apps.cloudchamber.bell import Waiting
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
@@ -29,10 +29,14 @@ from keyplan.apps.cloudchamber.rest_workloads import workload_operations
 from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
+from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.engine import Clock
 from keyplan.server import LOGGER, Service, ServiceContext
 from keyplan.store import Store
 
-__all__ = ["build"]
+__all__ = ["build", "first_number"]
+
+_MICROSECONDS: Final = 1_000_000
 
 
 def build(context: ServiceContext) -> Service:
@@ -54,9 +58,10 @@ def build(context: ServiceContext) -> Service:
     layout = CloudChamber if will_pre_clean(configuration.store) else layout_in_use(store, namespace)
     chamber = Chamber(store, namespace=namespace, layout=layout)
     support = configuration.support
-    desk = Desk(context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max))
-    stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically)
-    waiting = Waiting(context.clock, context.closing)
+    first = first_number(context.clock)
+    desk = Desk(context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max, first=first))
+    stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
+    waiting = Waiting(context.clock, context.closing, sessions)
     feed = ChangeFeed(chamber, context.run)
     operations = [
         *user_operations(desk),
@@ -79,6 +84,14 @@ def build(context: ServiceContext) -> Service:
             await feed.end()
 
     return Service("cloudchamber", route_list(operations, desk), described(operations), lifespan, has_own_access=True)
+
+
+def first_number(clock: Clock) -> int:
+    """Return where a server that starts now begins to count, so that its numbers are no other server's.
+
+    Why microseconds: no server counts so many requests or policies that the next one begins among its numbers.
+    """
+    return int(clock.wall() * _MICROSECONDS)
 
 
 def _prepare(context: ServiceContext, configuration: Configuration, desk: Desk) -> None:

@@ -23,6 +23,8 @@ FAILURES_MAX: Final = 10
 FAILURES_OF_CLIENT_MAX: Final = 100
 WINDOW_SECONDS: Final = 60.0
 """Why: ten guesses a minute find no password; a person who mistypes has another try."""
+SESSIONS_SHARE: Final = 10
+"""Which part of the sessions one user may have at most: a tenth, and one at least."""
 COUNTED_MAX: Final = 10_000
 """Why: a bound on memory; whoever cycles through so many names has long met the bound of one client."""
 
@@ -49,19 +51,30 @@ class Session:
 
 
 class SessionTable:
-    """The sessions of one server, at most `sessions_max`; each ends `inactivity_seconds` after its last use."""
+    """The sessions of one server, at most `sessions_max`; each ends `inactivity_seconds` after its last use.
+
+    One user has a part of them at most: whoever logs in again and again ends sessions of their own, and nobody else's.
+    """
 
     def __init__(self, clock: Clock, *, inactivity_seconds: float, sessions_max: int) -> None:
         self._clock = clock
         self.inactivity_seconds = inactivity_seconds
         self._sessions_max = sessions_max
+        self._of_user_max = max(1, sessions_max // SESSIONS_SHARE)
         self._by_secret: dict[bytes, Session] = {}
         self._last_id = 0
 
     def open(self, user: Versioned[str, User]) -> Session:
-        """Begin a session. Raises RefusedError (400) when there are as many as may be."""
+        """Begin a session. The user's oldest makes room for it where they have as many as one user may, or the server is full.
+
+        Raises RefusedError (400) when there are as many as may be, none of them this user's.
+        """
         self._drop_expired()
-        if len(self._by_secret) >= self._sessions_max:
+        own = [one for one in self if one.user == user.key]
+        is_full = len(self._by_secret) >= self._sessions_max
+        if own and (is_full or len(own) >= self._of_user_max):
+            self.close(own[0])
+        elif is_full:
             raise invalid("the number of active sessions is at its limit")
         self._last_id += 1
         secret = secrets.token_urlsafe(32)
@@ -92,8 +105,8 @@ class SessionTable:
         self._by_secret.pop(_mark(session.secret.encode()), None)
 
     def is_open(self, session: Session) -> bool:
-        """Tell whether a session was not ended."""
-        return _mark(session.secret.encode()) in self._by_secret
+        """Tell whether a session was not ended, and lives still."""
+        return _mark(session.secret.encode()) in self._by_secret and session.expires_at > self._clock.monotonic()
 
     def of_id(self, number: int) -> Session | None:
         """Return the session of this number, without letting it live longer."""

@@ -32,14 +32,15 @@ class StepperPolicy(StrEnum):
 class Stepper:
     """A clock of ticks from 0. For one event loop; `bell` rings when a tick or a policy came that nobody could foresee."""
 
-    def __init__(self, clock: Clock, *, is_automatic: bool = False) -> None:
+    def __init__(self, clock: Clock, *, is_automatic: bool = False, first_epoch: int = 1) -> None:
+        """`first_epoch` is the epoch that it begins with: two servers must not have the same one, or a match means nothing."""
         self.bell = Bell()
         self.waiting = 0
         self._clock = clock
         self._ticks = 0
         self._since = clock.monotonic()
         self._delay_seconds = 0
-        self._epoch = 0
+        self._epoch = first_epoch - 1
         if is_automatic:
             self.run(0)
         else:
@@ -47,7 +48,7 @@ class Stepper:
 
     @property
     def epoch(self) -> int:
-        """How often the policy was set; 1 at the start."""
+        """The number of the policy: one more with each that is set."""
         return self._epoch
 
     @property

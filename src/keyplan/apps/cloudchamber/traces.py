@@ -20,13 +20,18 @@ class Trace(NamedTuple):
 
 
 class Traces:
-    """At most `kept_max` traces, numbered from 1; each new one rings `bell`. For one event loop."""
+    """At most `kept_max` traces, numbered from `first` on; each new one rings `bell`. For one event loop.
 
-    def __init__(self, kept_max: int) -> None:
+    Why not always from 1: who asks with a number of another server, or of this one before it was started again, must not be
+    answered as if it had seen what came since.
+    """
+
+    def __init__(self, kept_max: int, *, first: int = 1) -> None:
+        self.begin = first
         self.bell = Bell()
         self.kept_max = kept_max
         self._kept: deque[Trace] = deque(maxlen=kept_max)
-        self._last_id = 0
+        self._last_id = first - 1
 
     @property
     def first_id(self) -> int:
@@ -35,7 +40,7 @@ class Traces:
 
     @property
     def last_id(self) -> int:
-        """The number of the last trace; 0 before the first."""
+        """The number of the last trace; before the first, the one before it."""
         return self._last_id
 
     def add(self, name: str, *, started_at: float, seconds: float, status: int, user: str) -> None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import NotFoundError, StaleRecordError
+from keyplan.layout import Damaged, Versioned
 
 __all__ = [
     "InstanceDifference",
@@ -38,11 +39,15 @@ class WrittenTarget(NamedTuple):
 
 
 class InstanceDifference(NamedTuple):
-    """An instance whose actual state is not its target: what is wanted and what is found, by field of the target."""
+    """An instance whose actual state is not its target: what is wanted and what is found, by field of the target.
+
+    `is_damaged`: its target or its actual state cannot be read, and nothing is known of what differs.
+    """
 
     key: InstanceKey
     wanted: dict[str, str | int]
     found: dict[str, str | int]
+    is_damaged: bool = False
 
 
 class OrphanKind:
@@ -91,13 +96,16 @@ def create_instance(
 def delete_instance(
     chamber: CloudChamber, key: InstanceKey, *, expected_revision: int | None = None, missing_ok: bool = True
 ) -> int:
-    """Delete an instance's description, target and actual state in one commit; return the store's revision after it.
+    """Delete an instance's description, target and actual state, whichever there are, in one commit.
 
-    The revision expected is the description's. Raises StaleRecordError, and NotFoundError unless `missing_ok`.
+    Returns the store's revision after it. The revision expected is the description's. Raises StaleRecordError, and
+    NotFoundError unless `missing_ok` when there is none of the three.
     """
 
     def work(transaction: CloudChamber) -> CloudChamber:
-        transaction.instances.delete(key, expected_revision=expected_revision, missing_ok=missing_ok)
+        states = (transaction.instance_target, transaction.instance_actual)
+        has_state = [view.exists(key) for view in states] != [False, False]
+        transaction.instances.delete(key, expected_revision=expected_revision, missing_ok=missing_ok or has_state)
         transaction.instance_target.delete(key)
         transaction.instance_actual.delete(key)
         return transaction
@@ -159,12 +167,19 @@ def differences_of(chamber: CloudChamber, workload: str | None = None) -> list[I
     """
     prefix = () if workload is None else (workload,)
     with chamber.snapshot() as state:
-        actual = dict(state.instance_actual.list(*prefix))
-        return [
-            difference
-            for key, target in state.instance_target.list(*prefix)
-            if (difference := _difference(key, target, actual.get(key, InstanceActual()))) is not None
-        ]
+        actual = {row.key: row for row in state.instance_actual.rows(*prefix)}
+        found = [_difference_of(row, actual.get(row.key)) for row in state.instance_target.rows(*prefix)]
+    return [difference for difference in found if difference is not None]
+
+
+def _difference_of(
+    target: Versioned[InstanceKey, InstanceTarget] | Damaged[InstanceKey],
+    actual: Versioned[InstanceKey, InstanceActual] | Damaged[InstanceKey] | None,
+) -> InstanceDifference | None:
+    assert target.key is not None, "rows of a table have the record's key"
+    if isinstance(target, Damaged) or isinstance(actual, Damaged):
+        return InstanceDifference(target.key, {}, {}, is_damaged=True)
+    return _difference(target.key, target.record, InstanceActual() if actual is None else actual.record)
 
 
 def find_orphans(chamber: CloudChamber) -> list[Orphan]:

@@ -1,0 +1,71 @@
+"""Waiting that ends with its client, with its session and with the server; and how many may wait."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from keyplan.apps.cloudchamber.bell import Bell
+from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
+from keyplan.apps.cloudchamber.rest_routes import Asked
+from keyplan.apps.cloudchamber.sessions import SessionTable
+from keyplan.engine import Clock
+from keyplan.server import Closing
+
+__all__ = ["WAITING_OF_USER_MAX", "Waiting"]
+
+_SLICE_SECONDS: Final = 0.25
+"""Why: how long nobody may notice that the client is gone or that the server stops."""
+
+WAITING_MAX: Final = 1_000
+"""Why: each holds a connection and wakes four times a second."""
+
+WAITING_OF_USER_MAX: Final = 100
+"""Why: one user alone must not keep everybody else from waiting."""
+
+
+class Waiting:
+    """Everybody who waits for an answer of one server, and how many they are."""
+
+    def __init__(self, clock: Clock, closing: Closing, sessions: SessionTable) -> None:
+        self._clock = clock
+        self._closing = closing
+        self._sessions = sessions
+        self._of_users: Counter[str] = Counter()
+
+    async def until(
+        self,
+        is_over: Callable[[], bool],
+        asked: Asked,
+        bell: Bell,
+        *,
+        seconds_max: float | None = None,
+        seconds_to_next: Callable[[], float | None] = lambda: None,
+    ) -> bool:
+        """Wait until `is_over`, asked after every ring, or until the time is over; return whether it is.
+
+        `seconds_to_next` says when to ask again although nobody rings. Raises RefusedError: 503 when the server stops, the
+        client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
+        """
+        user = asked.caller()
+        if self._of_users[user] >= WAITING_OF_USER_MAX:
+            raise RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
+        if self._of_users.total() >= WAITING_MAX:
+            raise RefusedError(503, "too many wait already", headers={"Retry-After": "1"})
+        ends_at = None if seconds_max is None else self._clock.monotonic() + seconds_max
+        self._of_users[user] += 1
+        try:
+            while True:
+                if self._closing.is_set or await asked.request.is_disconnected():
+                    raise RefusedError(503, "the server stops, or nobody waits any more", headers={"Retry-After": "1"})
+                if asked.session is None or not self._sessions.is_open(asked.session):
+                    raise no_session()  # Why: whoever logged out, or was logged out, is told nothing more.
+                if is_over():
+                    return True
+                left = None if ends_at is None else ends_at - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                bounds = (seconds for seconds in (left, seconds_to_next()) if seconds is not None)
+                await bell.wait(min(_SLICE_SECONDS, *bounds, _SLICE_SECONDS))
+        finally:
+            self._of_users[user] -= 1
+            self._of_users += Counter()  # Why: it forgets who waits for nothing.
