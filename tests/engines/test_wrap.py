@@ -1,6 +1,8 @@
 """Engines around an engine: what each adds, and that it passes on the rest."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
@@ -21,6 +23,7 @@ from keyplan.engine import (
     RangeEmpty,
     ReadOnlyEngine,
     RecordingEngine,
+    Snapshot,
     WrappedEngine,
 )
 from keyplan.errors import (
@@ -30,6 +33,7 @@ from keyplan.errors import (
     KeyplanError,
     UnsupportedByEngineError,
 )
+from keyplan.testing.contract import controls
 from keyplan.testing.faults import FailingEngine
 
 PUT_A = Commit((), (Put(b"a", b"1"),))
@@ -152,16 +156,77 @@ def test_a_recording_engine_writes_the_conversation_down() -> None:
     assert engine.calls[-1] == Call("scan", (ALL_KEYS, None, False, False), [first])
 
 
-def test_a_failing_engine_stops_at_each_of_its_steps_in_turn() -> None:
-    counted = FailingEngine(MemoryEngine())
-    work(counted)
-    assert counted.steps == [
-        "snapshot", "get", "scan", "count", "before commit", "after commit", "load", "lease", "compact",
-    ]  # fmt: skip
+EVERY_CALL: Final[dict[str, Callable[[Engine], object]]] = {
+    "lineage": lambda engine: engine.lineage(),
+    "value": lambda engine: engine.value(b"a"),
+    "fenced_value": lambda engine: engine.fenced_value(b"a", b"f", b"1"),
+    "commit": lambda engine: engine.commit(PUT_A),
+    "put_sorted": lambda engine: engine.put_sorted([b"p%03d" % number for number in range(200)]),
+    "load": lambda engine: engine.load([(b"l1", b""), (b"l2", b"")]),
+    "compact": lambda engine: engine.compact(0),
+    "get": lambda engine: engine.snapshot().get(b"a"),
+    "get_many": lambda engine: engine.snapshot().get_many([b"a"]),
+    "snapshot's value": lambda engine: engine.snapshot().value(b"a"),
+    "values": lambda engine: engine.snapshot().values([b"a"]),
+    "scan": lambda engine: list(engine.snapshot().scan(ALL_KEYS)),
+    "keys": lambda engine: list(engine.snapshot().keys(ALL_KEYS)),
+    "pairs": lambda engine: list(engine.snapshot().pairs(ALL_KEYS)),
+    "count": lambda engine: engine.snapshot().count(ALL_KEYS),
+    "poll": lambda engine: engine.watch(ALL_KEYS, after=0).poll(0),
+    "keep_alive": lambda engine: engine.lease(60).keep_alive(),
+    "seconds_left": lambda engine: engine.lease(60).seconds_left(),
+    "revoke": lambda engine: engine.lease(60).revoke(),
+}
+
+
+@pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL.keys())
+def test_a_failing_engine_stops_every_call_at_each_of_its_steps(call: Callable[[Engine], object]) -> None:
+    profile = replace(MEMORY_PROFILE, commit_operations_max=128)
+    counted = FailingEngine(MemoryEngine(profile=profile))
+    call(counted)
+    assert counted.steps
     for number, name in enumerate(counted.steps, start=1):
-        engine = FailingEngine(MemoryEngine(), at_step=number)
-        expected = CommitOutcomeUnknownError if name == "after commit" else EngineUnavailableError
-        with pytest.raises(expected):
-            work(engine)
+        engine = FailingEngine(MemoryEngine(profile=profile), at_step=number)
+        with pytest.raises(CommitOutcomeUnknownError if name.startswith("after") else EngineUnavailableError):
+            call(engine)
         assert engine.steps == counted.steps[:number]
-        assert (b"a" in keys(engine.inner)) is (number >= 6), "a commit is applied from its second step on"
+        written = len(keys(engine.inner))
+        whole = len(keys(counted.inner))
+        expected = {"after": whole, "within": whole // 2}.get(name.partition(" ")[0], 0)
+        assert written == expected, name
+
+
+def test_a_call_that_the_engine_inside_does_faster_is_its_own() -> None:
+    asked: list[str] = []
+
+    class Fast(MemoryEngine):
+        def value(self, key: bytes) -> bytes | None:
+            asked.append("value")
+            return super().value(key)
+
+        def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+            asked.append("fenced_value")
+            return super().fenced_value(key, fence_key, fence)
+
+        def put_sorted(self, keys: Sequence[bytes], values: Sequence[bytes] | None = None, **options: Any) -> int:
+            asked.append("put_sorted")
+            return super().put_sorted(keys, values, **options)
+
+    engine = FailingEngine(Fast())
+    engine.value(b"a")
+    engine.fenced_value(b"a", b"f", b"1")
+    engine.put_sorted([b"a"])
+    assert [name for name in asked if name != "value" or asked.index(name) == 0] == [
+        "value",
+        "fenced_value",
+        "put_sorted",
+    ]
+
+
+def test_an_engine_that_leaves_a_method_of_the_contract_out_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Half does not control .*put_sorted"):
+
+        @controls(Engine)
+        class Half(WrappedEngine):
+            def snapshot(self) -> Snapshot:
+                return self.inner.snapshot()

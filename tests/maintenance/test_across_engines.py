@@ -7,6 +7,7 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, DeleteRange, Engine, KeyRange, Put, open_engine
 from keyplan.errors import EngineLimitError
+from keyplan.files import new_file
 from keyplan.keyspace import KeySpaces, State
 from keyplan.maintenance import (
     back_up_key_spaces,
@@ -14,7 +15,6 @@ from keyplan.maintenance import (
     clean_up_migration,
     copy_store,
     migrate,
-    new_backup_file,
     plan_migration,
     restore_key_spaces,
     restore_store,
@@ -66,7 +66,7 @@ def test_a_key_space_moves_to_etcd_with_its_registry_entry(lmdb: Engine, etcd: E
     spaces.create("orders", "shop")
     put_all(lmdb, {b"\x01" + key: value for key, value in CONTENT.items()})
     path = tmp_path / "orders.kpb"
-    with new_backup_file(path) as file:
+    with new_file(path) as file:
         back_up_key_spaces(lmdb, file)
     restore_key_spaces(etcd, path)
     assert KeySpaces(etcd).get("orders").state is State.ENABLED

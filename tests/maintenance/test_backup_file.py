@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keyplan.errors import InvalidInputError
-from keyplan.maintenance import BackupReader, BackupSection, BackupWriter, PairDigest, new_backup_file, read_backup
+from keyplan.files import new_file
+from keyplan.maintenance import BackupReader, BackupSection, BackupWriter, PairDigest, read_backup
 from tests.maintenance.backups import HEADER, file_of, section_file
 
 CONTENT = {
@@ -157,14 +158,14 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "site.kpb"
 
     def write_half() -> None:
-        with new_backup_file(path) as file:
+        with new_file(path) as file:
             file.write(b"half")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         write_half()
     assert list(tmp_path.iterdir()) == []
-    with new_backup_file(path) as file:
+    with new_file(path) as file:
         file.write(section_file(CONTENT))
         assert not path.exists()
     assert [found.name for found in tmp_path.iterdir()] == ["site.kpb"]
@@ -173,8 +174,8 @@ def test_a_file_has_its_name_only_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     path = file_of(tmp_path / "site.kpb", b"precious")
-    with pytest.raises(InvalidInputError, match="there is a file"), new_backup_file(path):
+    with pytest.raises(InvalidInputError, match="there is a file"), new_file(path):
         pass
     assert path.read_bytes() == b"precious"
-    with pytest.raises(InvalidInputError, match="No such file"), new_backup_file(tmp_path / "none" / "site.kpb"):
+    with pytest.raises(InvalidInputError, match="No such file"), new_file(tmp_path / "none" / "site.kpb"):
         pass

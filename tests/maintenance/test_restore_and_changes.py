@@ -7,13 +7,13 @@ import pytest
 
 from keyplan.engine import Engine, open_engine
 from keyplan.errors import KeyplanError, RestoreConflictError
+from keyplan.files import new_file
 from keyplan.keyspace import KeySpaces, State, Sweeper, open_key_space
 from keyplan.maintenance import (
     OnConflict,
     RestoreAction,
     RestorePolicy,
     back_up_key_spaces,
-    new_backup_file,
     restore_key_spaces,
 )
 from keyplan.maintenance.claims import read_claim, space_claim
@@ -45,7 +45,7 @@ def backup(tmp_path: Path) -> Path:
     with open_engine("memory:") as engine:
         furnished(engine)
         path = tmp_path / "a.kpb"
-        with new_backup_file(path) as file:
+        with new_file(path) as file:
             back_up_key_spaces(engine, file, name="a")
         return path
 

@@ -16,6 +16,7 @@ from keyplan.errors import (
     KeySpaceRestoringError,
     RestoreConflictError,
 )
+from keyplan.files import new_file
 from keyplan.keyspace import KeySpaces, State, Sweeper, open_key_space
 from keyplan.layout import Index, Layout, Table, Unique
 from keyplan.maintenance import (
@@ -26,7 +27,6 @@ from keyplan.maintenance import (
     RestorePolicy,
     back_up_key_spaces,
     check,
-    new_backup_file,
     open_backup,
     read_backup,
     restore_key_spaces,
@@ -61,7 +61,7 @@ def write_orders(engine: Engine, name: str, *, count: int = 3) -> None:
 
 
 def backed_up(engine: Engine, path: Path, name: str | None = None) -> Path:
-    with new_backup_file(path) as file:
+    with new_file(path) as file:
         back_up_key_spaces(engine, file, name=name)
     return path
 
@@ -168,7 +168,7 @@ def test_key_spaces_that_are_no_more_or_not_yet_are_not_backed_up_alone(source: 
     ):
         with pytest.raises(error):
             backed_up(source, tmp_path / "none.kpb", name)
-    with new_backup_file(tmp_path / "full.kpb") as file:
+    with new_file(tmp_path / "full.kpb") as file:
         assert back_up_key_spaces(source, file).left_out == ("coming",)
 
 
@@ -416,7 +416,7 @@ def test_a_record_that_no_registry_takes_is_refused_before_anything_is_written(
 ) -> None:
     path = backed_up(source, tmp_path / "full.kpb")
     forged = tmp_path / "forged.kpb"
-    with open_backup(path) as reader, new_backup_file(forged) as file:
+    with open_backup(path) as reader, new_file(forged) as file:
         writer = BackupWriter(file, reader.header)
         for section in reader.sections():
             record = dict(section.keyspace or {})

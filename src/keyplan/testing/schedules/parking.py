@@ -34,6 +34,7 @@ from keyplan.errors import (
     InvalidInputError,
     KeyplanError,
 )
+from keyplan.testing.contract import controls
 from keyplan.testing.schedules.footprint import (
     CLOCK,
     history_key,
@@ -43,7 +44,7 @@ from keyplan.testing.schedules.footprint import (
     revision_key,
 )
 from keyplan.testing.schedules.snapshots import ParkingSnapshot, RecordedSnapshot
-from keyplan.testing.schedules.steps import Parking, Step, controls, failed, note
+from keyplan.testing.schedules.steps import Parking, Step, failed, note
 from keyplan.testing.schedules.watching import ParkingLease, ParkingWatch
 
 __all__ = ["ParkingEngine"]

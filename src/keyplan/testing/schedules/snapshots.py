@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from keyplan.engine import Entry, KeyRange, Snapshot
+from keyplan.testing.contract import controls
 from keyplan.testing.schedules.footprint import placed_range, revision_key
-from keyplan.testing.schedules.steps import Parking, Step, controls, note
+from keyplan.testing.schedules.steps import Parking, Step, note
 
 __all__ = ["ParkingSnapshot", "RecordedSnapshot"]
 

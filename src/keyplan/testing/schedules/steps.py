@@ -7,7 +7,7 @@ from keyplan.engine import Commit
 from keyplan.errors import KeyplanError
 from keyplan.testing.schedules.footprint import Footprint
 
-__all__ = ["Parking", "Step", "controls", "failed", "note"]
+__all__ = ["Parking", "Step", "failed", "note"]
 
 E = TypeVar("E", bound=type[Any])
 
@@ -63,21 +63,6 @@ class Parking(Protocol):
     def time(self) -> float:
         """What the clock shows."""
         ...
-
-
-def controls(*contracts: type[Any]) -> Callable[[E], E]:
-    """Refuse a class that leaves a public name of the contract to its bases: it would pass by uncontrolled."""
-
-    def checked(cls: E) -> E:
-        own = vars(cls)
-        names = {name for contract in contracts for name in vars(contract) if not name.startswith("_")}
-        if left := sorted(name for name in names if name not in own):
-            raise TypeError(
-                f"{cls.__name__} does not control {', '.join(left)}: say what it reads and writes, and park it"
-            )
-        return cls
-
-    return checked
 
 
 def note(step: Step, method: str, asked: object, answer: object) -> None:

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from keyplan.engine import Event, KeyRange, Lease, Memory, Watch
 from keyplan.errors import HistoryCompactedError, KeyplanError
+from keyplan.testing.contract import controls
 from keyplan.testing.schedules.footprint import CLOCK, history_key, lease_key, placed_range, revision_key
-from keyplan.testing.schedules.steps import Parking, Step, controls, failed, note
+from keyplan.testing.schedules.steps import Parking, Step, failed, note
 
 __all__ = ["ParkingLease", "ParkingWatch", "end_of_lease"]
 
