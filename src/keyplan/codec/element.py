@@ -111,6 +111,14 @@ class Element(ABC, Generic[T]):
         del attribute, value
         return None
 
+    def is_ended_by(self, attribute: str, following: int) -> bool:
+        """Whether the value of the attribute tells where an encoding ends, when a byte of the class `following` comes next.
+
+        Lists are read by the range alone where it does. False is always right.
+        """
+        del attribute, following
+        return False
+
     def slices(self) -> Sequence[tuple[Language, Language]]:
         """The language divided into regular ones, when it is not regular itself; empty when no division is known.
 

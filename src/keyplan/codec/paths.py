@@ -97,6 +97,9 @@ class SlashPath(Element[str]):
         is_possible = 0 <= value < self._components_max
         return limited(_path_of_levels(value, value), self._limit) if is_possible else Bytes(0)
 
+    def is_ended_by(self, attribute: str, following: int) -> bool:
+        return attribute == "level" and following == byte_class(b"/")
+
     def _check(self, value: str, raw: bytes) -> None:
         components = value.split("/")
         if "" in components:
@@ -231,6 +234,9 @@ class Directory(Element[str]):
             return None
         level = value - 1 if attribute == "depth" else value
         return self._of_levels(level, level) if 0 <= level < PATH_COMPONENTS_MAX else Bytes(0)
+
+    def is_ended_by(self, attribute: str, following: int) -> bool:
+        return attribute in {"level", "depth"}
 
     def _of_levels(self, least: int, most: int) -> Language:
         if not most:

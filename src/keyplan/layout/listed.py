@@ -9,7 +9,7 @@ once for each template, that function is the template's decoder itself, and noth
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keyplan.codec import alphabet_of, is_self_delimiting
+from keyplan.codec import ANY_BYTE, alphabet_of, byte_class, is_self_delimiting
 from keyplan.layout.spec import KeyShape
 from keyplan.layout.template import Field, Literal, Template
 
@@ -52,7 +52,11 @@ def _is_delimited(template: Template, number: int, field: Field) -> bool:
     if number + 1 == len(template.parts) or field.element.width is not None:
         return True
     following = template.parts[number + 1]
-    if isinstance(following, Literal) and not alphabet_of(field.language) >> following.raw[0] & 1:
+    comes_next = byte_class(following.raw[:1]) if isinstance(following, Literal) else ANY_BYTE
+    if not alphabet_of(field.language) & comes_next:
+        return True
+    known = [part.attribute for part in template.parts[:number] if isinstance(part, Field) and part.name == field.name]
+    if any(attribute and field.element.is_ended_by(attribute, comes_next) for attribute in known):
         return True
     return is_self_delimiting(field.element)
 

@@ -1,6 +1,10 @@
 """L4: what a raw read of a list's prefix returns besides the list."""
 
+import pytest
+
 from keyplan.layout.rules import Severity, lint
+from keyplan.layout.rules.decision import key_listed_astray
+from keyplan.layout.rules.subject import subjects_of
 from tests.layout.rules.builders import binary_tables, counter, layout, table, tables, text
 
 
@@ -64,8 +68,25 @@ def test_a_prefix_that_ends_inside_a_word_is_shared_by_longer_words() -> None:
 
 def test_a_value_without_a_separator_is_shared_by_longer_values() -> None:
     (finding,) = lint(binary_tables("{rack:text(allow='a-z0-9')}{blade:u64}")).of_rule("L4")
-    assert finding.witness == b"aaaaaaaaaa"
-    assert finding.second == b"a"
+    assert finding.witness == b"a" * 9
+    assert finding.second == b"aa"
+
+
+def test_a_value_without_a_separator_is_told_behind_any_other_field() -> None:
+    (finding,) = lint(binary_tables("{id:raw_uuid}{rack:text(allow='a-z')}{blade:decimal(width=4)}")).of_rule("L4")
+    assert finding.witness == b"a" * 18 + b"0000"
+    assert finding.second == b"a" * 17
+
+
+def test_a_path_that_goes_on_where_the_prefix_ends_is_told() -> None:
+    (finding,) = lint(tables("files/{folder:path}/{name:text}")).of_rule("L4")
+    assert (finding.witness, finding.second) == (b"files/a/a/a", b"files/a/")
+
+
+@pytest.mark.parametrize("template", ["{p.level:u8}{p:path}/{q:u8}", "{p.level:u8}{p:directory}{q:path}"])
+def test_a_level_says_where_a_path_ends(template: str) -> None:
+    (subject,), _ = subjects_of(binary_tables(template))
+    assert [key_listed_astray(prefix, subject.template).key for prefix in subject.prefixes] == [None, None]
 
 
 def test_a_value_that_delimits_itself_is_not_shared() -> None:

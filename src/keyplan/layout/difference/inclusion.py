@@ -12,7 +12,15 @@ from typing import Final
 from keyplan.codec import Automaton, Choice, Language, Limited, Refined, Repeat, Series
 from keyplan.layout.rules.decision import CANDIDATE_BYTES_MAX, CANDIDATES_MAX, Answer
 from keyplan.layout.rules.reading import holds, readings
-from keyplan.layout.rules.search import Edges, Product, SearchTooLargeError, shortest_word, told_apart, words
+from keyplan.layout.rules.search import (
+    Edges,
+    PartedWords,
+    Product,
+    SearchTooLargeError,
+    shortest_word,
+    told_apart,
+    words,
+)
 from keyplan.layout.rules.spelling import spelling_of
 from keyplan.layout.template import Field, Template
 
@@ -60,35 +68,6 @@ class _WordsBeyond:
         return number
 
 
-class _PartedWords:
-    """The words that two automata share and do not read alike: at some byte they stand in different fields."""
-
-    def __init__(
-        self, first: Automaton, second: Automaton, first_labels: tuple[str, ...], second_labels: tuple[str, ...]
-    ) -> None:
-        self._first, self._second = first, second
-        self._first_labels, self._second_labels = first_labels, second_labels
-        self._width = len(second.classes)
-
-    def edges(self, state: int) -> Edges:
-        pair, has_parted = divmod(state, 2)
-        left, right = divmod(pair, self._width)
-        first, second = self._first, self._second
-        found = []
-        for one in first.followers[left]:
-            for other in second.followers[right]:
-                both = first.classes[one] & second.classes[other]
-                if both:
-                    labels = self._first_labels[first.part_of[one]], self._second_labels[second.part_of[other]]
-                    found.append((both, (one * self._width + other) * 2 + int(has_parted or labels[0] != labels[1])))
-        return found
-
-    def is_accepting(self, state: int) -> bool:
-        pair, has_parted = divmod(state, 2)
-        left, right = divmod(pair, self._width)
-        return bool(has_parted) and left in self._first.accepting and right in self._second.accepting
-
-
 @lru_cache(maxsize=1024)
 def key_beyond(first: Template, second: Template) -> Answer:
     """Return the shortest key of `first` that `second` cannot produce."""
@@ -100,7 +79,7 @@ def key_beyond(first: Template, second: Template) -> Answer:
 
 def key_read_otherwise(first: Template, second: Template, labels: Labels) -> Answer:
     """Return the shortest key that both templates produce and split into fields in different ways."""
-    product = _PartedWords(
+    product = PartedWords(
         spelling_of(first).automaton(relaxed=False),
         spelling_of(second).automaton(relaxed=False),
         tuple(_label(part, {}) for part in first.parts),

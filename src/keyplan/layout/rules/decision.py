@@ -17,12 +17,14 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import Final, Protocol
 
-from keyplan.codec import Language
+from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat
+from keyplan.layout.listed import exact_places
 from keyplan.layout.rules.reading import holds, readings
 from keyplan.layout.rules.search import (
     AmbiguousWords,
     CommonWords,
     OwnWords,
+    PartedWords,
     Product,
     SearchTooLargeError,
     shortest_word,
@@ -31,13 +33,17 @@ from keyplan.layout.rules.search import (
 from keyplan.layout.rules.spelling import Slice, Spelling, slices_of, spelling_of
 from keyplan.layout.template import Template
 
-__all__ = ["Answer", "ambiguous_key", "key_below", "shortest_key"]
+__all__ = ["Answer", "ambiguous_key", "key_below", "key_listed_astray", "shortest_key"]
 
 CANDIDATES_MAX: Final = 512
 """Why: words that the automata cannot tell apart are tried once, so 512 cover every mix of a dozen places with two kinds."""
 
 CANDIDATE_BYTES_MAX: Final = 96
 """Why: room for 40-byte binary keys and two short names; longer keys only repeat what shorter ones showed."""
+
+
+ASTRAY_SLICES_MAX: Final = 12
+"""Why: deep slices are searched for seconds, and a list that goes astray does so among the shallow ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Answer:
         return self.key is None and not self.is_proven
 
 
+_ANYTHING: Final[Language] = Repeat(Bytes(ANY_BYTE))
 _NO_KEY: Final = Answer(None)
 _UNDECIDED: Final = Answer(None, is_proven=False)
 
@@ -89,6 +96,37 @@ def key_below(prefix: Template, tail: Language | None, template: Template) -> An
 
 
 @lru_cache(maxsize=1024)
+def key_listed_astray(prefix: Template, template: Template) -> Answer:
+    """Return the shortest key of `template` that begins with a word of `prefix` and has other values of the prefix's fields.
+
+    `prefix` is made of the first parts of `template`.
+    """
+    if all(exact_places(template)[: len(prefix.fields) + 1]):
+        return _NO_KEY
+    count = len(prefix.parts)
+    labels = [str(number) for number in range(count)]
+    others = [""] * (len(template.parts) - count)
+
+    def parted(spellings: tuple[Spelling, ...], *, relaxed: bool) -> Product:
+        listed = spellings[0].automaton(_ANYTHING, relaxed=relaxed)
+        return PartedWords(listed, spellings[1].automaton(relaxed=relaxed), (*labels, ""), (*labels, *others))
+
+    def cut(key: bytes) -> int | None:
+        own = list(readings(template, key))
+        return next(
+            (
+                end
+                for end in range(len(key) + 1)
+                for listed in (readings(prefix, key[:end]) if own else ())
+                if any(raw != fields[name] for fields in own for name, raw in listed.items())
+            ),
+            None,
+        )
+
+    return _decide((prefix, template), parted, cut, slices_max=ASTRAY_SLICES_MAX)
+
+
+@lru_cache(maxsize=1024)
 def ambiguous_key(template: Template) -> Answer:
     """Return the shortest key that `template` reads in two ways; `readings` tells which."""
 
@@ -114,13 +152,15 @@ def shortest_key(template: Template) -> bytes | None:
     return _decide((template,), own, cut).key
 
 
-def _decide(templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf) -> Answer:
+def _decide(
+    templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf, *, slices_max: int | None = None
+) -> Answer:
     whole = tuple(spelling_of(template) for template in templates)
     try:
         answer = _answer(whole, product_of, cut_of, relaxed=True)
         if answer is None and all(len(slices_of(template)) == 1 for template in templates):
             answer = _answer(whole, product_of, cut_of, relaxed=False)
-        return answer or _decide_by_slices(templates, product_of, cut_of)
+        return answer or _decide_by_slices(templates, product_of, cut_of, slices_max)
     except SearchTooLargeError:
         return _UNDECIDED
 
@@ -134,16 +174,22 @@ def _answer(spellings: tuple[Spelling, ...], product_of: ProductOf, cut_of: CutO
     return None if cut is None else Answer(word, cut=cut)
 
 
-def _decide_by_slices(templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf) -> Answer:
+def _decide_by_slices(
+    templates: tuple[Template, ...], product_of: ProductOf, cut_of: CutOf, slices_max: int | None
+) -> Answer:
     """The best answer of all slices, those with the shortest members first, as long as they can improve it."""
-    best, is_open = _NO_KEY, False
+    best, is_open, searched = _NO_KEY, False, 0
     divided = product(*(slices_of(template) for template in templates))
-    for slices in sorted(divided, key=_bytes_min):
+    for slices in sorted(filter(_can_begin_alike, divided), key=_bytes_min):
         if best.key is not None and _bytes_min(slices) >= len(best.key):
             break
         coarse = shortest_word(product_of(tuple(one.coarse for one in slices), relaxed=True))
         if coarse is None or (best.key is not None and len(coarse) >= len(best.key)):
             continue
+        searched += 1
+        if slices_max is not None and searched > slices_max:
+            is_open = True
+            break
         exact = tuple(one.exact for one in slices)
         try:
             answer = (
@@ -157,6 +203,13 @@ def _decide_by_slices(templates: tuple[Template, ...], product_of: ProductOf, cu
         if answer.key is not None and (best.key is None or len(answer.key) < len(best.key)):
             best = answer
     return _UNDECIDED if best.key is None and is_open else best
+
+
+def _can_begin_alike(slices: tuple[Slice, ...]) -> bool:
+    """Whether the first bytes of the slices agree, as far as their places are known: two levels in front do not."""
+    return len(slices) < 2 or all(
+        one & other for one, other in zip(slices[0].beginning, slices[1].beginning, strict=False)
+    )
 
 
 def _bytes_min(slices: tuple[Slice, ...]) -> int:

@@ -22,13 +22,16 @@ _BELOW_BINARY: Final[Language] = Repeat(Bytes(ANY_BYTE), 1)
 
 def directories(own: Sequence[Subject], foreign: Sequence[Subject]) -> Iterator[Finding]:
     """Findings of L3: the witness is the key that is a directory, the second one a key in it."""
-    for parent, child in chain(permutations(own, 2), product(own, foreign), product(foreign, own)):
+    itself = ((subject, subject) for subject in own if subject.is_list and subject.template.is_text)
+    for parent, child in chain(itself, permutations(own, 2), product(own, foreign), product(foreign, own)):
         answer = _key_in(parent, child)
         if answer.is_open:
-            yield Finding.undecided("L3", parent.name, child.name)
+            yield Finding.undecided("L3", *dict.fromkeys((parent.name, child.name)))
         elif answer.key is not None:
-            message = f"a key of {parent.name} is also the directory of keys of {child.name}"
-            yield Finding("L3", (parent.name, child.name), message, answer.key[: answer.cut], answer.key)
+            others = "others" if parent is child else f"keys of {child.name}"
+            names = (parent.name,) if parent is child else (parent.name, child.name)
+            message = f"a key of {parent.name} is also the directory of {others}"
+            yield Finding("L3", names, message, answer.key[: answer.cut], answer.key)
 
 
 def lease_mismatches(own: Sequence[Subject], leased_tables: frozenset[str]) -> Iterator[Finding]:

@@ -10,9 +10,8 @@ from itertools import product
 from typing import Final
 
 from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat, byte_class
-from keyplan.layout.rules.decision import key_below, shortest_key
+from keyplan.layout.rules.decision import ambiguous_key, key_below, key_listed_astray, shortest_key
 from keyplan.layout.rules.finding import Finding, Severity
-from keyplan.layout.rules.reading import holds, readings, spelled
 from keyplan.layout.rules.subject import Subject, ends_in_literal
 from keyplan.layout.template import Field, Literal, Template
 
@@ -68,7 +67,9 @@ def leaks(
     for (_, _, stranger), group in grouped.items():
         yield _finding(group, is_own=not stranger)
     for subject in own:
-        yield from _sibling_leak(subject)
+        # Why: that a key reads in two ways, and so stands in two lists, goes without saying.
+        if ambiguous_key(subject.template).key is None:
+            yield from _sibling_leak(subject)
 
 
 def _leak(listed: Subject, other: Subject) -> _Leak | Finding | None:
@@ -105,35 +106,36 @@ def _finding(group: Sequence[_Leak], *, is_own: bool) -> Finding:
 
 
 def _sibling_leak(subject: Subject) -> Iterator[Finding]:
-    """The first list of `subject` whose prefix also matches values, or words, that go on where the prefix ends."""
+    """The first list of `subject` whose prefix also matches keys with other values, or words that go on where it ends."""
     for prefix in subject.prefixes:
-        last = prefix.parts[-1] if prefix.parts else None
-        if isinstance(last, Field):
-            yield from _longer_value(subject, prefix, last)
-        elif prefix.is_text and ends_in_literal(prefix)[-1:] and ends_in_literal(prefix)[-1] in WORD_BYTES:
-            known = shortest_key(prefix)
-            if known is not None:
-                message = "a list's prefix ends inside a word, so that longer words share it"
-                yield Finding("L4", (subject.name,), message, known + b"a", known)
-        else:
-            continue
-        return
+        found = _of_other_values(subject, prefix) or _inside_a_word(subject, prefix)
+        if found is not None:
+            yield found
+            return
 
 
-def _longer_value(subject: Subject, prefix: Template, last: Field) -> Iterator[Finding]:
-    value = Template((last,), prefix.is_text)
-    answer = key_below(value, Repeat(Bytes(ANY_BYTE), 1), value)
-    key = shortest_key(subject.template)
-    if answer.key is None or key is None:
-        return
-    fields = next(readings(subject.template, key))
-    listed = spelled(prefix, {**fields, last.name: answer.key[: answer.cut]})
-    longer = spelled(subject.template, {**fields, last.name: answer.key})
-    if holds(subject.template, longer) and longer.startswith(listed):
+def _of_other_values(subject: Subject, prefix: Template) -> Finding | None:
+    answer = key_listed_astray(prefix, subject.template)
+    if answer.is_open:
+        return Finding.undecided("L4", subject.name)
+    if answer.key is None:
+        return None
+    last = prefix.parts[-1]
+    message = "a list's prefix does not show where its fields end, so that keys with other values share it"
+    if isinstance(last, Field):
         message = (
-            f"a list's prefix ends in {last.name} without a separator, so that longer values of {last.name} share it"
+            f"a list's prefix ends in {last.name} without a separator, so that other values of {last.name} share it"
         )
-        yield Finding("L4", (subject.name,), message, longer, listed)
+    return Finding("L4", (subject.name,), message, answer.key, answer.key[: answer.cut])
+
+
+def _inside_a_word(subject: Subject, prefix: Template) -> Finding | None:
+    end = ends_in_literal(prefix)[-1:] if prefix.is_text else b""
+    known = shortest_key(prefix) if end and end[0] in WORD_BYTES else None
+    if known is None:
+        return None
+    message = "a list's prefix ends inside a word, so that longer words share it"
+    return Finding("L4", (subject.name,), message, known + b"a", known)
 
 
 def _trimmed(prefix: Template) -> Template | None:

@@ -14,6 +14,7 @@ __all__ = [
     "CommonWords",
     "Edges",
     "OwnWords",
+    "PartedWords",
     "Product",
     "SearchTooLargeError",
     "reading_rank",
@@ -113,6 +114,35 @@ class AmbiguousWords:
         pair, has_parted = divmod(state, 2)
         left, right = divmod(pair, self._width)
         return bool(has_parted) and left in self._automaton.accepting and right in self._automaton.accepting
+
+
+class PartedWords:
+    """The words that two automata share and do not read alike: at some byte they stand in parts with different labels."""
+
+    def __init__(
+        self, first: Automaton, second: Automaton, first_labels: tuple[str, ...], second_labels: tuple[str, ...]
+    ) -> None:
+        self._first, self._second = first, second
+        self._first_labels, self._second_labels = first_labels, second_labels
+        self._width = len(second.classes)
+
+    def edges(self, state: int) -> Edges:
+        pair, has_parted = divmod(state, 2)
+        left, right = divmod(pair, self._width)
+        first, second = self._first, self._second
+        found = []
+        for one in first.followers[left]:
+            for other in second.followers[right]:
+                both = first.classes[one] & second.classes[other]
+                if both:
+                    labels = self._first_labels[first.part_of[one]], self._second_labels[second.part_of[other]]
+                    found.append((both, (one * self._width + other) * 2 + int(has_parted or labels[0] != labels[1])))
+        return found
+
+    def is_accepting(self, state: int) -> bool:
+        pair, has_parted = divmod(state, 2)
+        left, right = divmod(pair, self._width)
+        return bool(has_parted) and left in self._first.accepting and right in self._second.accepting
 
 
 def shortest_word(product: Product) -> bytes | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from keyplan.codec import Automaton, Language, literal
+from keyplan.codec import Automaton, Bytes, Language, Series, literal
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.template import Field, Template
 
@@ -39,12 +39,24 @@ def spelling_of(template: Template) -> Spelling:
     return Spelling(tuple(part.language for part in template.parts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slice:
     """A part of what a template can spell: `exact` where its codecs can tell, and `coarse`, larger and quick to search."""
 
     coarse: Spelling
     exact: Spelling
+
+    @cached_property
+    def beginning(self) -> tuple[int, ...]:
+        """The classes of the first bytes, as long as single bytes stand there."""
+        classes: list[int] = []
+        for language in self.coarse.languages:
+            parts = language.parts if isinstance(language, Series) else (language,)
+            for part in parts:
+                if not isinstance(part, Bytes):
+                    return tuple(classes)
+                classes.append(part.allowed)
+        return tuple(classes)
 
 
 @lru_cache(maxsize=256)
