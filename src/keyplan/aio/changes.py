@@ -59,10 +59,13 @@ class AwaitedChanges(AsyncChanges[object, object]):
 
     async def poll(self, timeout_seconds: float = 0.0) -> list[Change[object, object]]:
         self._check_open()
-        if self._pending is not None:
-            # Why: a wait that was cancelled; it may go on for longer than this one should.
-            await wait({self._pending}, timeout=timeout_seconds)
-            if not self._pending.done():
+        pending = self._pending
+        if pending is not None:
+            # Why: a wait that was cancelled; it may go on for longer than this one should. Trap: meanwhile `close`, or another
+            # task, may have taken its outcome.
+            await wait({pending}, timeout=timeout_seconds)
+            self._check_open()
+            if not pending.done():
                 return []
             await self._used(self._take_next)
             timeout_seconds = 0.0

@@ -1,6 +1,6 @@
 """Leases of an asynchronous store, and who keeps them alive: a task."""
 
-from asyncio import AbstractEventLoop, Event, Task, timeout, wait
+from asyncio import AbstractEventLoop, Event, Future, Task, ensure_future, shield, timeout, wait
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from functools import partial
@@ -72,8 +72,15 @@ class Lease(LeaseHandle):
         return await self._calls.whole(self.held.keep_alive)
 
     async def revoke(self) -> None:
-        """End it now, with its records and their index entries in one revision. Harmless when it is gone already."""
-        await self._calls.whole(self.held.revoke)
+        """End it now, with its records and their index entries in one revision. Harmless when it is gone already.
+
+        However this is cancelled, the lease is not renewed any more, and the call is made when there is a thread for it.
+        """
+        self.held.give_up()
+        revoking = ensure_future(self._calls.whole(self.held.revoke))
+        _revoking.add(revoking)
+        revoking.add_done_callback(_revoked)
+        await shield(revoking)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,6 +89,17 @@ class Lease(LeaseHandle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.revoke()
+
+
+_revoking: Final[set[Future[None]]] = set()
+"""What is under way. Why kept: a loop holds its tasks weakly, and who waited for this one may have been cancelled."""
+
+
+def _revoked(revoking: Future[None]) -> None:
+    _revoking.discard(revoking)
+    # Why asked: what failed with nobody waiting shall not be told as an error that was never seen; the lease expires.
+    if not revoking.cancelled():
+        revoking.exception()
 
 
 class LeaseRequest:
@@ -117,6 +135,7 @@ class TaskKeeper(Keeper):
         self._schedule = LeaseSchedule(engine, clock)
         self._news = Event()
         self._task: Task[None] | None = None
+        self._looks: set[Task[None]] = set()
         self._telling: set[Task[None]] = set()
         self._is_closed = False
 
@@ -135,13 +154,16 @@ class TaskKeeper(Keeper):
         self._is_closed = True
         for lease in self._schedule.take_all():
             lease.lose(STORE_CLOSED)
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, *self._looks):
+            if task is not None:
+                task.cancel()
 
     async def ended(self) -> None:
         """Wait for the task, and for what the holders do about their loss."""
         if self._task is not None:
             await wait({self._task})
+        if self._looks:
+            await wait(self._looks, timeout=_TELL_SECONDS_MAX)
         await _turn(self._loop)
         if self._telling:
             _, late = await wait(self._telling, timeout=_TELL_SECONDS_MAX)
@@ -179,9 +201,21 @@ class TaskKeeper(Keeper):
                     async with timeout(wait_seconds):
                         await self._news.wait()
                 continue
-            next_seconds = await self._calls.whole(partial(self._schedule.look, lease))
-            self._schedule.look_again(lease, next_seconds)
+            if self._schedule.begin_look(lease):
+                look = self._loop.create_task(self._look(lease), name=f"keyplan-lease-{lease.id}-renewal")
+                self._looks.add(look)
+                look.add_done_callback(self._looks.discard)
+            else:
+                lease.check_time()
         self._task = None
+
+    async def _look(self, lease: HeldLease) -> None:
+        seconds = self._schedule.retry_seconds(lease)
+        try:
+            seconds = await self._calls.whole(partial(self._schedule.look, lease))
+        finally:
+            self._schedule.end_look(lease, seconds)
+            self._news.set()
 
 
 async def _told(lease: HeldLease, on_loss: Callable[[HeldLease], object]) -> None:

@@ -1,9 +1,12 @@
 """Who renews all leases of a store at a third of their time, and notices their loss: one thread for each store.
 
 What is due when, and what is done then, is apart from who waits: `LeaseSchedule`. The asynchronous store waits in a task.
+Who waits never asks the engine: renewals are made beside it, so that one that hangs delays neither the others nor the word that
+a lease's time is over.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread, current_thread
 from typing import Final, Protocol
@@ -20,8 +23,11 @@ _RENEWALS: Final = 3
 _RETRIES: Final = 12
 """A renewal that failed is tried again after this part of the time: at most eight times before the lease ends."""
 
+_LOOKS_MAX: Final = 8
+"""Leases that are renewed at once. Why so few: an engine renews thousands in a second, and more help nobody when it hangs."""
+
 _CLOSE_SECONDS_MAX: Final = 5.0
-"""Why: a renewal under way ends in milliseconds, unless the disk or the network hangs; closing must not hang with it."""
+"""Why: the thread waits for nobody else; should it do so all the same, closing must not hang with it."""
 
 _LOOK_SECONDS_MAX: Final = 0.05
 """Why: a clock that was handed in cannot wake the thread; it is looked at this often."""
@@ -60,12 +66,14 @@ class LeaseSchedule:
         self._engine = engine
         self._clock = clock
         self._due: dict[Lease, float] = {}
+        self._under_way: dict[Lease, float] = {}  # since when
 
     def add(self, lease: Lease, *, is_resumed: bool) -> None:
-        """Take in a lease. One that was resumed is renewed at once: how much of its time is left is not known."""
-        wait_seconds = _wait_seconds(lease) if lease.is_kept_alive else lease.ttl_seconds
-        is_now = is_resumed and lease.is_kept_alive
-        self._due[lease] = self._clock.monotonic() + (0.0 if is_now else wait_seconds)
+        """Take in a lease. One that was resumed is renewed at once: little of its time may be left."""
+        if is_resumed and lease.is_kept_alive:
+            self._due[lease] = self._clock.monotonic()
+        else:
+            self._due[lease] = self._clock.monotonic() + _wait_seconds(lease, lease.ttl_seconds)
 
     def remove(self, lease: Lease) -> None:
         """Let go of a lease."""
@@ -85,34 +93,54 @@ class LeaseSchedule:
         # Why: a clock that was handed in cannot wake who waits.
         return lease, wait_seconds if self._clock is SYSTEM_CLOCK else min(wait_seconds, _LOOK_SECONDS_MAX)
 
-    def look_again(self, lease: Lease, seconds: float) -> None:
-        """Note when the next look at a lease is due, unless it was let go of."""
+    def begin_look(self, lease: Lease) -> bool:
+        """Tell whether the lease that is due is to be looked at; not, when a look at it is under way, or its time is over."""
+        if lease in self._under_way or self._clock.monotonic() >= lease.lives_until:
+            # Why: when its time is over by then, that is noted, whatever became of the look.
+            self._due[lease] = max(lease.lives_until, self._clock.monotonic() + lease.ttl_seconds / _RETRIES)
+            return False
+        self._under_way[lease] = self._clock.monotonic()
+        self._due[lease] = lease.lives_until
+        return True
+
+    def end_look(self, lease: Lease, seconds: float) -> None:
+        """Note that a look has ended; the next one is due so long after its begin, unless the lease was let go of."""
+        begun = self._under_way.pop(lease)
         if lease in self._due:
-            self._due[lease] = self._clock.monotonic() + seconds
+            self._due[lease] = begun + seconds
+
+    def retry_seconds(self, lease: Lease) -> float:
+        """Return how long after a look that failed the next one is due."""
+        return lease.ttl_seconds / _RETRIES
 
     def look(self, lease: Lease) -> float:
         """Renew the lease, or see whether it still lives. Return the seconds until the next look at it."""
         try:
-            if lease.is_kept_alive:
-                lease.keep_alive()
-                return _wait_seconds(lease)
-            self._engine.lease(lease.ttl_seconds, resume=lease.id)
+            seconds = lease.keep_alive() if lease.is_kept_alive else lease.look()
         except LeaseNotFoundError:
             lease.lose("it expired, or was revoked by another holder")
         except EngineError as error:
-            if self._clock.monotonic() >= lease.lives_until:
-                lease.lose(f"it could not be renewed in time: {error.summary}")
-        return lease.ttl_seconds / _RETRIES
+            lease.note(error.summary)
+            lease.check_time()
+        else:
+            return _wait_seconds(lease, seconds)
+        return self.retry_seconds(lease)
 
 
 class LeaseKeeper(Keeper):
-    """Keeps the leases of one store in a thread, which begins with the first lease and ends with the last."""
+    """Keeps the leases of one store in a thread, which begins with the first lease and ends with the last.
+
+    It says what is due; up to _LOOKS_MAX others do it, and end when nothing is left to do. Whatever a renewal raises, the next
+    one of that lease is made in its time.
+    """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._process = os.getpid()
         self._condition = Condition()
         self._schedule = LeaseSchedule(engine, clock)
         self._thread: Thread | None = None
+        self._waiting: deque[Lease] = deque()
+        self._looking = 0
         self._is_closed = False
 
     def keep(self, lease: Lease, *, is_resumed: bool) -> None:
@@ -162,10 +190,43 @@ class LeaseKeeper(Keeper):
                 if wait_seconds > 0:
                     self._condition.wait(wait_seconds)
                     continue
-            next_seconds = self._schedule.look(lease)
+                if self._schedule.begin_look(lease):
+                    self._begin(lease)
+                    continue
+            # Why unlocked: its holder is told, and it is let go of.
+            lease.check_time()
+
+    def _begin(self, lease: Lease) -> None:
+        self._waiting.append(lease)
+        if self._looking < _LOOKS_MAX:
+            self._looking += 1
+            try:
+                Thread(target=self._look, name="keyplan-lease-renewal", daemon=True).start()
+            except RuntimeError:  # no thread can be had now; the next look tries again, and others may be at work
+                self._looking -= 1
+
+    def _look(self) -> None:
+        try:
+            while (lease := self._next_waiting()) is not None:
+                seconds = self._schedule.retry_seconds(lease)
+                try:
+                    seconds = self._schedule.look(lease)
+                finally:
+                    with self._condition:
+                        self._schedule.end_look(lease, seconds)
+                        self._condition.notify_all()
+        finally:
             with self._condition:
-                self._schedule.look_again(lease, next_seconds)
+                self._looking -= 1
+
+    def _next_waiting(self) -> Lease | None:
+        with self._condition:
+            return self._waiting.popleft() if self._waiting else None
 
 
-def _wait_seconds(lease: Lease) -> float:
-    return lease.ttl_seconds / _RENEWALS
+def _wait_seconds(lease: Lease, seconds_left: float) -> float:
+    """Return when the next look is due at a lease that has so much time. One that others renew is looked at shortly before."""
+    if lease.is_kept_alive:
+        return lease.ttl_seconds / _RENEWALS
+    retry_seconds = lease.ttl_seconds / _RETRIES
+    return max(seconds_left - 2 * retry_seconds, retry_seconds)

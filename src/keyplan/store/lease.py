@@ -23,7 +23,8 @@ class Lease(LeaseHandle):
 
     Loss is an end that the holder did not ask for: it expired, somebody else revoked it, or the store was closed (then it still
     lives out its time). `is_lost` says so from then on, writes with it raise LeaseNotFoundError before anything is sent, and
-    `on_loss` was called once, in a thread of its own. Safe for use by several threads.
+    `on_loss` was called once, in a thread of its own. A lease whose time is over without a renewal is lost in that moment,
+    whatever the engine is doing. Safe for use by several threads.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Lease(LeaseHandle):
         on_end: "Callable[[Lease], object]",
         tell: "Callable[[Lease, Callable[[Lease], object]], object]",
         is_kept_alive: bool,
+        lives_until: float,
     ) -> None:
         self._lease = lease
         self._clock = clock
@@ -47,7 +49,8 @@ class Lease(LeaseHandle):
         self._is_revoked = False
         self.is_kept_alive = is_kept_alive
         """True when the store renews it in the background."""
-        self.lives_until = clock.monotonic() + lease.ttl_seconds
+        self._problem = ""
+        self.lives_until = lives_until
         """By the store's clock, how long it lives for sure, as far as is known here."""
 
     @property
@@ -62,12 +65,14 @@ class Lease(LeaseHandle):
 
     @property
     def is_lost(self) -> bool:
-        """True once it is known that the lease ended without this holder's doing."""
+        """True once the lease ended without this holder's doing, or its time passed and no renewal is known of."""
+        self.check_time()
         return bool(self._loss)
 
     @property
     def loss(self) -> str:
         """Why it was lost; empty while it is not."""
+        self.check_time()
         return self._loss
 
     @property
@@ -85,26 +90,55 @@ class Lease(LeaseHandle):
         except LeaseNotFoundError:
             self.lose("it expired, or was revoked by another holder")
             raise
-        self.lives_until = begun + seconds
+        self._live_until(begun + seconds)
         return seconds
+
+    def look(self) -> float:
+        """See whether it lives, without renewing it; return the seconds that it has. Raises LeaseNotFoundError."""
+        begun = self._clock.monotonic()
+        seconds = self._lease.seconds_left()
+        self._live_until(begun + seconds)
+        return seconds
+
+    def _live_until(self, moment: float) -> None:
+        with self._lock:
+            self._problem = ""
+            # Why never back: an engine that counts in whole seconds tells less than there is.
+            self.lives_until = max(self.lives_until, moment)
+        self.check_usable()  # Why: whoever was told of its loss shall not be told that it lives.
+
+    def note(self, problem: str) -> None:
+        """Keep why it could not be renewed, for the case that its time passes meanwhile."""
+        self._problem = problem
+
+    def check_time(self) -> None:
+        """Lose it when its time is over, as far as that is known here."""
+        if not (self._loss or self._is_revoked) and self._clock.monotonic() >= self.lives_until:
+            self.lose(f"it could not be renewed in time: {self._problem or 'the engine has not answered'}")
 
     def revoke(self) -> None:
         """End it now, with its records and their index entries in one revision. Harmless when it is gone already.
 
         In a forked process nothing is done: the lease is the parent's, which goes on renewing it.
         """
+        self.give_up()
         if os.getpid() != self._process:
-            self._is_revoked = True
             return
-        with self._lock:
-            self._is_revoked = True
-        self._on_end(self)
         try:
             self._lease.revoke()
         except EngineError:
             # Why: of a lease that was lost with its store the holder has been told; otherwise this can be tried again.
-            if not self.is_lost:
+            if not self._loss:
                 raise
+
+    def give_up(self) -> None:
+        """Stop to renew it, and refuse writes with it; what `revoke` begins with. It ends when its time is over."""
+        if os.getpid() != self._process:
+            self._is_revoked = True  # Trap: the locks may be held here for ever, by a thread that only the parent has
+            return
+        with self._lock:
+            self._is_revoked = True
+        self._on_end(self)
 
     def check_usable(self) -> None:
         """Raise LeaseNotFoundError when it was revoked here or lost."""
@@ -114,7 +148,7 @@ class Lease(LeaseHandle):
     def lose(self, problem: str) -> None:
         """Note the loss and tell the holder, once; for the store's own use."""
         with self._lock:
-            if self.is_over:
+            if self._loss or self._is_revoked:
                 return
             self._loss = problem
         self._on_end(self)

@@ -134,7 +134,10 @@ class Store(Binding):
         fails, until its time is over. Without, call its `keep_alive`. `on_loss` is called once when it is lost, within about a
         third of its time, or when its time is over. Raises UnsupportedByEngineError, InvalidInputError.
         """
-        return self._held(self._engine.lease(ttl_seconds), on_loss, keep_alive=keep_alive, is_resumed=False)
+        # Why before the call: the engine starts the time somewhere during it.
+        begun = self._clock.monotonic()
+        lease = self._engine.lease(ttl_seconds)
+        return self._held(lease, on_loss, begun + lease.ttl_seconds, keep_alive=keep_alive, is_resumed=False)
 
     def resume_lease(
         self, lease_id: int, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
@@ -146,10 +149,19 @@ class Store(Binding):
         if lease_id == NO_LEASE:
             raise LeaseNotFoundError(lease=lease_id)
         lease = self._engine.lease(_ANY_SECONDS, resume=lease_id)
-        return self._held(lease, on_loss, keep_alive=keep_alive, is_resumed=True)
+        begun = self._clock.monotonic()
+        # Why a second: an engine that counts in whole seconds says 0 of what has less.
+        lives_until = begun + max(lease.seconds_left(), _ANY_SECONDS)
+        return self._held(lease, on_loss, lives_until, keep_alive=keep_alive, is_resumed=True)
 
     def _held(
-        self, lease: EngineLease, on_loss: Callable[[Lease], object] | None, *, keep_alive: bool, is_resumed: bool
+        self,
+        lease: EngineLease,
+        on_loss: Callable[[Lease], object] | None,
+        lives_until: float,
+        *,
+        keep_alive: bool,
+        is_resumed: bool,
     ) -> Lease:
         held = Lease(
             lease,
@@ -158,6 +170,7 @@ class Store(Binding):
             on_end=self._keeper.forget,
             tell=self._keeper.tell,
             is_kept_alive=keep_alive,
+            lives_until=lives_until,
         )
         self._keeper.keep(held, is_resumed=is_resumed)
         return held

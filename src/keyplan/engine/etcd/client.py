@@ -112,6 +112,11 @@ class EtcdClient:
             raise EngineOpenError(url=self._options.shown_url, problem=f"no log-in: {failure.details}") from failure
 
     @property
+    def timeout_seconds(self) -> float:
+        """How long a call may take that says nothing else."""
+        return self._options.timeout_seconds
+
+    @property
     def has_ordered_progress(self) -> bool:
         """True when an answer to a request for progress tells that everything before it was delivered."""
         first, second_line, second = _ORDERED_PROGRESS

@@ -32,7 +32,10 @@ class EtcdLease:
         return self._ttl_seconds
 
     def keep_alive(self) -> float:
-        answer = self._client.call(LEASE_KEEP_ALIVE, messages.LeaseKeepAliveRequest(ID=self._id))
+        # Why not the whole time-out: an answer that comes when the lease is over is of no use, and another try may be.
+        seconds = min(self._client.timeout_seconds, self._ttl_seconds / 3)
+        request = messages.LeaseKeepAliveRequest(ID=self._id)
+        answer = self._client.call(LEASE_KEEP_ALIVE, request, timeout_seconds=seconds)
         if answer.TTL <= 0:
             raise LeaseNotFoundError(lease=self._id)
         return float(answer.TTL)

@@ -92,9 +92,9 @@ class Leases:
         ttl_seconds, left = rows[0]
         return ttl_seconds, min(left, ttl_seconds)
 
-    def keep_alive(self, lease: int) -> float:
-        """Start a living lease's time again; return it. Raises LeaseNotFoundError."""
-        rows = self._pool.call((self._statements.keep_alive, (number(lease),)))[0].rows(tuple)
+    def keep_alive(self, lease: int, *, seconds_max: float) -> float:
+        """Start a living lease's time again; return it. Raises LeaseNotFoundError, and EngineUnavailableError after so long."""
+        rows = self._pool.call((self._statements.keep_alive, (number(lease),)), seconds_max=seconds_max)[0].rows(tuple)
         if not rows:
             raise LeaseNotFoundError(lease=lease)
         return float(rows[0][0])
@@ -131,7 +131,8 @@ class PostgresLease:
     def keep_alive(self) -> float:
         """Start the lease's time again; see the contract."""
         self._check_writable()
-        return self._leases.keep_alive(self._id)
+        # Why not the whole time-out: an answer that comes when the lease is over is of no use, and another try may be.
+        return self._leases.keep_alive(self._id, seconds_max=self._ttl_seconds / 3)
 
     def seconds_left(self) -> float:
         """Return how long it still lives; see the contract."""

@@ -1,0 +1,179 @@
+"""When a lease is lost: in the moment in which its time is over, neither later, however much hangs, nor before."""
+
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from threading import Event, Thread
+
+import pytest
+
+from keyplan.engine import Engine, MemoryEngine, WrappedEngine
+from keyplan.engine import Lease as EngineLease
+from keyplan.errors import EngineUnavailableError, LeaseNotFoundError
+from keyplan.store import Lease, Store
+from keyplan.testing.faults import FakeClock
+from tests.store.layouts import Blade, Site
+
+SOON_SECONDS = 60.0
+
+
+class Hanging(WrappedEngine):
+    """Renewals and looks hang while `hangs` is set, until `go_on`; `raising` is what the next renewals raise instead."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self.hangs = False
+        self.go_on = Event()
+        self.entered: SimpleQueue[int] = SimpleQueue()
+        self.renewed: SimpleQueue[int] = SimpleQueue()
+        self.raising: list[Exception] = []
+
+    def lease(self, ttl_seconds: float, *, resume: int = 0) -> EngineLease:
+        return _Hanging(self, self.inner.lease(ttl_seconds, resume=resume))
+
+
+class _Hanging:
+    def __init__(self, engine: Hanging, inner: EngineLease) -> None:
+        self._engine, self._inner = engine, inner
+        self.id, self.ttl_seconds, self.revoke = inner.id, inner.ttl_seconds, inner.revoke
+
+    def keep_alive(self) -> float:
+        self._pass()
+        seconds = self._inner.keep_alive()
+        self._engine.renewed.put(self.id)
+        return seconds
+
+    def seconds_left(self) -> float:
+        self._pass()
+        return self._inner.seconds_left()
+
+    def _pass(self) -> None:
+        if self._engine.raising:
+            self._engine.entered.put(self.id)
+            raise self._engine.raising.pop()
+        if self._engine.hangs:
+            self._engine.entered.put(self.id)
+            self._engine.go_on.wait(SOON_SECONDS)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def engine(clock: FakeClock) -> Iterator[Hanging]:
+    engine = Hanging(MemoryEngine(clock=clock))
+    yield engine
+    engine.go_on.set()
+
+
+@pytest.fixture
+def store(engine: Hanging, clock: FakeClock) -> Iterator[Store]:
+    with Store(engine, clock=clock) as store:
+        yield store
+        engine.go_on.set()
+
+
+def test_leases_whose_renewals_hang_are_lost_together(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    lost: SimpleQueue[Lease] = SimpleQueue()
+    leases = [store.lease(9, on_loss=lost.put) for _ in range(20)]
+    engine.hangs = True
+    clock.advance(3.5)
+    engine.entered.get(timeout=SOON_SECONDS)
+    clock.advance(5.6)
+    assert {lost.get(timeout=SOON_SECONDS) for _ in leases} == set(leases)
+
+
+def test_is_lost_looks_at_the_clock(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    lease = store.lease(9)
+    engine.hangs = True
+    clock.advance(3.5)
+    engine.entered.get(timeout=SOON_SECONDS)
+    assert not lease.is_lost
+    clock.advance(5.6)
+    assert lease.is_lost
+    assert lease.loss == "it could not be renewed in time: the engine has not answered"
+    with pytest.raises(LeaseNotFoundError):
+        Site(store).members.insert("m1", Blade(), lease=lease)
+
+
+def test_a_renewal_that_hangs_does_not_hinder_others(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    store.lease(9)
+    engine.hangs = True
+    clock.advance(3.5)
+    engine.entered.get(timeout=SOON_SECONDS)
+    engine.hangs = False
+    other = store.lease(6)
+    clock.advance(2.5)
+    assert engine.renewed.get(timeout=SOON_SECONDS) == other.id
+
+
+def test_who_was_told_of_the_loss_is_not_told_that_it_lives(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    lease = store.lease(9, keep_alive=False)
+    engine.hangs = True
+    raised: SimpleQueue[type[Exception] | None] = SimpleQueue()
+    caller = Thread(target=_noting(lease.keep_alive, raised))
+    caller.start()
+    engine.entered.get(timeout=SOON_SECONDS)
+    clock.advance(8.9)
+    assert not lease.is_lost
+    clock.advance(0.2)
+    assert lease.is_lost
+    engine.go_on.set()
+    caller.join()
+    assert raised.get() is LeaseNotFoundError
+
+
+def _noting(call: Callable[[], object], raised: "SimpleQueue[type[Exception] | None]") -> Callable[[], None]:
+    def noted() -> None:
+        try:
+            call()
+        except LeaseNotFoundError as error:
+            raised.put(type(error))
+        else:
+            raised.put(None)
+
+    return noted
+
+
+def test_a_lease_that_somebody_else_renews_outlives_a_hiccup(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    held = store.lease(12, keep_alive=False)
+    holder = engine.inner.lease(1, resume=held.id)
+    clock.advance(5)
+    holder.keep_alive()
+    before = held.lives_until
+    clock.advance(5)
+    _until_looked(held, before, clock)
+    assert held.lives_until == before + 5
+    engine.raising = [EngineUnavailableError(engine="hanging", problem="a hiccup")]
+    clock.advance(5)
+    engine.entered.get(timeout=SOON_SECONDS)
+    assert not held.is_lost
+
+
+def _until_looked(lease: Lease, before: float, clock: FakeClock) -> None:
+    """Let the keeper's look come, which the clock has made due."""
+    waiting = Event()
+    for _ in range(int(SOON_SECONDS / 0.01)):
+        if lease.lives_until > before:
+            return
+        waiting.wait(0.01)
+    raise AssertionError(f"nobody has looked by {clock.monotonic()}")
+
+
+def test_a_lease_that_was_taken_up_lives_for_what_is_left_of_it(store: Store, clock: FakeClock) -> None:
+    lease = store.engine.lease(30)
+    clock.advance(20)
+    taken = store.resume_lease(lease.id, keep_alive=False)
+    assert taken.lives_until == clock.monotonic() + 10
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_keeper_outlives_what_is_no_error_of_ours(store: Store, engine: Hanging, clock: FakeClock) -> None:
+    lease = store.lease(12)
+    engine.raising = [ValueError("a fault in a driver")]
+    clock.advance(4.1)
+    engine.entered.get(timeout=SOON_SECONDS)
+    clock.advance(1.1)
+    assert engine.renewed.get(timeout=SOON_SECONDS) == lease.id
+    assert not lease.is_lost
