@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "delete": Command("keyplan.cli.delete", "Delete one record with its index entries."),
     "explain": Command("keyplan.cli.explain", "Say what a raw key is, and what is stored there."),
     "check": Command("keyplan.cli.check", "Examine every key: records against indexes; --repair to put them right."),
+    "raw": Command("keyplan.cli.raw", "Read, write, delete and set aside single keys, by hand."),
+    "extract": Command("keyplan.cli.extract", "Take single records out of a backup, and put them back."),
     "index": Command("keyplan.cli.index", "See, build and drop indexes of a store in use."),
     "diff": Command("keyplan.cli.diff", "Say what changed between two layouts, and what is to be done about it."),
     "migrate": Command(

@@ -25,7 +25,16 @@ from keyplan.maintenance.claims import Claim, Transfers
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
+from keyplan.maintenance.extract import EXTRACT_BYTES_MAX, Selection, extract
 from keyplan.maintenance.findings import Finding, FindingKind
+from keyplan.maintenance.hand_repair import (
+    RawChange,
+    carry_out_change,
+    plan_delete,
+    plan_put,
+    plan_quarantine,
+    plan_release,
+)
 from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
 from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
 from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
@@ -45,6 +54,7 @@ from keyplan.maintenance.migration import (
     plan_migration,
 )
 from keyplan.maintenance.pair_digest import PairDigest, Tally
+from keyplan.maintenance.quarantine import Quarantine, Quarantined, list_quarantined
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
 from keyplan.maintenance.restore import RestoreReport, restore_store
 from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces
@@ -53,6 +63,7 @@ from keyplan.maintenance.restored_indexes import IndexesAfterwards
 from keyplan.maintenance.transfers import Written
 
 __all__ = [
+    "EXTRACT_BYTES_MAX",
     "KIND_FULL",
     "KIND_SINGLE",
     "KIND_STORE",
@@ -99,6 +110,9 @@ __all__ = [
     "Outcome",
     "PairDigest",
     "PointedAt",
+    "Quarantine",
+    "Quarantined",
+    "RawChange",
     "Repair",
     "RepairResult",
     "RestoreAction",
@@ -106,6 +120,7 @@ __all__ = [
     "RestoreReport",
     "RestoreStep",
     "SectionReport",
+    "Selection",
     "SpaceRestored",
     "Stop",
     "Suggestion",
@@ -118,18 +133,25 @@ __all__ = [
     "back_up_store",
     "build_index",
     "carry_out",
+    "carry_out_change",
     "check",
     "clean_up_migration",
     "copy_store",
     "drop_index",
     "explain_key",
+    "extract",
     "infer",
     "infer_keys",
     "lease_life",
     "list_indexes",
+    "list_quarantined",
     "migrate",
     "open_backup",
+    "plan_delete",
     "plan_migration",
+    "plan_put",
+    "plan_quarantine",
+    "plan_release",
     "plan_repairs",
     "prepare_index",
     "read_backup",

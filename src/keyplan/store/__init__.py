@@ -1,6 +1,7 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
 from keyplan.store.ahead import Place
+from keyplan.store.damage import entries_pointing_at
 from keyplan.store.explanation import Explanation
 from keyplan.store.index_state import (
     IndexStage,
@@ -24,6 +25,7 @@ from keyplan.store.plan import (
     plan_insertion,
     plan_writes,
     pointers_of,
+    stored_version,
 )
 from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff, SystemPause
@@ -55,6 +57,7 @@ __all__ = [
     "Transaction",
     "Version",
     "Write",
+    "entries_pointing_at",
     "index_state_key",
     "index_state_of",
     "index_state_value",
@@ -69,6 +72,7 @@ __all__ = [
     "plan_writes",
     "pointers_of",
     "root_values",
+    "stored_version",
     "transaction_ended",
     "url_with_options",
 ]

@@ -1,0 +1,232 @@
+"""Repairs by hand: any raw key read, written, deleted or set aside, planned first, with what else belongs to it.
+
+A plan is one guarded commit: it is carried out only while everything that it rests on is as it was shown. Where a layout knows
+the key as a record, the record's index entries are part of the plan, also when the record cannot be read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from keyplan.engine import (
+    NO_LEASE,
+    SYSTEM_CLOCK,
+    Clock,
+    Commit,
+    Delete,
+    Engine,
+    Entry,
+    Guard,
+    KeyAbsent,
+    KeyUnchanged,
+    Mutation,
+    Put,
+    Snapshot,
+)
+from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
+from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Kind, Only, Pointer
+from keyplan.maintenance.examine import SYSTEM_AREA
+from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.quarantine import Quarantined, quarantined_at, quarantined_value
+from keyplan.store import Version, Write, entries_pointing_at, keys_to_observe, plan_writes, pointers_of, stored_version
+
+__all__ = ["RawChange", "carry_out_change", "plan_delete", "plan_put", "plan_quarantine", "plan_release"]
+
+_REGISTRY_HEADER: Final = KeySpaceRegistry.bound().tables["header"].keys.encode(Only())
+
+
+@dataclass(frozen=True, slots=True)
+class RawChange:
+    """What would be done to a raw key, as one commit; `before` is what stands there. `notes` say what to know first."""
+
+    raw_key: bytes
+    before: Entry | None
+    commit: Commit
+    notes: tuple[str, ...] = ()
+
+
+def plan_put(
+    engine: Engine,
+    raw_key: bytes,
+    value: bytes,
+    *,
+    layout: BoundLayout | None = None,
+    lease: int | None = None,
+    only_absent: bool = False,
+    past_fence: bool = False,
+) -> RawChange:
+    """Plan to write a value at a raw key, exactly these bytes; of a record, with its index entries.
+
+    lease: None keeps the lease that the entry hangs on. only_absent: refuse to write over anything. past_fence: also where the
+    key is of a registered key space, or keyplan's own.
+
+    Raises InvalidInputError when the key is not to be written so, RecordError or UniqueViolationError when the record does not
+    fit an index.
+    """
+    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    with engine.snapshot() as snapshot:
+        before = snapshot.get(raw_key)
+        if only_absent and before is not None:
+            raise InvalidInputError(
+                source=repr(raw_key), problem="there is an entry at this key: overwrite it, or leave it"
+            )
+        own_lease = lease if lease is not None else before.lease if before is not None else NO_LEASE
+        table = _table_of(layout, raw_key)
+        if table is None:
+            notes += _notes_of_key(layout, raw_key)
+            return RawChange(raw_key, before, _plain(raw_key, before, Put(raw_key, value, own_lease)), notes)
+        key = table.keys.decode(raw_key)
+        try:
+            entries = pointers_of(table, key, table.form.decode(value))
+        except CorruptionError as error:
+            notes += (f"{table.name} cannot read this value: {error.facts.get('problem')}; it gets no index entries",)
+            entries = {}
+        new = Version.of(value, own_lease, entries, 0)
+        return RawChange(raw_key, before, _planned(table, raw_key, before, new, snapshot), notes)
+
+
+def plan_delete(
+    engine: Engine, raw_key: bytes, *, layout: BoundLayout | None = None, past_fence: bool = False
+) -> RawChange:
+    """Plan to delete a raw key; of a record, with the index entries that point at it.
+
+    Raises NotFoundError, InvalidInputError as `plan_put`.
+    """
+    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    with engine.snapshot() as snapshot:
+        before = _present(snapshot, raw_key)
+        return RawChange(raw_key, before, _removal(layout, before, snapshot), notes + _notes_of_key(layout, raw_key))
+
+
+def plan_quarantine(
+    engine: Engine,
+    raw_key: bytes,
+    *,
+    layout: BoundLayout | None = None,
+    reason: str = "",
+    past_fence: bool = False,
+    clock: Clock = SYSTEM_CLOCK,
+) -> RawChange:
+    """Plan to set an entry aside: it is kept in the system area, and its key is free. Raises as `plan_delete`.
+
+    Raises InvalidInputError when an earlier entry of this key is set aside already: release or delete that first.
+    """
+    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    place = quarantined_at(raw_key)
+    with engine.snapshot() as snapshot:
+        before = _present(snapshot, raw_key)
+        if snapshot.get(place) is not None:
+            problem = "an earlier entry of this key is set aside already: release it, or delete it there"
+            raise InvalidInputError(source=repr(raw_key), problem=problem)
+        removal = _removal(layout, before, snapshot)
+    kept = Put(place, quarantined_value(before, reason, clock))
+    commit = Commit((KeyAbsent(place), *removal.guards), (kept, *removal.mutations))
+    return RawChange(raw_key, before, commit, notes + _notes_of_key(layout, raw_key))
+
+
+def plan_release(
+    engine: Engine, kept: Quarantined, *, layout: BoundLayout | None = None, past_fence: bool = False
+) -> RawChange:
+    """Plan to put an entry back that was set aside, where nothing stands by now. Raises as `plan_put`, NotFoundError."""
+    place = quarantined_at(kept.raw_key)
+    change = plan_put(engine, kept.raw_key, kept.value, layout=layout, only_absent=True, past_fence=past_fence)
+    with engine.snapshot() as snapshot:
+        entry = _present(snapshot, place)
+    commit = Commit((_as_read(place, entry), *change.commit.guards), (Delete(place), *change.commit.mutations))
+    return RawChange(kept.raw_key, change.before, commit, change.notes)
+
+
+def carry_out_change(engine: Engine, change: RawChange) -> int:
+    """Make the change, and return its revision. Raises CommitConflictError when something is not as it was shown any more."""
+    return engine.commit(change.commit)
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------------
+
+
+def _present(snapshot: Snapshot, raw_key: bytes) -> Entry:
+    entry = snapshot.get(raw_key)
+    if entry is None:
+        raise NotFoundError(raw_key=raw_key.hex())
+    return entry
+
+
+def _table_of(layout: BoundLayout | None, raw_key: bytes) -> BoundTable | None:
+    """The table of which the key is a record; None where the layout does not say, or says two things."""
+    meanings = () if layout is None else layout.meanings(raw_key)
+    if layout is None or len(meanings) != 1 or meanings[0].kind is not Kind.RECORD:
+        return None
+    return layout.table(str(meanings[0].item))
+
+
+def _removal(layout: BoundLayout | None, before: Entry, snapshot: Snapshot) -> Commit:
+    table = _table_of(layout, before.key)
+    if table is None:
+        return _plain(before.key, before, Delete(before.key))
+    return _planned(table, before.key, before, None, snapshot)
+
+
+def _plain(raw_key: bytes, before: Entry | None, mutation: Mutation) -> Commit:
+    return Commit((_as_read(raw_key, before),), (mutation,))
+
+
+def _planned(
+    table: BoundTable, raw_key: bytes, before: Entry | None, new: Version | None, snapshot: Snapshot
+) -> Commit:
+    """The commit that brings a record and its entries from one state to another, each entry guarded as it was read."""
+    key = table.keys.decode(raw_key)
+    old = None if before is None else _version(table, key, before, snapshot)
+    write = Write(table, key, raw_key, old, new)
+    read = Lookup(snapshot)
+    read.fetch(keys_to_observe(write))
+    plan = plan_writes([write], {place: read.get(place) for place in keys_to_observe(write)})
+    guards: dict[bytes, Guard] = dict(plan.guards)
+    read.fetch(plan.mutations)
+    for place in plan.mutations:
+        guards.setdefault(place, _as_read(place, read.get(place)))
+    return Commit(tuple(guards.values()), tuple(plan.mutations.values()))
+
+
+def _version(table: BoundTable, key: object, entry: Entry, snapshot: Snapshot) -> Version:
+    def pointing(indexes: Iterable[BoundIndex] | None = None) -> dict[bytes, Pointer]:
+        return entries_pointing_at(table, entry.key, table.indexes if indexes is None else indexes, snapshot.scan)
+
+    try:
+        record = table.form.decode(entry.value)
+    except CorruptionError:
+        return Version.of(entry.value, entry.lease, pointing(), entry.mod_revision)
+    return stored_version(table, key, entry, record, pointing)
+
+
+def _as_read(raw_key: bytes, entry: Entry | None) -> Guard:
+    return KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
+
+
+# ---- what to know first ----------------------------------------------------------------------------------------------------
+
+
+def _notes_of_owner(engine: Engine, raw_key: bytes, *, past_fence: bool) -> tuple[str, ...]:
+    """Whose the key is, where it is somebody's. Raises InvalidInputError unless `past_fence`."""
+    owner = KeySpaces(engine).owner_of(raw_key) if engine.value(_REGISTRY_HEADER) is not None else None
+    if owner is not None and owner.kind is OwnerKind.KEYSPACE and owner.keyspace is not None:
+        whose = f"the key is of the key space {owner.keyspace.name}, whose fence this write would pass by"
+        remedy = f"name it, --keyspace {owner.keyspace.name}, or say --past-fence"
+    elif raw_key.startswith(SYSTEM_AREA) or (owner is not None and owner.kind is OwnerKind.SYSTEM):
+        whose, remedy = "the key is keyplan's own", "say --past-fence"
+    else:
+        return ()
+    if not past_fence:
+        raise InvalidInputError(source=repr(raw_key), problem=f"{whose}: {remedy}")
+    return (whose,)
+
+
+def _notes_of_key(layout: BoundLayout | None, raw_key: bytes) -> tuple[str, ...]:
+    if layout is None:
+        return ("no layout is named: what else belongs to the key is not known",)
+    meanings = layout.meanings(raw_key)
+    if len(meanings) > 1:
+        return ("two templates spell this key: its index entries are left, and `keyplan check` finds them",)
+    if meanings and meanings[0].kind is Kind.INDEX_ENTRY:
+        return ("this is an index entry: `keyplan check --repair` writes the one that the record calls for",)
+    return ()
