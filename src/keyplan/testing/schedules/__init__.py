@@ -7,7 +7,7 @@ What parks and what it touches: parking.py, footprint.py. How orders are searche
 
 from keyplan.testing.schedules.actors import compacts, passes, renews, restarts
 from keyplan.testing.schedules.batons import BatonKind
-from keyplan.testing.schedules.exploration import ScheduleFailure, check_schedules, explore, replay
+from keyplan.testing.schedules.exploration import ScheduleFailure, check_schedules, explore, replay, schedule_by
 from keyplan.testing.schedules.explorer import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import (
@@ -63,6 +63,7 @@ __all__ = [
     "renews",
     "replay",
     "restarts",
+    "schedule_by",
     "settles",
     "stays",
     "watched",

@@ -1,6 +1,6 @@
 """What a test calls: explore a scenario, demand that nothing fails, replay a string."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from keyplan.testing.schedules.batons import BatonKind, Batons
@@ -9,11 +9,13 @@ from keyplan.testing.schedules.judging import Judge
 from keyplan.testing.schedules.report import script_of
 from keyplan.testing.schedules.running import Outcome
 from keyplan.testing.schedules.scenario import Scenario
+from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strategies import Portfolio, Strategy
-from keyplan.testing.schedules.strings import parse_schedule
+from keyplan.testing.schedules.strings import Schedule, parse_schedule, text_of
 from keyplan.testing.schedules.surroundings import stage
+from keyplan.testing.schedules.traces import default_choice
 
-__all__ = ["ScheduleFailure", "check_schedules", "explore", "replay"]
+__all__ = ["ScheduleFailure", "check_schedules", "explore", "replay", "schedule_by"]
 
 
 class ScheduleFailure(AssertionError):  # noqa: N818  # Why: it is a test that failed, and is called so.
@@ -107,3 +109,24 @@ def replay(scenario: Scenario, text: str, *, baton: BatonKind | None = None) -> 
     outcome.script = script_of(run)
     outcome.failure = "" if verdict is None else verdict.message
     return outcome
+
+
+def schedule_by(scenario: Scenario, choices: Sequence[int], *, baton: BatonKind | None = None) -> str:
+    """Return the string of the schedule that these numbers choose: each picks one of the actors that can go on, in turn.
+
+    When they are used up, the last actor goes on to its end, and the others in order.
+    """
+    batons = Batons(baton)
+
+    def choose(enabled: Sequence[int], steps: Sequence[Step]) -> int:
+        if len(steps) < len(choices):
+            return enabled[choices[len(steps)] % len(enabled)]
+        return default_choice(enabled, steps)
+
+    try:
+        with stage():
+            run = Judge(scenario, batons).run(choose)
+            run.end()
+    finally:
+        batons.close()
+    return text_of(scenario, Schedule((), tuple(step.actor for step in run.steps)))
