@@ -46,6 +46,26 @@ def _make_one(folder: Path, mode: int) -> None:
         ) from error
 
 
+def open_file(path: Path, flags: int, *, mode: int = FILE_MODE) -> int:
+    """Open a file as `os.open` does. With O_CREAT, a missing one is made with exactly this mode, whatever the umask is.
+
+    Why not `os.open` alone: the umask narrows its mode, and what is there must keep its own. Raises OSError.
+    """
+    while flags & os.O_CREAT and not flags & os.O_EXCL:
+        try:
+            return os.open(path, flags & ~os.O_CREAT)
+        except FileNotFoundError:
+            pass
+        try:
+            return open_file(path, flags | os.O_EXCL, mode=mode)
+        except FileExistsError:
+            continue  # somebody made it at this moment
+    descriptor = os.open(path, flags, mode & FILE_MODE)
+    if flags & os.O_CREAT:
+        os.fchmod(descriptor, mode)
+    return descriptor
+
+
 def write_whole(
     path: Path,
     content: bytes | str,

@@ -45,7 +45,12 @@ def problem_of(url: str) -> str:
 def test_a_missing_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     with open_engine(f"lmdb:{tmp_path}/new/deep") as engine:
         put(engine, b"a")
-    assert sorted(path.name for path in (tmp_path / "new/deep").iterdir()) == ["data.mdb", "lock.mdb"]
+    assert sorted(path.name for path in (tmp_path / "new/deep").iterdir()) == [
+        "data.mdb",
+        "last-transaction",
+        "lock.mdb",
+        "turn.lock",
+    ]
 
 
 @pytest.mark.parametrize("options", ["create=false", "readonly=true"])

@@ -39,8 +39,7 @@ def test_work_that_arrives_while_a_batch_is_carried_out_is_the_next_batch() -> N
     assert is_first_running.wait(60)
     for thread in threads[1:]:
         thread.start()
-    while len(queue._waiting) < 7:
-        pass
+    eventually(lambda: len(queue._waiting) == 8)  # what waits is not told by public names
     may_go_on.set()
     for thread in threads:
         thread.join(60)
@@ -59,6 +58,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
             assert may_go.wait(60)
             batch[0].finish(None)
         else:
+            queue.under_way = batch
             raise KeyboardInterrupt
 
     queue = queue_of(carry_out)
@@ -77,7 +77,7 @@ def test_an_interrupt_of_the_leader_is_its_own_and_the_others_learn_that_the_out
     assert is_held.wait(60)
     for thread in threads[1:]:
         thread.start()
-    eventually(lambda: len(queue._waiting) == 2)  # what waits is not told by public names
+    eventually(lambda: len(queue._waiting) == 3)  # what waits is not told by public names
     may_go.set()
     for thread in threads:
         thread.join(20)
@@ -104,24 +104,38 @@ def test_work_that_was_refused_in_an_attempt_that_failed_is_judged_anew(tmp_path
         assert claim.result == 1
 
 
-def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue_and_passes_the_lead_on() -> None:
-    carried_out: list[int] = []
+def test_work_that_a_leader_had_not_made_lasting_when_it_was_interrupted_is_carried_out_by_the_next() -> None:
+    is_held, may_go = Event(), Event()
+    carried_out: list[object] = []
 
     def carry_out(batch: list[Ticket[Work]]) -> None:
-        carried_out.append(len(batch))
+        if not carried_out:
+            carried_out.append(None)
+            is_held.set()
+            assert may_go.wait(60)
+            raise KeyboardInterrupt
         for ticket in batch:
-            ticket.finish(None)
+            ticket.finish(ticket.work(None))
 
     queue = queue_of(carry_out)
-    interrupted, patient = Ticket[Work](lambda _: None), Ticket[Work](lambda _: None)
-    queue._has_leader = True
-    queue._waiting = [interrupted, patient]
-    interrupted.answered.release()  # the leader has just handed the lead to it
-    queue._withdraw(interrupted)
-    assert patient.is_done
-    assert not interrupted.is_done
-    assert carried_out == [1]
-    assert queue.run(lambda _: None) is None
+    told: list[object] = []
+
+    def run(name: str) -> None:
+        try:
+            told.append(queue.run(lambda _: name))
+        except KeyboardInterrupt:
+            told.append("interrupted")
+
+    threads = [Thread(target=run, args=(name,)) for name in ("first", "second", "third")]
+    threads[0].start()
+    assert is_held.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    eventually(lambda: len(queue._waiting) == 3)  # what waits is not told by public names
+    may_go.set()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(str, told)) == ["interrupted", "second", "third"]
 
 
 def test_of_commits_in_one_batch_each_is_judged_after_those_before_it(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_commits_that_come_while_one_is_under_way_share_the_next_transaction(
     for thread in others:
         thread.start()
     queue = engine._writer._queue  # Why: what waits can be seen nowhere else.
-    while len(queue._waiting) != 5:
+    while len(queue._waiting) != 6:
         assert not give_up.wait(0.01)
     stranger.execute("ROLLBACK")
     stranger.close()

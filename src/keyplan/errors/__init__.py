@@ -68,6 +68,7 @@ from keyplan.errors.tree import (
     UniqueViolationError,
     UnknownNameError,
     UnsupportedByEngineError,
+    WriterBusyError,
 )
 
 __all__ = [
@@ -137,4 +138,5 @@ __all__ = [
     "UniqueViolationError",
     "UnknownNameError",
     "UnsupportedByEngineError",
+    "WriterBusyError",
 ]

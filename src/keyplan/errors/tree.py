@@ -25,6 +25,7 @@
     │   └── CommitConflictError           a guard failed                                   retryable
     ├── EngineError                     the engine could not
     │   ├── EngineUnavailableError        it cannot be reached, or is closed               retryable
+    │   │   └── WriterBusyError             another process does not stop writing           retryable
     │   ├── CommitOutcomeUnknownError     it may have been applied: look before writing again
     │   ├── HistoryCompactedError         a watch must start again from a list
     │   ├── LeaseNotFoundError            the lease expired or never was
@@ -81,6 +82,7 @@ __all__ = [
     "UniqueViolationError",
     "UnknownNameError",
     "UnsupportedByEngineError",
+    "WriterBusyError",
 ]
 
 
@@ -317,6 +319,13 @@ class EngineUnavailableError(EngineError):
     code = "engine-unavailable"
     summary = "the engine cannot be reached"
     is_retryable = True
+
+
+class WriterBusyError(EngineUnavailableError):
+    """Another process has been writing for longer than this one may wait. Nothing was written. Facts: `engine`, `problem`."""
+
+    code = "writer-busy"
+    summary = "another process is writing"
 
 
 class CommitOutcomeUnknownError(EngineError):

@@ -17,6 +17,7 @@ from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
     HISTORY_REVISIONS_DEFAULT,
     LMDB_DEFAULTS,
+    TURN_SECONDS_DEFAULT,
     Durability,
     LmdbOptions,
     profile_of,
@@ -28,6 +29,7 @@ from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.url import EngineUrl
 from keyplan.errors import EngineUnavailableError
+from keyplan.files import FILE_MODE
 
 __all__ = ["LmdbEngine", "open_lmdb"]
 
@@ -211,12 +213,21 @@ def _is_spellable(path: str) -> bool:
         return False
 
 
+def _mode_of(url: EngineUrl) -> int:
+    """Return the mode that the files of a new store get. Whoever may write them must read them, and the owner may do both."""
+    text = url.options.get("mode", f"{FILE_MODE:04o}")
+    mode = int(text, 8) if text.isascii() and text.isdigit() and set(text) <= set("01234567") and len(text) <= 4 else 0
+    if mode & ~0o666 or mode & FILE_MODE != FILE_MODE or (mode & 0o222) << 1 & ~mode:
+        raise url.refuse("mode must be one of 0600, 0640, 0660, 0644, 0664, 0666: who else may read or write the files")
+    return mode
+
+
 def open_lmdb(url: EngineUrl) -> Engine:
-    """Open `lmdb:PATH`; options: `history` (off, or revisions kept), `durability`, `readonly`, `create`.
+    """Open `lmdb:PATH`; options: `history` (off, or a number), `durability`, `readonly`, `create`, `mode`, `turn_seconds`.
 
     With `database`, a database of another program's file for reading: the one of that name, or without one the main database.
     """
-    url.check_options({"create", "database", "durability", "history", "readonly"})
+    url.check_options({"create", "database", "durability", "history", "mode", "readonly", "turn_seconds"})
     if url.address.startswith("//") and not url.address.startswith("///"):
         raise url.refuse("lmdb: takes a path, not a host: lmdb:./folder or lmdb:/folder")
     path = url.address.removeprefix("//")
@@ -234,5 +245,7 @@ def open_lmdb(url: EngineUrl) -> Engine:
             durability=Durability(url.choice("durability", [mode.value for mode in Durability], default="full")),
             is_readonly=url.flag("readonly", default=False),
             create=url.flag("create", default=True),
+            turn_seconds=url.number("turn_seconds", default=int(TURN_SECONDS_DEFAULT), minimum=0),
+            mode=_mode_of(url),
         ),
     )

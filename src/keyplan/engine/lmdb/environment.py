@@ -9,20 +9,17 @@ from threading import Condition, Lock
 from typing import Any, Final, TypeVar
 
 import lmdb
-import msgspec
 
 from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lineage import Lineage
-from keyplan.engine.lmdb.files import code_of, open_files, refusal
+from keyplan.engine.lmdb.files import code_of, create_databases, open_files, open_turn, refusal
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
     FORMAT_KEY,
     FORMAT_RAW,
-    LINEAGE_KEY,
     STATE_KEY,
     Databases,
     LeaseRecord,
-    LineageRecord,
     State,
 )
 from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
@@ -61,27 +58,35 @@ class Environment:
         """How many wait for `news`. Changed under its lock, before whoever waits looks whether there is news already."""
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
-        self._closing = Lock()
-        self._queue = CommitQueue[_Work](self._carry_out, outcome_unknown=_outcome_unknown)
+        self._writing = Lock()
+        """Held for each write transaction, each change of the map, and while the files are closed: LMDB bears one at a time."""
         self._commits_since_look = 0
         """Commits since dead readers were looked for."""
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
-        self.lmdb, self.is_locked = open_files(path, options)
-        self._file = StoreFile(path, is_readonly=options.is_readonly)
+        self.turn = None if options.is_readonly else open_turn(path, options, check=self._check_open)
+        self._queue = CommitQueue[_Work](
+            self._carry_out,
+            outcome_unknown=_outcome_unknown,
+            turn=self.turn,
+        )
+        try:
+            self.lmdb, self.is_locked = open_files(path, options, self.turn)
+        except BaseException:
+            self._close_turn()
+            raise
+        self._file = StoreFile(path, is_readonly=options.is_readonly, mode=options.mode)
         try:
             if self.is_locked:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
             self.databases = self._open_databases()
-            self.lineage: Lineage = claim_lineage(
-                self.lmdb, self.databases, self._file, is_readonly=options.is_readonly
-            )
+            self.lineage = self._claimed_lineage()
             if options.has_history:
                 self.look_at_leases()
         except lmdb.Error as error:
             self._close_files()
             raise refusal(path, str(error)) from error
-        except KeyplanError:
+        except BaseException:
             self._close_files()
             raise
 
@@ -107,19 +112,23 @@ class Environment:
             self.live.discard(id(transaction))
 
     def _begin_again(self, error: lmdb.Error) -> "lmdb.Transaction[bytes]":
-        """Begin after a failure that can be mended: another process grew the map, or left dead readers behind."""
+        """Begin after a failure that can be mended: a map that another process or thread made larger, or dead readers."""
         if self.problem is not None:
             raise self.unavailable() from error
-        if isinstance(error, lmdb.MapResizedError):
-            self.lmdb.set_mapsize(0)
-        elif isinstance(error, lmdb.ReadersFullError):
-            self.lmdb.reader_check()
-        else:
-            raise self.failed(error) from error
-        try:
-            return self.lmdb.begin(self.databases.data)
-        except lmdb.Error as second:
-            raise self.failed(second) from second
+        # Why the lock: while another thread changes the map, nobody can begin; and two may not change it at once.
+        with self._writing:
+            try:
+                return self.lmdb.begin(self.databases.data)
+            except lmdb.MapResizedError:
+                self.lmdb.set_mapsize(0)
+            except lmdb.ReadersFullError:
+                self.lmdb.reader_check()
+            except lmdb.Error as second:
+                raise self.failed(second) from second
+            try:
+                return self.lmdb.begin(self.databases.data)
+            except lmdb.Error as third:
+                raise self.failed(third) from third
 
     def last_transaction_id(self) -> int:
         """Return the id of the latest commit of any process: a cheap way to see whether there is news."""
@@ -139,84 +148,92 @@ class Environment:
         return result
 
     def _carry_out(self, batch: list[Ticket[_Work]]) -> None:
-        """Do the work of a batch in one transaction. A failure of the file is tried again one by one, to find whose it is."""
+        """Do the work of a batch in one transaction. A failure is tried again one by one, to find whose it is."""
         try:
-            self._carry_out_together(batch)
-        except lmdb.Error as error:
+            self._attempt(batch)
+        except (lmdb.MapFullError, lmdb.MapResizedError) as error:
+            self._enlarge_map(error)
+            self._carry_out(batch)
+        except KeyplanError as error:
+            for ticket in batch:
+                ticket.fail(_told_again(error))
+        except Exception as error:
+            if self._queue.under_way:
+                raise
             if len(batch) == 1:
-                batch[0].fail(self.failed(error))
+                batch[0].fail(self.failed(error) if isinstance(error, lmdb.Error) else error)
                 return
             for ticket in batch:
                 self._carry_out([ticket])
+            if not isinstance(error, lmdb.Error) and not any(isinstance(one.error, type(error)) for one in batch):
+                raise  # it did not come again: it was no work's, but meant for this thread
         else:
             # Why asked before: nobody watches most stores. Who begins to wait is counted before it looks, and so sees this.
             if self.waiting_for_news:
                 with self.news:
                     self.news.notify_all()
 
-    def _carry_out_together(self, batch: list[Ticket[_Work]]) -> None:
-        while True:
-            self.live.add(_WRITING)
-            try:
-                with self._closing:
-                    self._attempt(batch)
-            except lmdb.MapFullError:
-                # Trap: this ends the snapshots that are open in this process; they say so when they are used again.
-                self.lmdb.set_mapsize(self.lmdb.info()["map_size"] * 2)
-            except lmdb.MapResizedError:
-                self.lmdb.set_mapsize(0)
-            else:
-                return
-            finally:
-                self.live.discard(_WRITING)
+    def _enlarge_map(self, error: lmdb.Error) -> None:
+        """Make the map larger, or as large as another process made it.
+
+        Trap: this ends the snapshots that are open in this process; they say so when they are used again.
+        """
+        with self._writing:
+            self._check_open()
+            is_full = isinstance(error, lmdb.MapFullError)
+            self.lmdb.set_mapsize(self.lmdb.info()["map_size"] * 2 if is_full else 0)
 
     def _attempt(self, batch: list[Ticket[_Work]]) -> None:
+        """Carry out the batch in one transaction. Raises lmdb.Error when nothing was written."""
         self.check_in_place()
-        if self.problem is not None:
-            raise self.unavailable()
         self._commits_since_look += 1
         if self._commits_since_look >= _READERS_LOOK_COMMITS:
-            self._forget_dead_readers()
-        transaction = self.lmdb.begin(self.databases.data, write=True)
+            self._look_around()
+        options, queue, live = self.options, self._queue, self.live
+        unknown: CommitOutcomeUnknownError | None = None
+        number, look_seconds = 0, 0.0
+        live.add(_WRITING)
         try:
-            options = self.options
-            target = WriteTransaction(transaction, self.databases, options.clock, options.history_revisions_max)
-            if target.state.leases_living and self.is_look_due():
-                target.expire_leases()
-            outcomes = [_outcome(ticket, target) for ticket in batch]
-            target.save_state()
-        except BaseException:
-            transaction.abort()
-            raise
-        unknown = self._end(transaction, has_changes=target.has_changes)
-        for ticket, (result, refused) in zip(batch, outcomes, strict=True):
-            error = refused or unknown
-            if error is None:
-                ticket.finish(result)
-            else:
-                ticket.fail(error)
+            # Why `with`: the interpreter lets no exception come between its steps, and a transaction that nobody ended would
+            # keep all writers waiting.
+            with self._writing:
+                self._check_open()
+                with self.lmdb.begin(self.databases.data, write=True) as transaction:
+                    target = WriteTransaction(transaction, self.databases, options.clock, options.history_revisions_max)
+                    if target.state.leases_living and options.clock.monotonic() >= self.look_at:
+                        look_seconds = min(target.expire_leases(), _LEASE_LOOK_SECONDS_MAX)
+                    for ticket in batch:
+                        ticket.error = None
+                        try:
+                            ticket.result = ticket.work(target)
+                        except KeyplanError as refused:  # it has written nothing then
+                            ticket.error = refused
+                    target.save_state()
+                    number = transaction.id()
+                    has_changes = target.has_changes
+                    queue.under_way = batch
+                if has_changes:
+                    self._file.note(number)
+        except lmdb.Error as error:
+            is_ended, queue.under_way = bool(queue.under_way), ()
+            # Why: with the header on disk the one before, nothing happened.
+            if not is_ended or isinstance(error, lmdb.MapFullError) or self.lmdb.info()["last_txnid"] < number:
+                raise
+            unknown = CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
+        finally:
+            live.discard(_WRITING)
+        if look_seconds:
+            self.look_at = options.clock.monotonic() + look_seconds
+        for ticket in batch:
+            ticket.error = ticket.error or unknown
+            ticket.is_done = True
 
-    def _forget_dead_readers(self) -> None:
-        """Let go of the snapshots of processes that were killed."""
+    def _look_around(self) -> None:
+        """Let go of the snapshots of processes that were killed, and see whether this process is the only one that writes."""
         self._commits_since_look = 0
         self.lmdb.reader_check()
-
-    def _end(self, transaction: "lmdb.Transaction[bytes]", *, has_changes: bool) -> CommitOutcomeUnknownError | None:
-        """Commit what there is. Raises lmdb.Error when nothing was written; returns an error when that cannot be told."""
-        if not has_changes:
-            transaction.abort()
-            return None
-        number = transaction.id()
-        try:
-            transaction.commit()
-        except lmdb.MapFullError:
-            raise
-        except lmdb.Error as error:
-            if self.lmdb.info()["last_txnid"] < number:
-                raise  # the header on disk is the one before: nothing happened
-            return CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
-        self._file.note(number)
-        return None
+        if self.turn is not None:
+            self.turn.look_around()
 
     @contextmanager
     def awaiting_news(self) -> Iterator[None]:
@@ -271,77 +288,86 @@ class Environment:
             with self.news:
                 self.news.notify_all()
 
+    def _claimed_lineage(self) -> Lineage:
+        try:
+            if self.turn is not None:
+                self.turn.take()
+            return claim_lineage(self.lmdb, self.databases, self._file, is_readonly=self.options.is_readonly)
+        finally:
+            if self.turn is not None:
+                self.turn.give_back()
+
     # ---- opening and closing ------------------------------------------------------------------------------------------
 
     def _open_databases(self) -> Databases:
         has_history = self.options.has_history
-        stored = self._stored_format()
         expected = FORMAT_HISTORY if has_history else FORMAT_RAW
-        if stored is None and not self.options.is_readonly:
-            self._create_databases(expected)
-        elif stored != expected:
-            raise refusal(self.path, _format_problem(stored, has_history=has_history))
-        data, meta = self.lmdb.open_db(b"data", create=False), self.lmdb.open_db(b"meta", create=False)
-        if not has_history:
-            return Databases(data, meta, data, data, data)
-        return Databases(
-            data,
-            meta,
-            self.lmdb.open_db(b"log", create=False),
-            self.lmdb.open_db(b"leases", create=False),
-            self.lmdb.open_db(b"lease_keys", create=False, dupsort=True),
-        )
+        stored = self._stored_format()
+        try:
+            # Trap: LMDB opens a database in a transaction that writes, wherever it may write.
+            if self.turn is not None:
+                self.turn.take()
+                if stored is None:  # a file without databases, of another program: `files` makes ours with all of them
+                    stored = create_databases(self.lmdb, expected, identity=self._file.identity)
+            if stored != expected:
+                raise refusal(self.path, _format_problem(stored, has_history=has_history))
+            data, meta = self.lmdb.open_db(b"data", create=False), self.lmdb.open_db(b"meta", create=False)
+            if not has_history:
+                return Databases(data, meta, data, data, data)
+            return Databases(
+                data,
+                meta,
+                self.lmdb.open_db(b"log", create=False),
+                self.lmdb.open_db(b"leases", create=False),
+                self.lmdb.open_db(b"lease_keys", create=False, dupsort=True),
+            )
+        finally:
+            if self.turn is not None:
+                self.turn.give_back()
 
     def _stored_format(self) -> bytes | None:
         """Return what the file says it is: None when it is empty. Raises EngineOpenError for a file of another program."""
         with self.lmdb.begin() as transaction:
             if transaction.stat()["entries"] == 0:
                 return None
-            if transaction.get(b"meta") is None:
-                raise refusal(self.path, "the LMDB file was made by another program")
-        try:
-            meta = self.lmdb.open_db(b"meta", create=False)
-        except lmdb.Error as error:
-            raise refusal(self.path, "the LMDB file was made by another program") from error
-        with self.lmdb.begin(meta) as transaction:
-            return transaction.get(FORMAT_KEY, b"")
-
-    def _create_databases(self, expected: bytes) -> None:
-        """Make the databases of an empty file: all or none, and harmless when another process does it at the same time."""
-        with self.lmdb.begin(write=True) as transaction:
-            meta = self.lmdb.open_db(b"meta", txn=transaction)
-            self.lmdb.open_db(b"data", txn=transaction)
-            if self.options.has_history:
-                self.lmdb.open_db(b"log", txn=transaction)
-                self.lmdb.open_db(b"leases", txn=transaction)
-                self.lmdb.open_db(b"lease_keys", txn=transaction, dupsort=True)
-            transaction.put(FORMAT_KEY, expected, overwrite=False, db=meta)
-            lineage = msgspec.json.encode(LineageRecord.drawn(self._file.identity))
-            transaction.put(LINEAGE_KEY, lineage, overwrite=False, db=meta)
-            stored = transaction.get(FORMAT_KEY, db=meta)
-        if stored != expected:
-            raise refusal(self.path, _format_problem(stored, has_history=self.options.has_history))
+            try:
+                meta = self.lmdb.open_db(b"meta", txn=transaction, create=False)  # for this transaction alone
+            except lmdb.Error as error:
+                raise refusal(self.path, "the LMDB file was made by another program") from error
+            return transaction.get(FORMAT_KEY, b"", db=meta)
 
     def close(self, problem: str) -> None:
         """Close the files, and say to whoever still uses them that this was done."""
         self.problem = problem
-        with self._closing:  # after the batch that is under way; later ones find the problem
-            self._close_files()
+        self._queue.close()
+        self._close_files()
         with self.news:
             self.news.notify_all()
 
     def _close_files(self) -> None:
-        self.lmdb.close()
+        with self._writing:  # after the batch that is under way; later ones find the problem
+            self.lmdb.close()
         self._file.close()
+        self._close_turn()
+
+    def _close_turn(self) -> None:
+        if self.turn is not None:
+            self.turn.close()
 
     def abandon(self) -> None:
         """Give up the parent's environment in a forked child. Trap: the parent's locks may be held here for ever."""
         self.problem = "it was opened before this process was forked; open the store again here"
         self.news = Condition()
+        # Why: the locks of the turn are the parent's alone; closing the child's copy of the file leaves them as they are.
+        self._close_turn()
         # Trap: closing ends this copy of the parent's transactions, and with it the parent's own slots and locks. Where
         # one lasted, the files stay open, and LMDB then refuses to open them again in this process.
         if not self.live:
             self.lmdb.close()
+
+    def _check_open(self) -> None:
+        if self.problem is not None:
+            raise self.unavailable()
 
     def unavailable(self) -> EngineUnavailableError:
         """Return the error for an environment that has ended."""
@@ -358,16 +384,15 @@ class Environment:
         return EngineError(engine="lmdb", problem=f"{error}{hint}")
 
 
+def _told_again(error: KeyplanError) -> KeyplanError:
+    """Return the error for one of several threads. Why not the same: each raises its own."""
+    told = type(error)(**error.facts)
+    told.__cause__ = error
+    return told
+
+
 def _outcome_unknown(_: _Work, problem: str) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(engine="lmdb", problem=problem)
-
-
-def _outcome(ticket: Ticket[_Work], target: WriteTransaction) -> tuple[object, KeyplanError | None]:
-    """Do one piece of work. Return its result, or why it was refused: it has written nothing then."""
-    try:
-        return ticket.work(target), None
-    except KeyplanError as refused:
-        return None, refused
 
 
 def _format_problem(stored: bytes | None, *, has_history: bool) -> str:

@@ -1,18 +1,27 @@
-"""The files of a store on disk: opening them with LMDB 0.9 and nothing else, and saying clearly why they do not open."""
+"""The files of a store on disk: making them, opening them with LMDB 0.9 alone, saying clearly why they do not open."""
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import lmdb
+import msgspec
 
+from keyplan.engine.lmdb.format import FORMAT_HISTORY, FORMAT_KEY, FORMAT_RAW, LINEAGE_KEY, LineageRecord
+from keyplan.engine.lmdb.identity import identity_of
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
-from keyplan.errors import EngineOpenError, StoreMissingError
+from keyplan.engine.lmdb.pages import shortfall_of
+from keyplan.engine.lmdb.turn import TURN_FILE, WriteTurn
+from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
+from keyplan.files import make_folder, open_file, sync_folder
 
-__all__ = ["code_of", "open_files", "refusal"]
+__all__ = ["code_of", "create_databases", "open_files", "open_turn", "refusal"]
+
+_DENIED: Final = (errno.EACCES, errno.EROFS, errno.EPERM)
 
 _DATABASES_MAX: Final = 8
 _READERS_MAX: Final = 1_024
@@ -23,7 +32,7 @@ It would make a get a tenth faster."""
 _MAP_BYTES_MIN: Final = 1 << 24
 _LOCK_BYTES: Final = 64 * (_READERS_MAX + 16)
 """The slots and what LMDB puts before them. It takes a longer file for more readers, and fills a shorter one up."""
-_FILE_MODE: Final = 0o755
+_NEW_DATA: Final = ".data.mdb.new"
 _META_MAGIC: Final = 0xBEEFC0DE
 _META: Final = Struct("<II")
 
@@ -33,13 +42,28 @@ def refusal(path: Path, problem: str) -> EngineOpenError:
     return EngineOpenError(url=f"lmdb:{path}", problem=problem)
 
 
-def open_files(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
-    """Open the folder, making it when that is asked for. Return the LMDB environment, and whether it is locked.
+def open_turn(path: Path, options: LmdbOptions, check: Callable[[], None]) -> WriteTurn:
+    """Make the folder when that is asked for, and open the file of the turn to write in it. Raises EngineOpenError."""
+    _prepare_folder(path, options)
+    try:
+        return WriteTurn(path, mode=options.mode, seconds=options.turn_seconds, check=check)
+    except OSError as error:
+        if error.errno in _DENIED and os.access(path / "data.mdb", os.R_OK):
+            raise refusal(path, "it may not be written; open it with ?readonly=true") from error
+        raise refusal(path, f"{TURN_FILE} cannot be opened: {error.strerror}") from error
+
+
+def open_files(path: Path, options: LmdbOptions, turn: WriteTurn | None) -> tuple[lmdb.Environment, bool]:
+    """Open the store; without one, make it. Return the LMDB environment, and whether it is locked. `turn` is None for a reader.
 
     Raises EngineOpenError: a missing folder, a plain file, no permission, bytes that are not LMDB 0.9's.
     """
-    _prepare_folder(path, options)
+    if turn is None:
+        _prepare_folder(path, options)
     try:
+        if turn is not None:
+            _make_data(path, options, turn)
+        _check_whole(path)
         environment, is_locked = _open_locked(path, options)
     except OSError as error:
         raise refusal(path, error.strerror or str(error)) from error
@@ -52,30 +76,84 @@ def open_files(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool
 
 
 def _prepare_folder(path: Path, options: LmdbOptions) -> None:
-    data = path / "data.mdb"
     try:
         if path.exists() and not path.is_dir():
             raise refusal(path, "it is a file; an LMDB store is a folder")
-        if options.is_readonly or not options.create:
-            if not data.exists():
-                raise StoreMissingError(url=f"lmdb:{path}", problem="there is no store here")
-        else:
-            path.mkdir(parents=True, exist_ok=True)
+        if (options.is_readonly or not options.create) and not (path / "data.mdb").exists():
+            raise StoreMissingError(url=f"lmdb:{path}", problem="there is no store here")
+        make_folder(path, mode=options.folder_mode)
     except OSError as error:
         raise refusal(path, f"the folder cannot be used: {error.strerror}") from error
+    except InvalidInputError as error:
+        problem = f"the folder cannot be used: {error.facts['source']}: {error.facts['problem']}"
+        raise refusal(path, problem) from error
 
 
-def _allocate_lock_file(path: Path) -> None:
+def _make_data(path: Path, options: LmdbOptions, turn: WriteTurn) -> None:
+    """Make the data file where there is none: beside, with all its databases, and then give it its name.
+
+    Why: LMDB makes it empty and fills it afterwards. An empty file would be what a killed process left, or a store that was cut
+    off; as it is, it is always the latter.
+    """
+    data, fresh = path / "data.mdb", path / _NEW_DATA
+    if data.exists():
+        return
+    try:
+        turn.take()
+        if data.exists():  # another process made it while this one waited
+            return
+        fresh.unlink(missing_ok=True)  # what a killed process left: whoever has the turn is the only one
+        expected = FORMAT_HISTORY if options.has_history else FORMAT_RAW
+        with _mapped(fresh, options, map_bytes=_MAP_BYTES_MIN, lock=False, subdir=False) as made:
+            create_databases(made, expected, identity=identity_of(fresh))
+        fresh.chmod(options.mode)
+        fresh.replace(data)
+        if options.durability is not Durability.NONE:
+            sync_folder(path)
+    finally:
+        turn.give_back()
+
+
+def create_databases(environment: lmdb.Environment, expected: bytes, *, identity: str) -> bytes | None:
+    """Make the databases of an empty file, all or none. Return the format that is stored then. `identity` is the file's.
+
+    Call it with the turn to write: harmless when another process did it before.
+    """
+    with environment.begin(write=True) as transaction:
+        meta = environment.open_db(b"meta", txn=transaction)
+        environment.open_db(b"data", txn=transaction)
+        if expected == FORMAT_HISTORY:
+            environment.open_db(b"log", txn=transaction)
+            environment.open_db(b"leases", txn=transaction)
+            environment.open_db(b"lease_keys", txn=transaction, dupsort=True)
+        transaction.put(FORMAT_KEY, expected, overwrite=False, db=meta)
+        lineage = msgspec.json.encode(LineageRecord.drawn(identity))
+        transaction.put(LINEAGE_KEY, lineage, overwrite=False, db=meta)
+        return transaction.get(FORMAT_KEY, db=meta)
+
+
+def _check_whole(path: Path) -> None:
+    """Refuse a data file that was cut off. Reading what is missing would end this process by a bus error, without a word."""
+    data = path / "data.mdb"
+    if data.stat().st_size == 0:
+        raise refusal(
+            path, "data.mdb is empty; a store never is: restore it from a backup, or remove the file to begin anew"
+        )
+    shortfall = shortfall_of(data)
+    if shortfall is not None:
+        problem = f"data.mdb was cut off: it has {shortfall.size} bytes of {shortfall.needed}; restore it from a backup"
+        raise refusal(path, problem)
+
+
+def _allocate_lock_file(path: Path, mode: int) -> None:
     """Make the lock file with room on the disk for all of it.
 
     Why: LMDB leaves holes in it. On a full disk, the first reader to use a slot in a hole would be ended by a bus error.
     Trap: never for one that is there: closing any descriptor of it gives up the locks that LMDB holds in this process.
     """
-    if not hasattr(os, "posix_fallocate"):
-        return
     # Why: whatever is wrong with the folder, LMDB will say, or open what can be read.
     with suppress(OSError):
-        descriptor = os.open(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE & 0o666)
+        descriptor = open_file(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode=mode)
         try:
             os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
         finally:
@@ -83,11 +161,11 @@ def _allocate_lock_file(path: Path) -> None:
 
 
 def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
-    _allocate_lock_file(path)
+    _allocate_lock_file(path, options.mode)
     try:
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:
-        is_denied = code_of(error) in (errno.EACCES, errno.EROFS, errno.EPERM)
+        is_denied = code_of(error) in _DENIED
         if is_denied and not options.is_readonly and os.access(path / "data.mdb", os.R_OK):
             raise refusal(path, "it may not be written; open it with ?readonly=true") from error
         if not is_denied or not options.is_readonly:
@@ -102,20 +180,7 @@ def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Enviro
     map_bytes = options.map_bytes
     while True:
         try:
-            return lmdb.Environment(
-                str(path),
-                map_size=map_bytes,
-                readonly=options.is_readonly,
-                metasync=options.durability is Durability.FULL,
-                sync=options.durability is not Durability.NONE,
-                mode=_FILE_MODE,
-                create=False,
-                max_readers=_READERS_MAX,
-                max_dbs=_DATABASES_MAX,
-                max_spare_txns=_SPARE_TRANSACTIONS_MAX,
-                lock=lock,
-                lib_version=0,
-            )
+            return _mapped(path, options, map_bytes=map_bytes, lock=lock)
         except (lmdb.Error, OverflowError) as error:
             has_no_room = isinstance(error, OverflowError) or code_of(error) in (
                 errno.ENOMEM,
@@ -125,6 +190,24 @@ def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Enviro
             if not has_no_room or map_bytes <= _MAP_BYTES_MIN:
                 raise
             map_bytes //= 2
+
+
+def _mapped(path: Path, options: LmdbOptions, *, map_bytes: int, lock: bool, subdir: bool = True) -> lmdb.Environment:
+    return lmdb.Environment(
+        str(path),
+        subdir=subdir,
+        map_size=map_bytes,
+        readonly=options.is_readonly,
+        metasync=options.durability is Durability.FULL,
+        sync=options.durability is not Durability.NONE,
+        mode=options.mode,
+        create=False,
+        max_readers=_READERS_MAX,
+        max_dbs=_DATABASES_MAX,
+        max_spare_txns=_SPARE_TRANSACTIONS_MAX,
+        lock=lock,
+        lib_version=0,
+    )
 
 
 def code_of(error: lmdb.Error) -> int:

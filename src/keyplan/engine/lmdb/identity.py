@@ -16,12 +16,12 @@ import msgspec
 
 from keyplan.engine.lineage import Lineage, leapt
 from keyplan.engine.lmdb.format import LINEAGE_KEY, STATE_KEY, Databases, LineageRecord, State
+from keyplan.files import open_file
 
 __all__ = ["StoreFile", "claim_lineage", "identity_of"]
 
 _SEEN_NAME: Final = "last-transaction"
 _SEEN: Final = Struct(">Q")
-_SEEN_MODE: Final = 0o666
 
 _STATX_BIRTH: Final = 0x800
 _HERE: Final = -100  # AT_FDCWD
@@ -52,7 +52,7 @@ def identity_of(file: Path) -> str:
 class StoreFile:
     """The data file of a store that is open, and the small file beside it. Make it after LMDB has opened the folder."""
 
-    def __init__(self, path: Path, *, is_readonly: bool) -> None:
+    def __init__(self, path: Path, *, is_readonly: bool, mode: int) -> None:
         self._data = path / "data.mdb"
         self._stat = os.stat(self._data)
         self.identity = identity_of(self._data)
@@ -61,7 +61,7 @@ class StoreFile:
         flags = os.O_RDONLY if is_readonly else os.O_RDWR | os.O_CREAT
         # Why suppressed: without it a copy that was written into the file is not noticed; everything else goes on.
         with suppress(OSError):
-            self._descriptor = os.open(path / _SEEN_NAME, flags | os.O_CLOEXEC, _SEEN_MODE)
+            self._descriptor = open_file(path / _SEEN_NAME, flags | os.O_CLOEXEC, mode=mode)
 
     @property
     def last_seen(self) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
 from keyplan.engine.profile import Capability, Profile
+from keyplan.files import FILE_MODE
 
 __all__ = [
     "HISTORY_REVISIONS_DEFAULT",
@@ -13,6 +14,7 @@ __all__ = [
     "LMDB_DEFAULTS",
     "LMDB_PROFILE",
     "MAP_BYTES_DEFAULT",
+    "TURN_SECONDS_DEFAULT",
     "VALUE_BYTES_MAX",
     "Durability",
     "LmdbOptions",
@@ -24,6 +26,9 @@ HISTORY_REVISIONS_DEFAULT: Final = 100_000
 
 MAP_BYTES_DEFAULT: Final = 1 << 40
 """Why: the map is address space, not disk: 1 TiB opens in 2.5 ms and is sparse; nobody meets it as a limit."""
+
+TURN_SECONDS_DEFAULT: Final = 60.0
+"""Why: a commit takes milliseconds; who writes for a minute was stopped, or loads something very large."""
 
 KEY_BYTES_MAX: Final = 511
 """LMDB's own bound, as it is compiled everywhere."""
@@ -50,6 +55,8 @@ class LmdbOptions:
     """`history_revisions_max` is how many revisions a watch may look back; 0 keeps raw keys and values, no revisions.
 
     `map_bytes` is where the map begins; it grows when it must. `create` makes a missing folder.
+    `turn_seconds` is how long a commit waits while other processes write. `mode` is that of the files of a new store, whatever
+    the umask is; its folder has the same, and may be entered by those who may read them.
     """
 
     history_revisions_max: int = HISTORY_REVISIONS_DEFAULT
@@ -58,6 +65,13 @@ class LmdbOptions:
     create: bool = True
     clock: Clock = SYSTEM_CLOCK
     map_bytes: int = MAP_BYTES_DEFAULT
+    turn_seconds: float = TURN_SECONDS_DEFAULT
+    mode: int = FILE_MODE
+
+    @property
+    def folder_mode(self) -> int:
+        """Whoever may read the files may enter the folder; whoever may write them may make files in it."""
+        return self.mode | (self.mode & 0o444) >> 2
 
     @property
     def has_history(self) -> bool:

@@ -1,5 +1,6 @@
 """One write transaction: guards, mutations, the log, leases. The state row is read at its begin and stored at its end."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -335,19 +336,26 @@ class WriteTransaction:
         keys = list(cursor.iternext_dup()) if cursor.set_key(lease_key) else []
         self.apply([Delete(key) for key in keys])
 
-    def expire_leases(self) -> None:
-        """End every lease whose time is over, the earliest first; carry the others over to this run of the machine."""
+    def expire_leases(self) -> float:
+        """End every lease whose time is over, the earliest first; carry the others over to this run of the machine.
+
+        Return in how many seconds the next one is over, infinity without one.
+        """
         ended: list[tuple[float, int]] = []
+        next_seconds = math.inf
         for raw_id, raw in list(self._transaction.cursor(self._databases.leases)):
             (lease,), record = LEASE_ID.unpack(raw_id), LeaseRecord.unpack(raw)
             seconds_left = record.seconds_left(self._clock)
             if seconds_left <= 0:
                 ended.append((seconds_left, lease))
-            elif record.epoch != self._clock.epoch():
+                continue
+            next_seconds = min(next_seconds, seconds_left)
+            if record.epoch != self._clock.epoch():
                 moved = LeaseRecord.starting_now(record.ttl_seconds, self._clock, seconds=seconds_left)
                 self.put_lease(lease, moved)
         for _, lease in sorted(ended):
             self.end_lease(lease)
+        return next_seconds
 
     def _detach(self, key: bytes, stored: bytes) -> None:
         lease: int = HEADER.unpack_from(stored)[3]

@@ -88,6 +88,7 @@ class Writer:
                 ticket.fail(error if len(batch) == 1 else _told_to(ticket, error))
 
     def _carry_out_in(self, batch: list[Ticket[Commit]], transaction: "Transaction") -> None:
+        self._queue.under_way = ()  # an attempt before this one was certainly not carried out
         for ticket in [ticket for ticket in batch if _is_of_before(ticket.work, transaction.leapt)]:
             ticket.fail(_conflict_with_leap(ticket.work, transaction.leapt))
         batch = [ticket for ticket in batch if not _is_of_before(ticket.work, transaction.leapt)]
@@ -105,6 +106,8 @@ class Writer:
                 settled.append((ticket, told.revision, None))
                 if told.has_changed:
                     transaction.has_written(told.revision)
+        # Why only now: until then nothing is lasting, and an interruption of this thread leaves the work to another one.
+        self._queue.under_way = batch
         transaction.end()
         for ticket, revision, refusal in settled:
             if refusal is None:
