@@ -52,7 +52,9 @@ def test_a_full_file_system_can_be_read_and_be_written_again_when_there_is_room(
         pytest.skip(f"needs the right to mount a small file system: {tried.stderr.strip()}")
     seen = run("full_file_system", tmp_path, before=mount)
     assert seen["written"] > 100
-    assert seen["problem"] == "EngineError: mdb_txn_commit: No space left on device; the disk may be full"
+    # Why either: LMDB calls a write of which a part fitted an input/output error.
+    failures = ("No space left on device", "Input/output error")
+    assert seen["problem"] in [f"EngineError: mdb_txn_commit: {failure}; the disk may be full" for failure in failures]
     assert (seen["read"], seen["read again"], seen["writable"]) == (True, True, True)
 
 

@@ -118,7 +118,10 @@ def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
         ("lmdb://host/path", "takes a path, not a host"),
         ("lmdb:x?durability=maybe", "one of full, meta, none"),
         ("lmdb:x?history=-1", "whole number"),
-        ("lmdb:x?histroy=off", "the options of lmdb: are create, database, durability, history, readonly"),
+        (
+            "lmdb:x?histroy=off",
+            "the options of lmdb: are create, database, durability, history, mode, readonly, turn_seconds",
+        ),
         ("lmdb:x?readonly=perhaps", "true or false"),
     ],
 )
