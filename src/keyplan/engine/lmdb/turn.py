@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from struct import Struct
+from threading import Event
 from typing import Final, NamedTuple
 
 from keyplan.engine.clock import SYSTEM_CLOCK
@@ -105,6 +106,8 @@ class WriteTurn:
         self._end_alone = partial(_ALONE.pack_into, self._page, _ALONE_AT, 0.0)
         self.give_back: Callable[[], object] = self._unlock
         """Give the turn back; harmless without it. Why no Python function: an exception cannot keep it from beginning."""
+        self._nothing = Event()
+        """Never set: waiting for it passes time, and hears Ctrl-C."""
         self._is_resident = False
         fcntl.lockf(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _PRESENT + self._process)
         self.look_around()
@@ -158,7 +161,7 @@ class WriteTurn:
             if now >= give_up_at:
                 raise _busy([Holder(resident[1], is_waiting=False, since=since)], now - began)
             self._check()
-            time.sleep(pause)  # Why: see `_wait`.
+            self._nothing.wait(pause)
             pause = min(pause * 1.3, _PAUSE_SECONDS_LONG)
 
     def _is_locked(self, byte: int) -> bool:
@@ -202,7 +205,7 @@ class WriteTurn:
                 self._check()
                 longest = _PAUSE_SECONDS_MAX if now - began < _LONG_SECONDS else _PAUSE_SECONDS_LONG
                 # Why: the system would wait for a lock without hearing a time limit.
-                time.sleep(pause if is_first else longest)
+                self._nothing.wait(pause if is_first else longest)
                 pause = min(pause * 1.3, longest)
         finally:
             self._leave_queue()
