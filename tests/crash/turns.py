@@ -23,7 +23,7 @@ from keyplan.engine import Commit, Put, open_engine
 from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
 from keyplan.engine.lmdb.options import Durability
 from keyplan.engine.lmdb.turn import WriteTurn
-from keyplan.errors import StoreMissingError
+from keyplan.errors import KeyplanError, StoreMissingError
 
 __all__ = ["Outcome", "compete"]
 
@@ -152,20 +152,21 @@ class Round:
         if process == 0:
             try:
                 write_for_ever(self._folder, writer, self._board, self._durability)
-            except BaseException as error:  # noqa: BLE001  # Why: said before this process ends without any clean-up.
-                os.write(2, f"writer {writer}: {error!r}\n".encode())
-            os._exit(1)
+            except KeyplanError as error:
+                os.write(2, f"writer {writer}: {error}\n".encode())
+            finally:
+                os._exit(1)
         return process
 
     def _await_window(self, victim: int) -> None:
         """Return at a random moment, or when the victim is where it is to be killed."""
         if self._chance.random() < 0.4:
-            sleep(self._chance.uniform(0, 0.012))
+            sleep(self._chance.uniform(0, 0.012))  # Why: the moment is left to chance.
             return
         wanted = self._chance.choice(list(Window))
         give_up_at = monotonic() + 0.05
         while self._board.window(victim) != wanted and monotonic() < give_up_at:
-            sleep(0)
+            sleep(0)  # Why: what another process says in shared memory, nobody can be woken by.
 
     def _check(self, victim: int) -> None:
         try:
@@ -190,7 +191,7 @@ class Round:
                     window = Window(self._board.window(writer)).name
                     self._outcome.problem = f"writer {writer} did not go on: {window}, in {waits_in}"
                     return
-                sleep(0.0005)
+                sleep(0.0005)  # Why: as above.
         self._outcome.longest_seconds = max(self._outcome.longest_seconds, monotonic() - began)
 
 

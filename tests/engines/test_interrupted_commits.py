@@ -65,7 +65,7 @@ def interrupted(place: int, call: Callable[[], object]) -> tuple[bool, BaseExcep
     sys.settrace(interrupter)
     try:
         call()
-    except BaseException as error:  # noqa: BLE001  # Why: what was raised is what is looked at.
+    except (StopNowError, KeyplanError) as error:
         return interrupter.has_raised, error
     finally:
         sys.settrace(before)

@@ -13,9 +13,11 @@ OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py", "sr
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",
+    "src/keyplan/engine/lmdb/environment.py",
     "src/keyplan/testing/schedules/running.py",
 )
-"""Whatever is raised on one side of an await is carried to the other, and raised there; what an actor raises is judged."""
+"""Whatever is raised on one side of an await is carried to the other, and raised there; what an actor raises is judged.
+What one thread's work raises in the thread that carries it out is carried back."""
 CALLERS: Final = (
     "src/keyplan/codec/foreign_forms.py",
     "src/keyplan/codec/serialized_forms.py",

@@ -26,6 +26,7 @@ import errno
 import fcntl
 import mmap
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -71,8 +72,8 @@ _HOLDER: Final = Struct("<qd")
 """The process that took the turn last, and when, by wall time."""
 _HOLDER_AT: Final = 8
 
-_FLOCK: Final = Struct("hhqqi4x")
-"""struct flock on Linux: type, whence, start, length, process."""
+_FLOCK: Final = Struct(("<" if sys.byteorder == "little" else ">") + "hh4xqqi4x")
+"""struct flock on 64-bit Linux: type, whence, start, length, process."""
 _REFUSED: Final = (errno.EAGAIN, errno.EACCES)
 
 
