@@ -1,9 +1,19 @@
 """Look-ups through unique and fan-out indexes."""
 
+from collections.abc import Callable
+
 import pytest
 
 from keyplan.engine import Commit, Put
-from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, NotFoundError
+from keyplan.errors import (
+    CommitConflictError,
+    CorruptionError,
+    IndexNotReadyError,
+    InvalidInputError,
+    InvalidKeyError,
+    NotFoundError,
+)
+from keyplan.maintenance import build_index, drop_index, prepare_index
 from keyplan.store import Store
 from tests.store.layouts import Blade, BladeKey, Site
 
@@ -142,3 +152,54 @@ def test_an_entry_that_names_no_key_is_corruption(blades: Site, store: Store) ->
 
     store.engine.commit(Commit((), (Put(b"/site/by-serial/bad", b"rack/r8/blades/8"),)))
     blades.blades.put(BladeKey("r8", "8"), Blade("bad"))
+
+
+# ---- an index that stops being readable ---------------------------------------------------------------------------------
+
+LOOKS: list[Callable[[Site], object]] = [
+    lambda site: site.by_serial.one("s1"),
+    lambda site: site.by_serial.require("s1"),
+    lambda site: site.by_serial.key_of("s1"),
+    lambda site: list(site.by_serial.list()),
+    lambda site: list(site.by_serial.keys()),
+    lambda site: list(site.by_serial.rows()),
+    lambda site: site.by_serial.count(),
+    lambda site: list(site.by_tag.list("t")),
+    lambda site: list(site.by_tag.keys("t")),
+    lambda site: list(site.by_tag.rows("t")),
+]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_view_that_was_used_does_not_answer_for_an_index_that_was_dropped(
+    site: Site, store: Store, look: Callable[[Site], object]
+) -> None:
+    site.blades.insert(BladeKey("r1", "1"), Blade("s1", ["t"]))
+    assert look(site)
+    for name in ("by_serial", "by_tag"):
+        drop_index(store, site, name)
+
+    with pytest.raises(IndexNotReadyError):
+        look(site)
+
+    for name in ("by_serial", "by_tag"):
+        assert build_index(store, site, name).is_readable
+    assert look(site)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_a_transaction_read_of_an_index_rests_on_its_being_readable(
+    site: Site, store: Store, look: Callable[[Site], object]
+) -> None:
+    site.blades.insert(BladeKey("r1", "1"), Blade("s1", ["t"]))
+    tx = store.transaction()
+    look(Site(tx))
+    Site(tx).flags.put("seen", None)
+    for name in ("by_serial", "by_tag"):
+        prepare_index(store, site, name)
+
+    with pytest.raises(CommitConflictError):
+        tx.commit()
+
+    for name in ("by_serial", "by_tag"):
+        assert build_index(store, site, name).is_readable

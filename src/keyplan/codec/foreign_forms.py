@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, require, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError
 
@@ -26,12 +27,16 @@ class PydanticForm(ValueForm[Any]):
 
     def encode(self, value: Any) -> bytes:
         check_type(self, value, self._model)
+        if type(value) is not self._model:
+            self.refuse("a subclass, whose own fields would not be stored", type_found=type(value).__name__)
         try:
             # Why: warnings off, since what they warn of, a field of the wrong type, is refused by reading back.
             raw: bytes = value.model_dump_json(by_alias=True, warnings=False).encode()
-            self._model.model_validate_json(raw)
+            changed = difference(value, self._model.model_validate_json(raw))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidRecordError(form=self.code, problem=_pydantic_problem(error)) from error
+        if changed is not None:
+            self.refuse(changed)
         return raw
 
     def decode(self, raw: bytes) -> Any:

@@ -331,8 +331,11 @@ class Counter(Item):
         template = resolve_template(self.template, lambda _names: {}, is_text=is_text, item=self.name)
         if template.fields:
             raise LayoutError(item=self.name, problem="a counter's template has no fields")
-        if not 0 <= self.start < 1 << 63:
-            raise LayoutError(item=self.name, problem="a counter starts between 0 and 2^63 - 1", start=self.start)
+        start: object = self.start
+        if not isinstance(start, int) or isinstance(start, bool) or not 0 <= start < 1 << 63:
+            raise LayoutError(
+                item=self.name, problem="a counter starts between 0 and 2^63 - 1, at a whole number", start=self.start
+            )
         return CounterSpec(self.name, template, self.start, self.note)
 
 

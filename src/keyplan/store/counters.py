@@ -4,6 +4,7 @@ from typing import Final
 
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundCounter, CounterView
+from keyplan.store.numbers import check_whole
 from keyplan.store.reader import Reader
 from keyplan.store.writer import Writer
 
@@ -22,6 +23,7 @@ class CounterNumber(CounterView):
         self._writer = writer
 
     def next(self, count: int = 1) -> int:
+        check_whole(count, "count")
         if count < 1:
             raise InvalidInputError(source="count", problem=f"a counter hands out at least one number, not {count}")
         before, _ = self._writer.move_counter(self._counter, lambda number: self._checked(number + count))
@@ -32,6 +34,7 @@ class CounterNumber(CounterView):
         return self._counter.start if entry is None else self._counter.decode(entry.value)
 
     def advance_to(self, number: int) -> int:
+        check_whole(number, "number")
         self._checked(number)
         _, after = self._writer.move_counter(self._counter, lambda now: max(now, number))
         return after

@@ -17,7 +17,6 @@ from keyplan.engine import Entry
 from keyplan.errors import IndexNotReadyError
 from keyplan.layout import BoundIndex, BoundTable, Layout, Table, Waiver
 from keyplan.store.decoding import decode_record
-from keyplan.store.reader import Reader
 
 __all__ = [
     "IndexStage",
@@ -27,7 +26,7 @@ __all__ = [
     "index_state_key",
     "index_state_of",
     "index_state_value",
-    "require_readable",
+    "refuse_unreadable",
 ]
 
 
@@ -101,9 +100,9 @@ def index_state_value(state: IndexState) -> bytes:
     return _states().form.encode(state)
 
 
-def require_readable(index: BoundIndex, reader: Reader) -> None:
-    """Raise IndexNotReadyError unless the index is readable in the state that `reader` sees."""
-    state = index_state_of(reader.peek(index_state_key(index)))
+def refuse_unreadable(index: BoundIndex, entry: Entry | None) -> None:
+    """Raise IndexNotReadyError unless the index is readable, as the entry at its `index_state_key` says."""
+    state = index_state_of(entry)
     if state is not None:
         raise IndexNotReadyError(
             layout=index.table.layout.name, index=index.name, state=state.stage.value, records=state.records

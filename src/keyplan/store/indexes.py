@@ -1,8 +1,8 @@
 """The operations on one index, unique or not: an entry leads to a primary key, and that to a record, in one state.
 
 The promises stand in keyplan.layout's UniqueView and IndexView. An entry whose record is not there (left by a writer that
-does not know the layout) is passed over; `keyplan check` reports it. An index that is not built yet is refused at its first
-use; one that was readable then is not asked about again.
+does not know the layout) is passed over; `keyplan check` reports it. Whether an index may be read is asked in the state that
+it is read from, each time: a drop or a build may have begun since.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, NotFoundError
 from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
 from keyplan.store.decoding import decode_record, row_of
-from keyplan.store.index_state import require_readable
+from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
+from keyplan.store.numbers import check_limit
 from keyplan.store.reader import Reader
 from keyplan.store.selection import IndexSelection
-from keyplan.store.tables import check_limit
 from keyplan.store.watcher import Watcher
 
 __all__ = ["IndexEntries", "UniqueEntries"]
@@ -36,7 +36,7 @@ class IndexEntries(IndexView[object, object]):
         self._index = index
         self._reader = reader
         self._watcher = watcher
-        self._is_readable = False
+        self._state_key = index_state_key(index)
 
     def list(
         self,
@@ -63,7 +63,7 @@ class IndexEntries(IndexView[object, object]):
     ) -> Iterator[object]:
         check_limit(limit)
         listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return islice(self._primary_keys(self._reader, listed=listed, reverse=reverse), limit)
+        return self._keys(listed, limit, reverse=reverse)
 
     def rows(
         self,
@@ -110,6 +110,10 @@ class IndexEntries(IndexView[object, object]):
                         if remaining is not None:
                             remaining -= 1
 
+    def _keys(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[object]:
+        with self._reader.pinned() as state:
+            yield from islice(self._primary_keys(state, listed=listed, reverse=reverse), limit)
+
     def _pair(self, key: object, entry: Entry) -> tuple[object, object]:
         return key, decode_record(self._index.table, entry.key, entry.value)
 
@@ -129,7 +133,7 @@ class IndexEntries(IndexView[object, object]):
         pointed_at: Callable[[Entry], object] | None = None,
     ) -> Iterator[object]:
         """What the listed entries point at. What else stands in their range is not shown."""
-        self._require_readable(reader)
+        refuse_unreadable(self._index, reader.get(self._state_key))
         if listed.range.is_empty:
             return
         read = listed.read
@@ -144,11 +148,6 @@ class IndexEntries(IndexView[object, object]):
             key = primary_of(entry.key, b"")
             if key is not None and (is_exact or read(entry.key) is not None):
                 yield key
-
-    def _require_readable(self, reader: Reader) -> None:
-        if not self._is_readable:
-            require_readable(self._index, reader)
-            self._is_readable = True
 
     def _pointed_at(self, entry: Entry) -> object:
         return self._index.primary_key(entry.key, entry.value)
@@ -178,13 +177,18 @@ class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
         return decode_record(self._index.table, entry.key, entry.value)
 
     def key_of(self, key: object) -> object | None:
-        self._require_readable(self._reader)
-        pointer = self._reader.get(self._index.keys.encode(key))
+        pointer = self._pointer(self._reader, self._index.keys.encode(key))
         return None if pointer is None else self._pointed_at(pointer)
 
     def _entry(self, key: object) -> Entry | None:
         raw_key = self._index.keys.encode(key)
         with self._reader.pinned() as state:
-            self._require_readable(state)
-            pointer = state.get(raw_key)
+            pointer = self._pointer(state, raw_key)
             return None if pointer is None else state.get(self._index.table.keys.encode(self._pointed_at(pointer)))
+
+    def _pointer(self, reader: Reader, raw_key: bytes) -> Entry | None:
+        # Why in one call: both are of one state, and over a network one round trip.
+        state, pointer = reader.get_many((self._state_key, raw_key))
+        if state is not None:
+            refuse_unreadable(self._index, state)
+        return pointer

@@ -10,6 +10,7 @@ from keyplan.engine import NO_LEASE, Clock
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import EngineError, InvalidRecordError, LeaseNotFoundError
 from keyplan.layout import BoundTable, LeaseHandle
+from keyplan.store.numbers import check_whole
 
 __all__ = ["Lease", "lease_id_for"]
 
@@ -164,6 +165,11 @@ class Lease(LeaseHandle):
         self.revoke()
 
 
+def _id_of(lease: LeaseHandle) -> int:
+    check_whole(getattr(lease, "id", lease), "lease")
+    return lease.id
+
+
 def lease_id_for(table: BoundTable, lease: int | LeaseHandle) -> int:
     """Return the id of the lease that a record of the table is written with.
 
@@ -172,10 +178,12 @@ def lease_id_for(table: BoundTable, lease: int | LeaseHandle) -> int:
     if isinstance(lease, int):
         # Why: asked first, because asking for a class that has a Protocol as its base takes Python more than a microsecond.
         lease_id = lease
+        if lease_id is True or lease_id is False:
+            check_whole(lease_id, "lease")
     else:
         if isinstance(lease, Lease):
             lease.check_usable()
-        lease_id = lease.id
+        lease_id = _id_of(lease)
     has_lease = table.spec.has_lease
     if has_lease == (lease_id != NO_LEASE):
         return lease_id

@@ -26,10 +26,6 @@ class Reader(Protocol):
         """Return the value at the key, or None: the shortest way, for the reads that ask for nothing else."""
         ...
 
-    def peek(self, raw_key: bytes, /) -> Entry | None:
-        """Return the entry or None, for keyplan's own use: in a transaction it does not become a premise."""
-        ...
-
     def get_many(self, raw_keys: Sequence[bytes], /) -> list[Entry | None]:
         """Return the entry or None for each key, in the order asked."""
         ...
@@ -54,7 +50,6 @@ class SnapshotReader:
         self._snapshot = snapshot
         self._ahead: dict[bytes, Entry | None] = {}
         self.get: Callable[[bytes], Entry | None] = snapshot.get
-        self.peek: Callable[[bytes], Entry | None] = snapshot.get
         self.value: Callable[[bytes], bytes | None] = snapshot.value
         self.get_many: Callable[[Sequence[bytes]], list[Entry | None]] = snapshot.get_many
 
@@ -67,7 +62,7 @@ class SnapshotReader:
         ahead = self._ahead
         missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in ahead]
         ahead.update(zip(missing, self._snapshot.get_many(missing), strict=True))
-        self.get = self.peek = self._get
+        self.get = self._get
         self.value = self._value
         self.get_many = self._get_many
 
@@ -111,8 +106,6 @@ class LatestReader:
             return snapshot.get(raw_key)
         finally:
             snapshot.close()
-
-    peek = get
 
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         with self._open() as snapshot:

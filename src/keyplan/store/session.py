@@ -15,6 +15,7 @@ from keyplan.errors import AlreadyExistsError, CorruptionError, NotFoundError, S
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable
 from keyplan.store.damage import entries_pointing_at, refused_as_damaged
 from keyplan.store.decoding import decode_record
+from keyplan.store.numbers import check_whole
 from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
     Count,
@@ -60,10 +61,6 @@ class Session:
     def value(self, raw_key: bytes) -> bytes | None:
         entry = self.get(raw_key)
         return None if entry is None else entry.value
-
-    def peek(self, raw_key: bytes) -> Entry | None:
-        self._check_open()
-        return self.reads.fetch(raw_key)
 
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()
@@ -301,6 +298,7 @@ class Session:
         """Return the write with the caller's expectation, which is about the state that the transaction found."""
         if expected_revision is None:
             return write
+        check_whole(expected_revision, "expected_revision")
         if not write.is_guarded:
             old = self._stored(write.table, write.key, write.raw_key)
             write = structs.replace(write, old=old, is_guarded=True)

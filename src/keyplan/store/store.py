@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Clock, Engine, open_engine
 from keyplan.engine import Lease as EngineLease
-from keyplan.errors import LeaseNotFoundError
+from keyplan.errors import InvalidInputError, LeaseNotFoundError
 from keyplan.layout import (
     Binding,
     BoundCounter,
@@ -25,6 +25,7 @@ from keyplan.store.explanation import Explanation
 from keyplan.store.indexes import IndexEntries, UniqueEntries
 from keyplan.store.keeper import Keeper, LeaseKeeper
 from keyplan.store.lease import Lease
+from keyplan.store.numbers import check_whole
 from keyplan.store.reader import LatestReader, SnapshotReader
 from keyplan.store.retry import Backoff
 from keyplan.store.snapshot import PinnedState
@@ -134,6 +135,9 @@ class Store(Binding):
         fails, until its time is over. Without, call its `keep_alive`. `on_loss` is called once when it is lost, within about a
         third of its time, or when its time is over. Raises UnsupportedByEngineError, InvalidInputError.
         """
+        if isinstance(ttl_seconds, bool) or not isinstance(ttl_seconds, int | float):
+            problem = f"must be a number of seconds, not a {type(ttl_seconds).__name__}"
+            raise InvalidInputError(source="ttl_seconds", problem=problem)
         # Why before the call: the engine starts the time somewhere during it.
         begun = self._clock.monotonic()
         lease = self._engine.lease(ttl_seconds)
@@ -146,6 +150,7 @@ class Store(Binding):
 
         Its time starts again only when it is renewed, which `keep_alive` does at once. Raises LeaseNotFoundError.
         """
+        check_whole(lease_id, "lease_id")
         if lease_id == NO_LEASE:
             raise LeaseNotFoundError(lease=lease_id)
         lease = self._engine.lease(_ANY_SECONDS, resume=lease_id)

@@ -14,19 +14,14 @@ from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
 from keyplan.store.decoding import corrupted, decode_record, row_of, versioned
 from keyplan.store.lease import lease_id_for
 from keyplan.store.listing import Listing, listing
+from keyplan.store.numbers import check_limit, check_whole
 from keyplan.store.pages import PageToken
 from keyplan.store.reader import Reader
 from keyplan.store.selection import TableSelection
 from keyplan.store.watcher import Watcher
 from keyplan.store.writer import Writer
 
-__all__ = ["TableRecords", "check_limit"]
-
-
-def check_limit(limit: int | None) -> None:
-    """Raise InvalidInputError for a limit that is no number of records."""
-    if limit is not None and limit < 0:
-        raise InvalidInputError(source="limit", problem=f"a list cannot have {limit} records")
+__all__ = ["TableRecords"]
 
 
 class TableRecords(TableView[object, object]):
@@ -188,6 +183,7 @@ class TableRecords(TableView[object, object]):
     def page(
         self, *prefix: object, starts_with: object = None, limit: int = PAGE_RECORDS_DEFAULT, token: str = ""
     ) -> Page[object, object]:
+        check_whole(limit, "limit")
         if not 1 <= limit <= PAGE_RECORDS_MAX:
             raise InvalidInputError(source="limit", problem=f"a page has 1 to {PAGE_RECORDS_MAX} records, not {limit}")
         listed = listing(self._table, prefix, starts_with=starts_with)

@@ -23,6 +23,7 @@ from keyplan.errors import (
     KeyplanError,
 )
 from keyplan.layout import Change, Changes
+from keyplan.store.numbers import check_whole
 from keyplan.store.sealing import sealed, unsealed
 from keyplan.store.selection import Selection, Typed
 
@@ -67,6 +68,8 @@ def place_after(after: int | str | None, selection: Selection, engine: Engine) -
     Raises InvalidWatchTokenError; HistoryCompactedError for what the store has not reached, or has lost when it went back;
     InvalidInputError for a revision below 0.
     """
+    if after is not None and not isinstance(after, str):
+        check_whole(after, "after")
     if isinstance(after, int) and after < 0:
         raise InvalidInputError(source="after", problem=f"there is no revision {after}")
     with engine.snapshot() as snapshot:
