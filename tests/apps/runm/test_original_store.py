@@ -3,13 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
+import grpc
 import pytest
+from msgspec import structs
 
+from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.migrate import migrate
+from keyplan.apps.runm.partition_file import Line
 from keyplan.apps.runm.reindex import reindex
+from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify
 from keyplan.engine import Commit, Delete, Put
+from keyplan.errors import AlreadyExistsError, InvalidInputError
 from keyplan.store import Store
 from tests.apps.runm.client import GROUP, I1, I2, PROJECT, SW, WEST
 from tests.apps.runm.conftest import ROOT, Served, served
@@ -200,3 +207,63 @@ def test_migrate_rewrites_what_the_original_spelled_otherwise(lmdb_store: Store)
         assert dump[f"{IMAGES}debian%2Fsid"] == b"6" * 32
         assert dump[f"{W}{pointer}by-type/runm.compute"] == b"7" * 32
         assert running.client.object_get_by_name(SW, object_type_code="runm.image", name="debian/sid").uuid == "6" * 32
+
+
+def slashed() -> dict[str, bytes]:
+    """What the original stores of an image whose name holds a slash: the record, and its name spelled raw."""
+    image = GOLDEN["H10"][1].replace(I2.encode(), b"6" * 32).replace(b"\x2a\x0adebian-sid", b"\x2a\x0adebian/sid")
+    return {"objects/by-uuid/" + "6" * 32: image, f"{IMAGES}debian/sid": b"6" * 32}
+
+
+def test_a_store_whose_names_are_spelled_otherwise_is_refused_until_it_is_migrated(lmdb_store: Store) -> None:
+    """Its lists would leave objects out, and their names could be taken again."""
+    write(lmdb_store, original() | slashed())
+    before = lmdb_store.revision
+    for act in (
+        lambda: served(lmdb_store).__enter__(),
+        lambda: reindex(lmdb_store, ""),
+        lambda: list(exported(lmdb_store, "", WEST)),
+    ):
+        with pytest.raises(InvalidInputError, match="keyplan runm migrate --yes"):
+            act()
+    assert lmdb_store.revision == before
+    list(migrate(lmdb_store, "", is_dry_run=False))
+    with served(lmdb_store) as running:
+        assert "debian/sid" in names(running, [])
+        taken = {"partition": WEST, "object_type": "runm.image", "project": PROJECT, "name": "debian/sid"}
+        with pytest.raises(grpc.RpcError) as caught:
+            running.client.object_create(SW, object=taken)
+        assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+
+
+def test_a_raw_name_that_another_record_has_meanwhile_is_left_and_told(lmdb_store: Store) -> None:
+    another = {f"{IMAGES}debian%2Fsid": I1.encode()}
+    write(lmdb_store, original() | slashed() | another)
+    for is_dry_run in (True, False):
+        codes = {step.code for step in migrate(lmdb_store, "", is_dry_run=is_dry_run)}
+        assert "name-taken" in codes
+        assert "raw-name" not in codes
+    assert lmdb_store.engine.value(ROOT + f"{IMAGES}debian/sid".encode()) == b"6" * 32
+
+
+def test_an_import_does_not_pass_over_an_object_that_came_meanwhile(lmdb_store: Store) -> None:
+    """Between the comparison and the write, somebody else takes the UUID."""
+    write(lmdb_store, original())
+    with served(lmdb_store):
+        pass
+    lines = list(exported(lmdb_store, "", WEST))
+    runm = Deployment(lmdb_store).runm
+    stored = runm.objects.require(UUID(I2))
+    runm.objects.delete(UUID(I2))
+    given = 0
+
+    def again() -> list[Line]:
+        nonlocal given
+        given += 1
+        if given == 2:
+            runm.objects.insert(UUID(I2), structs.replace(stored, name="somebody-elses"))
+        return lines
+
+    with pytest.raises(AlreadyExistsError):
+        import_partition(lmdb_store, "", again, is_dry_run=False)
+    assert runm.objects.require(UUID(I2)).name == "somebody-elses"

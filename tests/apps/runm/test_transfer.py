@@ -174,10 +174,10 @@ def test_the_commands_write_and_bring_a_file(
     assert main(["runm", "import", "-f", str(first), *target, "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"written": 0, "present": 7, "conflicts": []}
     assert main(["runm", "export", "us-west.example.com", "-f", str(second), *target]) == 0
-    assert capsys.readouterr().out == "11 records\n"
+    assert capsys.readouterr().out == "7 records, with the 4 object types of the store\n"
     assert second.read_bytes() == first.read_bytes()
     assert main(["runm", "export", WEST, "-f", str(second), *target]) != 0
-    assert "File exists" in capsys.readouterr().err
+    assert "there is a file of this name" in capsys.readouterr().err
     with keyplan.open(target[1]) as opened:
         Deployment(opened).runm.objects.delete(UUID(GROUP))
         other = Object(UUID(WEST), "runm.provider_group", UUID(int=1), "g")

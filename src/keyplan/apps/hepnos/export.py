@@ -35,10 +35,11 @@ def to_awkward(dataset: "DataSet", names: "TableNames" = (), *, events: Any = No
     """Return the events of a data set, or those in an array of EVENT_COLUMNS, with tables, as one awkward array of records.
 
     `names` are labels of loaded tables, or (label, type) of any vectors of numbers; all loaded tables without any. Fields are
-    run, subrun, event, and a list for each label. Raises MissingError, InvalidInputError.
+    run, subrun, event, and a list for each label. All events come sorted by run, subrun and event, wherever they lie; those of
+    an array in its order. Raises MissingError, InvalidInputError.
     """
     chosen = _chosen(dataset, names)
-    found = dataset.events().to_numpy() if events is None else np.asarray(events)
+    found = _sorted(dataset.events().to_numpy()) if events is None else np.asarray(events)
     return _entries(dataset, chosen, found)
 
 
@@ -52,20 +53,23 @@ def export_parquet(
 ) -> int:
     """Write the events of a data set with tables to a Parquet file, a row for each event; return how many.
 
-    `names` as of `to_awkward`. Memory is that of a batch. The file appears when it is complete.
+    Rows are sorted by run, subrun and event. `names` as of `to_awkward`. Memory is that of a batch, and 24 bytes for each
+    event. The file appears when it is complete.
     """
     chosen = _chosen(dataset, names)
-    total = dataset.events().count() if progress is not None else 0
+    # Why all at once: a ring of databases has events in an order that depends on their placement.
+    events = _sorted(dataset.events().to_numpy())
     target = Path(fspath(path))
     unfinished = target.with_name(f".{target.name}.unfinished")
     done = 0
     try:
         with pq.ParquetWriter(str(unfinished), _schema(chosen), compression="zstd") as writer:
-            for batch in dataset.events().batches(batch_events):
+            for start in range(0, len(events), batch_events):
+                batch = events[start : start + batch_events]
                 writer.write_table(pa.table(_columns(dataset, chosen, batch), schema=_schema(chosen)))
                 done += len(batch)
                 if progress is not None:
-                    progress(done, total)
+                    progress(done, len(events))
         unfinished.replace(target)
     except OSError as error:
         raise InvalidInputError(source=str(target), problem=error.strerror or "it cannot be written") from error
@@ -89,6 +93,12 @@ def _chosen(dataset: "DataSet", names: "TableNames") -> list[tuple[str, VectorTy
     if len(set(labels)) < len(labels):
         raise InvalidInputError(source="tables", problem="two columns would have one name; name the tables with types")
     return chosen
+
+
+def _sorted(events: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return events by run, subrun and event."""
+    order = np.lexsort([events[name] for name in reversed(EVENT_COLUMNS.names or ())])
+    return events if (order[:-1] < order[1:]).all() else events[order]
 
 
 def _entries(dataset: "DataSet", chosen: Sequence[tuple[str, VectorType]], events: npt.NDArray[Any]) -> Any:

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from threading import Event
@@ -38,7 +39,7 @@ from keyplan.apps.runm.cli_options import (
 )
 from keyplan.apps.runm.layout import root_of
 from keyplan.apps.runm.migrate import migrate as migrated
-from keyplan.apps.runm.partition_file import Line, lines_read, lines_written
+from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
 from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import VARIABLES, ServeSettings, prefix_of_root
@@ -214,17 +215,29 @@ def export_partition(
 ) -> None:
     """Write a partition to a file: its own definitions and its objects, as of one state, with their UUIDs.
 
-    The service may run meanwhile. The file is JSON, a line for each record, with a digest at its end.
+    The service may run meanwhile. The file is JSON, a line for each record, with a digest at its end. The object types that a
+    reader must know stand in it too; they are no records of the partition, and counted by themselves.
     """
+    kinds: Counter[type[Line]] = Counter()
+
+    def counted(records: Iterable[Line]) -> Iterator[Line]:
+        for record in records:
+            kinds[type(record)] += 1
+            yield record
+
     with opened_store(store, config, readonly=True) as opened, progress_bar("export") as progress:
-        lines = lines_written(exported(opened, _prefix(key_prefix, root), partition))
+        lines = lines_written(counted(exported(opened, _prefix(key_prefix, root), partition)))
         first = next(lines)  # Why: no file is made for a partition that is not there.
-        count = 0
         with new_file(file) as out:
             for count, line in enumerate(chain((first,), lines)):
                 out.write(line)
                 progress(count)
-    print_json({"records": count}) if as_json else print_text(f"{count} records")
+    types = kinds.pop(ObjectTypeLine, 0)
+    records = kinds.total()
+    if as_json:
+        print_json({"records": records, "object_types": types})
+    else:
+        print_text(f"{records} records, with the {types} object types of the store")
 
 
 @app.command("import")

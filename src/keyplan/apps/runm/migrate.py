@@ -45,9 +45,9 @@ def migrate(store: Store, prefix: str, *, is_dry_run: bool) -> Iterator[Step]:
     deployment = Deployment(store, prefix)
     saved: set[UUID] = set()
     for step, commit in _steps_of_keys(deployment):
-        if is_dry_run or _is_applied(deployment, commit):
+        if is_dry_run or commit is None or _is_applied(deployment, commit):
             yield step
-            if is_dry_run and step.code == "misspelt-uuid":
+            if is_dry_run and commit is not None and step.code == "misspelt-uuid":
                 saved.update(_pointed_at(commit))
     yield from _steps_of_definitions(deployment, saved, is_dry_run=is_dry_run)
 
@@ -72,10 +72,11 @@ def _is_applied(deployment: Deployment, commit: Commit) -> bool:
 # ---- keys that the layout cannot read ----------------------------------------------------------------------------------
 
 
-def _steps_of_keys(deployment: Deployment) -> Iterator[tuple[Step, Commit]]:
+def _steps_of_keys(deployment: Deployment) -> Iterator[tuple[Step, Commit | None]]:
+    """Yield each step with its commit; None: it is left to a person."""
     key_range = KeyRange.of_prefix(deployment.bound.root)
     while True:
-        steps: list[tuple[Step, Commit]] = []
+        steps: list[tuple[Step, Commit | None]] = []
         with deployment.store.engine.snapshot() as snapshot:
             entries = list(snapshot.scan(key_range, limit=_BATCH))
             for entry in entries:
@@ -89,7 +90,7 @@ def _steps_of_keys(deployment: Deployment) -> Iterator[tuple[Step, Commit]]:
         key_range = KeyRange(entries[-1].key + b"\x00", key_range.end)
 
 
-def _step_of_key(deployment: Deployment, snapshot: Snapshot, entry: Entry) -> tuple[Step, Commit] | None:
+def _step_of_key(deployment: Deployment, snapshot: Snapshot, entry: Entry) -> tuple[Step, Commit | None] | None:
     if not entry.value and deployment.bound.meaning(entry.key).kind is Kind.NAMESPACE:
         commit = Commit((KeyUnchanged(entry.key, entry.mod_revision),), (Delete(entry.key),))
         return Step("namespace-key", shown_key(entry.key), "removed: it marks a place, and places need no mark"), commit
@@ -99,7 +100,9 @@ def _step_of_key(deployment: Deployment, snapshot: Snapshot, entry: Entry) -> tu
     return _respelt_name(deployment, snapshot, entry, uuid) or _respelt_pointer(deployment, snapshot, entry)
 
 
-def _respelt_name(deployment: Deployment, snapshot: Snapshot, entry: Entry, uuid: UUID) -> tuple[Step, Commit] | None:
+def _respelt_name(
+    deployment: Deployment, snapshot: Snapshot, entry: Entry, uuid: UUID
+) -> tuple[Step, Commit | None] | None:
     """An index entry whose name holds what is escaped now: it goes where its record's entry belongs (S14)."""
     for name in ("objects", "partitions"):
         table = deployment.bound.table(name)
@@ -113,6 +116,10 @@ def _respelt_name(deployment: Deployment, snapshot: Snapshot, entry: Entry, uuid
             ]
             mutations: list[Mutation] = [Delete(entry.key)]
             found = snapshot.get(raw_key)
+            if found is not None and found.value != raw_value:
+                # Why nothing is removed: the raw key is the last thing that says that this name was this record's.
+                text = f"left: {shown_key(raw_key)} is another record's. Delete or rename one of the two, and run this again"
+                return Step("name-taken", shown_key(entry.key), text), None
             if found is None:
                 guards.append(KeyAbsent(raw_key))
                 mutations.append(Put(raw_key, raw_value))

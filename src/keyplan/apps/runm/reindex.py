@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.layout import IndexesKept
+from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.start import SEARCH_INDEXES
 from keyplan.apps.runm.verify import entries_of
 from keyplan.errors import CorruptionError, RecordError
@@ -28,9 +29,10 @@ def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = 
 
     An object that cannot be read, or has a name or value that no key can have, would be left out of every search by these
     indexes: while there is one, they stay unread, and searches look at every object instead. An interrupted run goes on where
-    it was.
+    it was. Raises InvalidInputError for a store whose names are spelled otherwise.
     """
     deployment = Deployment(store, prefix)
+    refuse_unnamed(deployment)
     for name in SEARCH_INDEXES:
         prepare_index(store, deployment.bound, name)
     # Why after that: from now on writers keep both, and a server that is new to the store need not ask.

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.layout import IndexesKept, ObjectSubType
+from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.records import ObjectDefinition, ObjectType, ObjectTypeScope, ProviderType
 from keyplan.errors import AlreadyExistsError
 from keyplan.layout import Only
@@ -93,14 +94,14 @@ def ensure_started(
     object_types: tuple[ObjectType, ...] = (),
     provider_types: tuple[ProviderType, ...] = (),
 ) -> None:
-    """Write what is missing, and nothing else.
+    """Write what is missing, and nothing else. Raises InvalidInputError for a store whose names are spelled otherwise.
 
     Any number of servers may start at once on one store. `object_types` and `provider_types` are an operator's own.
     """
+    _look_at_indexes(deployment)
     _ensure_types(deployment, (*WELL_KNOWN_OBJECT_TYPES, *object_types), (*WELL_KNOWN_PROVIDER_TYPES, *provider_types))
     deployment.store.run(lambda transaction: _ensure_default_definition(deployment.over(transaction)))
     deployment.store.run(lambda transaction: _ensure_token(deployment, deployment.over(transaction)))
-    _look_at_indexes(deployment)
 
 
 def _ensure_types(
@@ -161,6 +162,8 @@ def _look_at_indexes(deployment: Deployment) -> None:
 
     if deployment.store.run(lambda transaction: note_when_empty(deployment.over(transaction))):
         return
+    # Invariant: before the note. Where it stands, keyplan alone has written since somebody looked.
+    refuse_unnamed(deployment)
     for name in SEARCH_INDEXES:
         prepare_index(deployment.store, deployment.bound, name)
     _insert_unless_there(lambda: deployment.beside.indexes_kept.insert(Only(), IndexesKept(is_kept=False)))

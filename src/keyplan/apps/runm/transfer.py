@@ -15,6 +15,7 @@ from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
+from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.partition_file import (
     FORMAT,
     DefinitionLine,
@@ -27,7 +28,7 @@ from keyplan.apps.runm.records import Object, ObjectType, Partition
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import partition_named
 from keyplan.apps.runm.start import WELL_KNOWN_OBJECT_TYPES, WELL_KNOWN_PROVIDER_TYPES, ensure_started
-from keyplan.errors import InvalidInputError, NotFoundError
+from keyplan.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from keyplan.store import Store, Transaction
 
 __all__ = ["ImportReport", "exported", "import_partition"]
@@ -50,9 +51,11 @@ class ImportReport(NamedTuple):
 def exported(store: Store, prefix: str, partition: str) -> Iterator[Line]:
     """Yield what belongs to the partition of a UUID or name, as of one state. Raises NotFoundError.
 
-    Types come first, so that a reader knows what the rest needs; objects by type, project and name.
+    Types come first, so that a reader knows what the rest needs; objects by type, project and name. Raises InvalidInputError
+    for a store where not all of them are found by their names.
     """
     deployment = Deployment(store, prefix)
+    refuse_unnamed(deployment)
     with deployment.reading() as state:
         record = partition_named(state, partition)
         if record is None:
@@ -261,7 +264,13 @@ def _write(deployment: Deployment, partition: Partition, lines: Iterable[Line], 
             case DefinitionLine() if not runm.definitions.exists(line.record.uuid):
                 runm.definitions.insert(line.record.uuid, line.record)
                 point(runm, _scope(partition, line), line.record.uuid)
-            case ObjectLine() if not runm.objects.exists(line.record.uuid):
+            case ObjectLine():
+                there = runm.objects.get(line.record.uuid)
+                if there is not None and there != line.record:
+                    # Why an error: it was not there when the file was compared with the store.
+                    raise AlreadyExistsError(table="objects", key=line.record.uuid)
+                if there is not None:
+                    continue
                 runm.objects.insert(line.record.uuid, line.record)
                 if line.provider is not None:
                     state.beside.providers.put(line.record.uuid, line.provider)
