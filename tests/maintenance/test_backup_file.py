@@ -134,8 +134,8 @@ def test_pairs_out_of_order_are_refused_although_their_checksums_hold() -> None:
 
 def test_a_backup_of_another_version_or_another_kind_of_file_is_refused() -> None:
     raw = section_file({})
-    with pytest.raises(InvalidInputError, match="version 2"):
-        read(raw[:8] + b"\x02" + raw[9:])
+    with pytest.raises(InvalidInputError, match="version 3"):
+        read(raw[:8] + b"\x03" + raw[9:])
     for other in (b"", b"PK\x03\x04" + bytes(50), raw.replace(b"\r\n", b"\n", 1)):
         with pytest.raises(InvalidInputError):
             read(other)

@@ -7,6 +7,7 @@ import typer
 from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, print_backup
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -144,6 +145,8 @@ def _renamed(given: list[str], names: list[str], held: list[str]) -> dict[str, s
 
 
 def _print(restored: KeySpacesRestored, *, json: bool) -> None:
+    if restored.is_registry_kept:
+        print_hint("this store has a registry: the backup's switches, marks and audit log stay in the file")
     for space in restored.spaces:
         step = space.step
         if json:
@@ -153,7 +156,7 @@ def _print(restored: KeySpacesRestored, *, json: bool) -> None:
         elif space.report is not None:
             print_restored(space.report)
         elif step.action is RestoreAction.FINISHED:
-            print_text(f"{step.name}: was restored already")
+            print_text(f"{step.name}: was restored already; --on-conflict overwrite restores it again")
         elif step.action is RestoreAction.TOMBSTONE:
             print_text(f"{step.name}: was deleted; its record is kept")
         else:

@@ -26,6 +26,7 @@ from keyplan.maintenance.backup_file import (
     utc_text,
 )
 from keyplan.maintenance.index_states_kept import index_states_below
+from keyplan.maintenance.registry_section import REGISTRY_ROOT, registry_pairs
 from keyplan.maintenance.transfers import pairs_of
 
 __all__ = [
@@ -54,11 +55,15 @@ class SectionReport:
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """What a backup holds. `left_out`: key spaces that are being restored, and have no state to be kept."""
+    """What a backup holds. `left_out`: key spaces that are being restored, and have no state to be kept.
+
+    `registry`: the registry's own section, in a backup of all key spaces.
+    """
 
     header: BackupHeader
     sections: tuple[SectionReport, ...]
     left_out: tuple[str, ...] = ()
+    registry: SectionReport | None = None
 
     @property
     def count(self) -> int:
@@ -88,16 +93,21 @@ def open_backup(path: Path) -> Iterator[BackupReader]:
 def read_backup(path: Path, *, progress: Progress | None = None) -> BackupReport:
     """Read a backup to its end, verify every checksum and digest, and return what it holds. Raises InvalidInputError."""
     sections: list[SectionReport] = []
+    registry: SectionReport | None = None
     done = 0
     with open_backup(path) as reader:
-        for section in reader.sections():
+        for section in reader.sections(with_registry=True):
             for done, _ in enumerate(reader.pairs(), start=done + 1):  # noqa: B020  # Why: it counts on.
                 if progress is not None and done % _PROGRESS_PAIRS == 0:
                     progress(done)
             assert reader.trailer is not None
             name = "" if section.keyspace is None else str(section.keyspace.get("name", ""))
-            sections.append(SectionReport(name, bytes.fromhex(section.prefix), reader.trailer, section.has_data))
-        return BackupReport(reader.header, tuple(sections))
+            report = SectionReport(name, bytes.fromhex(section.prefix), reader.trailer, section.has_data)
+            if section.is_registry:
+                registry = report
+            else:
+                sections.append(report)
+        return BackupReport(reader.header, tuple(sections), registry=registry)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------------
@@ -145,8 +155,9 @@ def back_up_key_spaces(
 ) -> BackupReport:
     """Write one key space, or all, with their metadata, as of one snapshot of registry and data.
 
-    All: of those that are deleted or being deleted the metadata alone is kept; one that is being restored is left out, as it
-    has no state of its own. One: raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceRestoringError.
+    All: the registry is kept as it is, with switches, marks, history and audit log. Of key spaces that are deleted, or being
+    deleted or restored, what the registry says is kept, and no data. One: raises KeySpaceNotFoundError, KeySpaceDeletingError,
+    KeySpaceRestoringError.
     """
     with engine.snapshot() as snapshot:
         registry = _Registry(snapshot)
@@ -168,12 +179,14 @@ def back_up_key_spaces(
             profile=header.profile,
         )
         writer = _Writer(file, backup, snapshot, keeps_leased, is_compressed, progress)
+        kept = writer.registry() if name is None else None
         sections = [
             writer.section(
                 BackupSection(
                     prefix=record.prefix,
                     keyspace=msgspec.to_builtins(record),
                     quota=registry.quota(record.name),
+                    history=registry.history(record.name),
                     has_data=record.state in (State.ENABLED, State.DISABLED),
                 ),
                 record.name,
@@ -183,7 +196,7 @@ def back_up_key_spaces(
         ]
         writer.end()
     left_out = tuple(record.name for record in records if record.state is State.RESTORING)
-    return BackupReport(backup, tuple(sections), left_out)
+    return BackupReport(backup, tuple(sections), left_out, kept)
 
 
 def _single(records: Sequence[KeySpaceRecord], name: str) -> KeySpaceRecord:
@@ -217,6 +230,11 @@ class _Registry:
         quota = self._get("quotas", name)
         return None if quota is None else dict(msgspec.to_builtins(quota))
 
+    def history(self, name: str) -> list[dict[str, Any]]:
+        table = self._tables["history"]
+        entries = self._snapshot.scan(KeyRange(*table.keys.range((name,))))
+        return [msgspec.to_builtins(table.form.decode(entry.value)) for entry in entries]
+
     def _get(self, name: str, key: object) -> Any:
         table: BoundTable = self._tables[name]
         entry = self._snapshot.get(table.keys.encode(key))
@@ -239,6 +257,13 @@ class _Writer:
         self._progress = progress
         self._leased = 0
         self._done = 0
+
+    def registry(self) -> SectionReport:
+        """Write the registry as its own section. Memory does not grow with the log."""
+        self._writer.begin(BackupSection(prefix=REGISTRY_ROOT.hex(), is_registry=True))
+        for key, value in registry_pairs(self._snapshot):
+            self._writer.add(key, value)
+        return SectionReport("", REGISTRY_ROOT, self._writer.finish())
 
     def section(self, section: BackupSection, name: str = "") -> SectionReport:
         self._writer.begin(section)

@@ -1,7 +1,7 @@
 r"""The blocks of a backup file: framed, checksummed, chained, so that no byte of a file can be lost or changed unseen.
 
     89 6b 70 62 0d 0a 1a 0a              the beginning of the file: \x89 k p b, as PNG does against text conversions
-    01                                   the format's version
+    01                                   the format's version: 02 for a file that holds a registry of key spaces
     kind, coding, length, size, content, checksum              a block; and so on, until the block of kind E
 
 kind: H header, S section, D data, T trailer of a section, E end. coding: 0 as it is, 1 zlib. length (32 bits, big-endian): of
@@ -17,10 +17,13 @@ from typing import BinaryIO, Final, NamedTuple, NoReturn
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["BLOCK_BYTES_MAX", "FORMAT_VERSION", "Block", "BlockKind", "BlockReader", "BlockWriter"]
+__all__ = ["BLOCK_BYTES_MAX", "FORMAT_VERSION", "REGISTRY_VERSION", "Block", "BlockKind", "BlockReader", "BlockWriter"]
 
 MAGIC: Final = b"\x89kpb\r\n\x1a\n"
 FORMAT_VERSION: Final = 1
+
+REGISTRY_VERSION: Final = 2
+"""The version of a file with a section for the registry: who does not know it must not bring the rest back without it."""
 
 BLOCK_BYTES_MAX: Final = (1 << 30) + (1 << 16)
 """Why: the largest value that an engine of ours takes is 1 GiB, and a pair is in one block."""
@@ -53,10 +56,10 @@ class Block(NamedTuple):
 class BlockWriter:
     """Writes blocks to a file that is open for writing bytes."""
 
-    def __init__(self, file: BinaryIO, *, is_compressed: bool) -> None:
+    def __init__(self, file: BinaryIO, *, is_compressed: bool, version: int = FORMAT_VERSION) -> None:
         self._file = file
         self._is_compressed = is_compressed
-        beginning = MAGIC + bytes([FORMAT_VERSION])
+        beginning = MAGIC + bytes([version])
         self._chain = _checksum(b"", beginning)
         self._file.write(beginning)
 
@@ -85,8 +88,9 @@ class BlockReader:
         beginning = self._read(len(MAGIC) + 1)
         if not beginning.startswith(MAGIC):
             self._refuse("not a backup of keyplan")
-        if beginning[-1] != FORMAT_VERSION:
-            self._refuse(f"a backup in version {beginning[-1]} of the format; this keyplan reads {FORMAT_VERSION}")
+        if not FORMAT_VERSION <= beginning[-1] <= REGISTRY_VERSION:
+            known = f"{FORMAT_VERSION} to {REGISTRY_VERSION}"
+            self._refuse(f"a backup in version {beginning[-1]} of the format; this keyplan reads {known}")
         self._chain = _checksum(b"", beginning)
 
     @property

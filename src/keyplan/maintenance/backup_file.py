@@ -14,7 +14,14 @@ import msgspec
 
 from keyplan.engine import Clock
 from keyplan.errors import InvalidInputError
-from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
+from keyplan.maintenance.backup_blocks import (
+    FORMAT_VERSION,
+    REGISTRY_VERSION,
+    Block,
+    BlockKind,
+    BlockReader,
+    BlockWriter,
+)
 from keyplan.maintenance.index_states_kept import KeptState
 from keyplan.maintenance.pair_digest import PairDigest, Tally, spelled_pair
 
@@ -71,14 +78,17 @@ class SectionIndexState(msgspec.Struct, frozen=True, kw_only=True):
 class BackupSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the pairs that follow are: the keys below `prefix`, in hexadecimal digits, and the key space that has it.
 
-    `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds. `index_states`: of the indexes
-    below the prefix that were not readable; they stand outside of it.
+    `has_data` is False for a key space whose metadata alone is kept. `quota` is its bounds, `history` those that had its name
+    before. With `is_registry` the pairs are the registry itself (switches, marks, history, audit log): first in a full backup.
+    `index_states`: of the indexes below the prefix that were not readable; they stand outside of it.
     """
 
     prefix: str
     keyspace: dict[str, Any] | None = None
     quota: dict[str, int | None] | None = None
     has_data: bool = True
+    history: list[dict[str, Any]] = []
+    is_registry: bool = False
     index_states: tuple[SectionIndexState, ...] = ()
 
 
@@ -113,16 +123,17 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-def utc_text(clock: Clock) -> str:
-    """Return the time as backups write it: RFC 3339 in UTC, whole seconds."""
-    return datetime.fromtimestamp(int(clock.wall()), UTC).isoformat().replace("+00:00", "Z")
+def utc_text(clock: Clock, *, later_seconds: float = 0) -> str:
+    """Return the time, or a later one, as backups write it: RFC 3339 in UTC, whole seconds."""
+    return datetime.fromtimestamp(int(clock.wall() + later_seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 class BackupWriter:
     """Writes a backup: the header at once, then section by section, then `end`. A file without its end is no backup."""
 
     def __init__(self, file: BinaryIO, header: BackupHeader, *, is_compressed: bool = True) -> None:
-        self._blocks = BlockWriter(file, is_compressed=is_compressed)
+        version = REGISTRY_VERSION if header.kind == KIND_FULL else FORMAT_VERSION
+        self._blocks = BlockWriter(file, is_compressed=is_compressed, version=version)
         self._blocks.write(BlockKind.HEADER, msgspec.json.encode(header))
         self._sections = 0
         self._count = 0
@@ -195,8 +206,11 @@ class BackupReader:
         """How many bytes of the file were read."""
         return self._reader.position
 
-    def sections(self) -> Iterator[BackupSection]:
-        """Yield the sections. Pairs that were not taken are gone through before the next one."""
+    def sections(self, *, with_registry: bool = False) -> Iterator[BackupSection]:
+        """Yield the sections, without that of the registry unless it is wanted.
+
+        Pairs that were not taken are gone through before the next one.
+        """
         found = (0, 0)  # sections, pairs
         for block in self._blocks:
             if block.kind is BlockKind.END:
@@ -211,7 +225,8 @@ class BackupReader:
             section = self._decoded(block, BackupSection)
             self._check_prefix(section)
             self._pairs = self._section_pairs()
-            yield section
+            if with_registry or not section.is_registry:
+                yield section
             for _ in self._pairs:
                 pass
             found = (found[0] + 1, found[1] + (0 if self.trailer is None else self.trailer.count))
@@ -261,7 +276,8 @@ class BackupReader:
                 bytes.fromhex(state.root)
         except ValueError:
             self._refuse("the prefix of a section, or the root of an index, is not hexadecimal")
-        if (section.keyspace is None) != (self.header.kind == KIND_STORE):
+        is_whole = section.is_registry and self.header.kind == KIND_FULL and section.keyspace is None
+        if not is_whole and (section.is_registry or (section.keyspace is None) != (self.header.kind == KIND_STORE)):
             self._refuse("a section that does not belong into a backup of this kind")
 
     def _decoded(self, block: Block, kind: Any) -> Any:

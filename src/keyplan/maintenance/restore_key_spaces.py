@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
 from msgspec import structs
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Engine, Put, open_engine
@@ -26,6 +27,7 @@ from keyplan.errors import (
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
     PROFILES,
+    Configuration,
     Fence,
     Founding,
     JoinedWrites,
@@ -47,6 +49,7 @@ from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.restore import RestoreReport
 from keyplan.maintenance.restore_plan import RestoreAction, RestorePolicy, RestoreStep, plan_restore, record_of
+from keyplan.maintenance.restore_registry import RegistryRestore
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Target, Written, check_fits
 from keyplan.store import Backoff
@@ -72,10 +75,14 @@ class SpaceRestored:
 
 @dataclass(frozen=True, slots=True)
 class KeySpacesRestored:
-    """What became of each key space of the backup that was asked for, in the backup's order."""
+    """What became of each key space of the backup that was asked for, in the backup's order.
+
+    `is_registry_kept`: the store has a registry of its own, and the backup's switches, marks and audit log stay in the file.
+    """
 
     header: BackupHeader
     spaces: tuple[SpaceRestored, ...]
+    is_registry_kept: bool = False
 
 
 def restore_key_spaces(
@@ -95,19 +102,46 @@ def restore_key_spaces(
     First the file is read to its end and every key space is looked at: damage, limits of the engine and all conflicts are told
     before anything is written. Then each is made or taken out of use, filled, read back, and opened to its application.
 
+    A backup of all key spaces into a store without a registry brings the registry back as it was: switches, generations,
+    places in the list, marks, history, the audit log. Beside another registry a key space keeps its generation and time of
+    creation, and gets a later generation where the name has had one: generations never go back.
+
     layout: what the key spaces hold; keys in values are rewritten when a prefix changes, indexes are checked and put right.
 
     Raises InvalidInputError, EngineLimitError, RestoreConflictError; KeySpaceNotFoundError for a name that is not in the
     backup; TargetTakenError, CorruptionError, and what the registry raises, with that key space in the state RESTORING.
     """
     work = _Restore(engine, path, layout, actor, clock, backoff if backoff is not None else Backoff(), progress)
+    allowed = policy if policy is not None else RestorePolicy()
     header, sections = work.look(frozenset(names))
-    steps, conflicts = work.plan(header, sections, policy if policy is not None else RestorePolicy())
+    whole = RegistryRestore.of(engine, path, header, clock) if not names and not allowed.rename_to else None
+    if whole is not None and whole.is_begun:
+        whole.carry_out(actor, work.backoff)
+    is_fresh = whole is not None and not whole.has_registry
+    steps, conflicts = work.plan(header, sections, allowed)
     if conflicts:
         raise RestoreConflictError(conflicts=tuple(str(conflict) for conflict in conflicts))
     work.rehearse(header, steps, sections)
     work.check(steps)
-    return KeySpacesRestored(header, tuple(work.carry_out(header, steps)))
+    coming = steps
+    if whole is not None and is_fresh and _is_as_it_was(steps):
+        whole.carry_out(actor, work.backoff)
+        coming, _ = work.plan(header, sections, allowed)
+    done = work.carry_out(header, coming)
+    if whole is not None and is_fresh and coming is steps:
+        work.configure(whole.kept.configuration)
+    planned = {step.name: step for step in steps}
+    spaces = tuple(replace(space, step=planned[space.step.name]) for space in done)
+    return KeySpacesRestored(header, spaces, whole is not None and not is_fresh and not whole.is_begun)
+
+
+def _is_as_it_was(steps: list[RestoreStep]) -> bool:
+    """Tell whether every key space comes back under its own name and prefix: then the registry can, too."""
+    return all(
+        step.action is RestoreAction.TOMBSTONE
+        or (step.action is RestoreAction.CREATE and step.prefix and not step.holders)
+        for step in steps
+    )
 
 
 class _Restore:
@@ -125,7 +159,7 @@ class _Restore:
         self._path = path
         self._layout = layout
         self._clock = clock
-        self._backoff = backoff
+        self.backoff = backoff
         self._progress = progress
         self._actor = actor
         self._registry = KeySpaces(engine, actor=actor, clock=clock, backoff=backoff)
@@ -153,7 +187,7 @@ class _Restore:
             actor=self._actor,
             founding=self._founding(header),
             clock=self._clock,
-            backoff=self._backoff,
+            backoff=self.backoff,
         )
         return plan_restore(self._engine, self._registry, header.id, sections, policy)
 
@@ -211,6 +245,11 @@ class _Restore:
                     done.append(self._step(header, step, section, reader))
         return done
 
+    def configure(self, configuration: Configuration) -> None:
+        """Set the switches as they were, in a registry that this restore has made."""
+        wanted, now = msgspec.to_builtins(configuration), msgspec.to_builtins(self._registry.configuration())
+        self._registry.configure({name: value for name, value in wanted.items() if now[name] != value})
+
     def _step(
         self, header: BackupHeader, step: RestoreStep, section: BackupSection, reader: BackupReader
     ) -> SpaceRestored:
@@ -238,7 +277,7 @@ class _Restore:
 
         keyspace = _begin(self._registry, step, joined=claimed)
         claim = structs.replace(claim, generation=keyspace.generation)
-        with open_restoring(self._engine, keyspace, backoff=self._backoff) as opened:
+        with open_restoring(self._engine, keyspace, backoff=self.backoff) as opened:
             share = opened.engine
             assert isinstance(share, KeySpaceEngine)
             fence = share.fence
@@ -298,7 +337,7 @@ class _Restore:
         for _ in range(_LOOKS_MAX):
             if progress.stage in (Stage.COMPLETED, Stage.NOT_DELETING):
                 break
-            self._backoff.sleep(1.0)
+            self.backoff.sleep(1.0)
             progress = sweeper.sweep(name)
         else:
             raise KeySpaceDeletingError(name=name, problem=f"its deletion waits for {progress.waits_for}")
@@ -333,6 +372,7 @@ def _begin(registry: KeySpaces, step: RestoreStep, *, joined: JoinedWrites | Non
             step.name,
             application=record.application,
             description=record.description,
+            past=step.past,
             expected=step.live.identity,
             joined=joined,
         )
@@ -342,6 +382,7 @@ def _begin(registry: KeySpaces, step: RestoreStep, *, joined: JoinedWrites | Non
         description=record.description,
         prefix=None if step.prefix is None else step.prefix.hex(),
         allow_legacy_prefix=step.prefix is not None and record.prefix_number is None,
+        past=step.past,
         joined=joined,
     )
 
@@ -365,7 +406,10 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
         act.registry.records.insert(step.name, gone)
         act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
         act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
-        act.note("restore", step.name, {"state": str(State.DELETED)})
+        fields = ("prefix", "application", "generation", "created_at", "deleted_at", "delete_completed_at")
+        act.note(
+            "restore", step.name, {"state": str(State.DELETED)} | {field: getattr(gone, field) for field in fields}
+        )
 
     registry.init()
     registry.acts.run(work)

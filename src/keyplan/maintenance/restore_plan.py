@@ -4,7 +4,7 @@ The table is that of docs/design/dump-format.md: by what is live under the name,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from typing import Final
 
@@ -26,7 +26,18 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace import Configuration, KeySpace, KeySpaceRecord, KeySpaces, MarkKind, State, prefix_codec
+from keyplan.keyspace import (
+    GENERATION_MAX,
+    NO_PAST,
+    Configuration,
+    KeySpace,
+    KeySpaceRecord,
+    KeySpaces,
+    MarkKind,
+    Past,
+    State,
+    prefix_codec,
+)
 from keyplan.maintenance.backup_file import BackupSection, utc_text
 from keyplan.maintenance.claims import read_claim, space_claim
 
@@ -35,6 +46,13 @@ __all__ = ["OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep", "plan_
 
 GRACE_SECONDS_MAX: Final = 60.0
 """A restore waits for the grace of a holder's deletion up to so long: nobody looks at a command that stands for a day."""
+
+
+_GENERATION_MAX: Final = GENERATION_MAX // 2
+"""Why less than there can be: what a file says must leave room for the generations that follow."""
+
+_HISTORY_MAX: Final = 32
+"""Why: they are written in one commit with the key space, and an engine may take 128 operations."""
 
 
 class OnConflict(StrEnum):
@@ -92,14 +110,36 @@ class RestoreStep:
     prefix: bytes | None
     live: KeySpace | None = None
     holders: tuple[KeySpace, ...] = ()
+    past: Past = NO_PAST
 
 
 def record_of(section: BackupSection) -> KeySpaceRecord:
-    """Return the key space that a section is of. Raises InvalidInputError."""
+    """Return the key space that a section is of. Raises InvalidInputError for what no key space can be."""
+    record = _record(section.keyspace)
+    if record.prefix != section.prefix:
+        problem = f"the record of {record.name} has the prefix {record.prefix}, its section {section.prefix}"
+        raise InvalidInputError(source="backup", problem=problem)
+    if record.generation > _GENERATION_MAX:
+        problem = f"the generation of {record.name} is {record.generation}: a name is not made so often"
+        raise InvalidInputError(source="backup", problem=problem)
+    return record
+
+
+def _record(value: object) -> KeySpaceRecord:
     try:
-        return msgspec.convert(section.keyspace, KeySpaceRecord)
+        return msgspec.convert(value, KeySpaceRecord)
     except msgspec.ValidationError as error:
         raise InvalidInputError(source="backup", problem=f"a key space's record cannot be read: {error}") from error
+
+
+def past_of(section: BackupSection, record: KeySpaceRecord, name: str) -> Past:
+    """Return what a restored key space was: under another name it has none of the old one's generations."""
+    if name != record.name:
+        return Past(created_at=record.created_at)
+    history = [_record(value) for value in section.history[-_HISTORY_MAX:]]
+    if any(one.name != name or one.generation >= record.generation for one in history):
+        raise InvalidInputError(source="backup", problem=f"the history of {name} is not that of the name")
+    return Past(record.generation, record.created_at, tuple(history))
 
 
 def plan_restore(
@@ -120,7 +160,8 @@ def plan_restore(
             continue
         names.add(name)
         try:
-            steps.append(planner.step(record, name))
+            past = past_of(section, record, name)
+            steps.append(replace(planner.step(record, name), past=past))
         except (ConflictError, InvalidPrefixError) as error:
             conflicts.append(error)
     return steps, conflicts

@@ -1,0 +1,101 @@
+"""The registry of a full backup, brought into a store that has none: all of it, before the first key space is filled.
+
+Until it is complete it has no switches, and so nobody can use it; the commit that writes them says that it is restored. Key
+spaces stand in it as RESTORING, each with the claim of this restore, so that filling them is going on with work that was begun.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from msgspec import structs
+
+from keyplan.engine import Clock, Delete, Engine, KeyRange, Put
+from keyplan.keyspace import KeySpaces
+from keyplan.layout import Only
+from keyplan.maintenance.backup import open_backup
+from keyplan.maintenance.backup_file import BackupHeader, utc_text
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim, read_claim, space_claim
+from keyplan.maintenance.registry_section import REGISTRY_ROOT, RegistryKept, refuse_unsound
+from keyplan.maintenance.transfers import Target, check_fits
+from keyplan.store import Backoff
+
+__all__ = ["RegistryRestore"]
+
+_CLAIM_KIND: Final = "registry"
+
+_CLAIMS_AT_ONCE: Final = 32
+
+
+class RegistryRestore:
+    """The registry of one backup, and how far its restore into one store is."""
+
+    def __init__(self, engine: Engine, path: Path, header: BackupHeader, clock: Clock, kept: RegistryKept) -> None:
+        self._engine = engine
+        self._path = path
+        self._header = header
+        self._clock = clock
+        self.kept = kept
+        claim = read_claim(engine, prefix_claim(REGISTRY_ROOT))
+        self.is_begun = claim is not None and claim.kind == _CLAIM_KIND
+        """A restore of a registry was stopped here, of this backup or another: it is done again from its beginning."""
+        with engine.snapshot() as snapshot:
+            found = snapshot.scan(KeyRange.of_prefix(REGISTRY_ROOT), limit=1, keys_only=True)
+            self.has_registry = any(True for _ in found)
+
+    @classmethod
+    def of(cls, engine: Engine, path: Path, header: BackupHeader, clock: Clock) -> Self | None:
+        """Return the registry of a backup; None for one that has none. Raises InvalidInputError for one that none can be."""
+        with open_backup(path) as reader:
+            section = next(reader.sections(with_registry=True), None)
+            if section is None or not section.is_registry:
+                return None
+            kept = RegistryKept(reader.pairs(), source=str(path), at=header.created_at)
+        found = cls(engine, path, header, clock, kept)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        with self._pairs() as pairs:
+            refuse_unsound(pairs, self.kept.configuration, source=str(self._path))
+        with self._pairs() as pairs:
+            check_fits(self._engine, REGISTRY_ROOT, pairs)
+
+    @contextmanager
+    def _pairs(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        """Give the entries as they are restored."""
+        with open_backup(self._path) as reader:
+            next(reader.sections(with_registry=True))
+            yield self.kept.written(reader.pairs(), until=self._until())
+
+    def _until(self) -> str | None:
+        seconds = self.kept.configuration.reuse_cooldown_seconds
+        return None if seconds is None else utc_text(self._clock, later_seconds=seconds)
+
+    def carry_out(self, actor: str, backoff: Backoff) -> None:
+        """Write the registry, and open it. Begun again after a stop it goes on. Raises TargetTakenError, CorruptionError."""
+        claim = Claim(kind=_CLAIM_KIND, source=self._header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
+        claim_key = prefix_claim(REGISTRY_ROOT)
+        target = Target(self._engine, REGISTRY_ROOT, claim_key, claim)
+        with self._pairs() as pairs:
+            written = target.reconcile(pairs, only_adds=False)
+        target.read_back(written.tally)
+        claims = [self._claim_of(record.name, record.generation, claim) for record in self.kept.live()]
+        for start in range(0, len(claims), _CLAIMS_AT_ONCE):
+            target.commit(claims[start : start + _CLAIMS_AT_ONCE])
+
+        def opened(act: Any) -> None:  # an Act of the registry
+            act.write("configuration", Only(), self.kept.configuration)
+            act.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
+            act.guards.append(target.claim_guard)
+            act.mutations.append(Delete(claim_key))
+
+        KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).acts.run(opened)
+        self.is_begun = False
+
+    @staticmethod
+    def _claim_of(name: str, generation: int, claim: Claim) -> Put:
+        own = structs.replace(claim, kind="restore", generation=generation)
+        return Put(space_claim(name), CLAIM_FORM.encode(own))
