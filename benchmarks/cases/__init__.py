@@ -16,6 +16,7 @@ from benchmarks.cases import (
     processes,
     reads,
     runm,
+    schedules,
     watches,
     writes,
 )
@@ -52,4 +53,5 @@ BENCHMARKS: Final[dict[str, Callable[[Extent], Iterator[Result]]]] = {
     "hepnos-server": hepnos_server.measure,
     "lint": processes.measure_lint,
     "import": processes.measure_import,
+    "schedules": schedules.measure,
 }

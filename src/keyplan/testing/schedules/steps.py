@@ -1,15 +1,13 @@
 """A step, and what engines that park ask of the run that they belong to."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from keyplan.engine import Commit
 from keyplan.errors import KeyplanError
 from keyplan.testing.schedules.footprint import Footprint
 
 __all__ = ["Parking", "Step", "failed", "note"]
-
-E = TypeVar("E", bound=type[Any])
 
 
 class Step(Footprint):

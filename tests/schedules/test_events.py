@@ -1,0 +1,323 @@
+"""What happens beside actors: leases that end, forgotten history, waits, crashes, restarts; and what scenarios refuse."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from keyplan.engine import ALL_KEYS, Engine, Event
+from keyplan.errors import InvalidInputError, LeaseNotFoundError
+from keyplan.store import Store
+from keyplan.testing.contract import controls
+from keyplan.testing.schedules import (
+    BatonKind,
+    Outcome,
+    ParkingEngine,
+    Scenario,
+    acknowledged,
+    actor,
+    actor_waits,
+    as_in_some_order,
+    compacts,
+    explained_by,
+    explore,
+    healthy,
+    passes,
+    renews,
+    replay,
+    restarts,
+    stays,
+    watched,
+)
+from keyplan.testing.schedules.watching import ParkingWatch
+from tests.maintenance.layouts import Blade, BladeKey, Site
+from tests.schedules.matrix_writers import one_member, watching
+from tests.schedules.scenes import R1, one_record
+from tests.schedules.writers import WRITERS, two_records
+
+
+def noting(seen: list[str], name: str) -> Callable[[Outcome], None]:
+    """Keep how an actor ended in each run."""
+
+    def note(outcome: Outcome) -> None:
+        error = outcome.errors.get(name)
+        seen.append("done" if name in outcome.answers else "" if error is None else type(error).__name__)
+
+    return note
+
+
+# ---- watches ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_event_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = Scenario(
+        actor(watching, "watch"),
+        WRITERS["delete"],
+        WRITERS["insert new"],
+        setup=two_records,
+        invariants=[watched("watch")],
+    )
+    assert explore(scenario, complete=True).failures == []
+    poll = ParkingWatch.poll
+
+    def losing(self: ParkingWatch, timeout_seconds: float) -> Sequence[Event]:
+        events = poll(self, timeout_seconds)
+        revisions = sorted({event.revision for event in events})
+        return [event for event in events if len(revisions) < 2 or event.revision != revisions[0]]
+
+    monkeypatch.setattr(ParkingWatch, "poll", losing)
+    found = explore(scenario)
+    assert found.failures[0].kind == "watched: the"
+    assert found.first_failure_at is not None
+    assert found.first_failure_at <= 30
+
+
+def test_compaction_between_a_watch_and_its_poll_is_told() -> None:
+    seen: list[str] = []
+    scenario = Scenario(
+        actor(watching, "watch"),
+        WRITERS["put new"],
+        compacts(),
+        setup=two_records,
+        invariants=[watched("watch"), noting(seen, "watch")],
+    )
+    found = explore(scenario, complete=True)
+    assert found.failures == []
+    assert {"done", "HistoryCompactedError"} <= set(seen)
+    assert found.revisions_matter
+
+
+def polls_for_ever(store: Store) -> None:
+    watch = store.engine.watch(ALL_KEYS, after=store.revision)
+    while not watch.poll(1.0):
+        pass
+
+
+def test_a_wait_for_what_nobody_does_is_a_deadlock() -> None:
+    found = explore(Scenario(polls_for_ever, setup=one_record, invariants=[]))
+    assert found.failures[0].message.startswith("DeadlockError: polls_for_ever waits")
+    assert explore(Scenario(polls_for_ever, setup=one_record, invariants=[], may_wait_forever=True)).failures == []
+    beside = Scenario(polls_for_ever, WRITERS["modify"], setup=two_records, invariants=[], may_wait_forever=True)
+    assert explore(beside, complete=True).failures == []
+
+
+@pytest.mark.parametrize("baton", ["greenlets", "threads"])
+def test_an_actor_waits_until_another_has_done_its_part(baton: BatonKind) -> None:
+    def waits(store: Store) -> Blade | None:
+        actor_waits(lambda: Site(store).by_serial.one("s3") is not None)
+        return Site(store).by_serial.one("s3")
+
+    scenario = Scenario(
+        actor(waits, "waits"),
+        WRITERS["insert new"],
+        setup=two_records,
+        layouts=[Site],
+        invariants=[has_answer("waits")],
+    )
+    assert explore(scenario, complete=True, baton=baton).failures == []
+    alone = explore(Scenario(actor(waits, "waits"), setup=two_records, invariants=[]), baton=baton)
+    assert alone.failures[0].kind == "deadlock: DeadlockError"
+
+
+def has_answer(name: str) -> Callable[[Outcome], None]:
+    def has_answer(outcome: Outcome) -> None:
+        assert outcome.answers[name] is not None
+
+    return has_answer
+
+
+# ---- leases, crashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_rename_beside_the_end_of_its_lease_is_whole() -> None:
+    def rename(store: Store) -> None:
+        Site(store).members.rename("m1", "m3")
+
+    seen: list[str] = []
+    scenario = Scenario(
+        rename, passes(11), setup=one_member, layouts=[Site], invariants=[healthy(Site), noting(seen, "rename")]
+    )
+    found = explore(scenario, complete=True)
+    assert found.failures == []
+    assert "done" in seen
+    assert set(seen) <= {"done", "NotFoundError", "LeaseNotFoundError"}
+
+
+def holds(store: Store) -> None:
+    with store.lease(10) as lease:
+        Site(store).members.insert("held", Blade(), lease=lease)
+        Site(store).members.update("held", Blade("s9"))
+
+
+def test_whoever_crashes_leaves_a_lease_that_ends_by_itself() -> None:
+    left: list[int] = []
+
+    def nothing_is_left(outcome: Outcome) -> None:
+        if outcome.crashed:
+            outcome.clock.advance(100)
+            left.append(Site(outcome.store).members.count())
+
+    scenario = Scenario(
+        actor(holds, "holds"),
+        passes(100),
+        setup=one_record,
+        layouts=[Site],
+        invariants=[healthy(Site), nothing_is_left],
+        faults={"holds": "c"},
+    )
+    found = explore(scenario, complete=True)
+    assert found.failures == []
+    assert set(left) == {0}
+
+
+def test_a_lease_that_is_renewed_in_time_lives() -> None:
+    def works(store: Store) -> bool:
+        lease = store.lease(10)
+        Site(store).members.insert("held", Blade(), lease=lease)
+        return "held" in [key for key, _ in Site(store).members.list()]
+
+    worker = actor(works, "works", answers=True)
+    found = explore(
+        Scenario(worker, renews(worker), passes(6), setup=one_record, layouts=[Site], invariants=[healthy(Site)]),
+        complete=True,
+    )
+    assert found.failures == []
+
+
+def test_what_starts_again_after_a_crash_ends_the_work() -> None:
+    def two_steps(store: Store) -> None:
+        site = Site(store)
+        if site.blades.get(BladeKey("q", "1")) is None:
+            site.blades.insert(BladeKey("q", "1"), Blade("q1"))
+        if site.blades.get(BladeKey("q", "2")) is None:
+            site.blades.insert(BladeKey("q", "2"), Blade("q2"))
+
+    def both_are_there(outcome: Outcome) -> None:
+        if Site(outcome.store).blades.count("q") != 2:
+            raise AssertionError("half: the work was not ended")
+
+    first = actor(two_steps, "first")
+    with_restart = Scenario(
+        first, restarts(first), setup=one_record, layouts=[Site], invariants=[both_are_there], faults={"first": "c"}
+    )
+    assert explore(with_restart, complete=True).failures == []
+    alone = Scenario(first, setup=one_record, layouts=[Site], invariants=[both_are_there], faults={"first": "c"})
+    failure = explore(alone).failures[0]
+    assert failure.text.split(":")[2] == "a1c"
+    assert replay(alone, failure.text).failure == failure.message
+
+
+# ---- invariants --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_should_stay_is_looked_at_after_each_commit() -> None:
+    def there_and_back(store: Store) -> None:
+        blades = Site(store).blades
+        blades.delete(R1)
+        blades.insert(R1, Blade("s1", ["t"]))
+
+    scenario = Scenario(
+        there_and_back, setup=one_record, invariants=[stays(lambda store: Site(store).blades.count() == 1)]
+    )
+    assert explore(scenario).failures[0].kind == "stays: broken"
+    assert explore(Scenario(there_and_back, setup=one_record, layouts=[Site])).failures == []
+
+
+def test_answers_are_explained_by_a_model_in_the_order_of_commits() -> None:
+    def count(store: Store) -> int:
+        return Site(store).ports.next()
+
+    def ports(names: list[str]) -> dict[str, int]:
+        return {name: 33000 + place for place, name in enumerate(names)}
+
+    scenario = Scenario(
+        actor(count, "a"),
+        actor(count, "b"),
+        setup=one_record,
+        layouts=[Site],
+        invariants=[explained_by(ports), acknowledged],
+    )
+    assert explore(scenario, complete=True).failures == []
+    wrong = Scenario(
+        actor(count, "a"),
+        actor(count, "b"),
+        setup=one_record,
+        invariants=[explained_by(lambda names: dict.fromkeys(names, 0))],
+    )
+    assert explore(wrong).failures
+
+
+def test_numbers_of_revisions_are_taken_as_independent_unless_they_matter() -> None:
+    def plain(number: int) -> Callable[[Store], object]:
+        return lambda store: Site(store).blades.insert(BladeKey("r", f"n{number}"), Blade(f"n{number}"))
+
+    actors = [actor(plain(number), f"insert {number}") for number in (1, 2)]
+    taken = explore(Scenario(*actors, setup=one_record, invariants=[as_in_some_order]), complete=True)
+    assert taken.schedules == 1
+    assert "revisions were taken as independent" in str(taken)
+    matter = explore(
+        Scenario(*actors, setup=one_record, invariants=[as_in_some_order], revisions_matter=True), complete=True
+    )
+    assert matter.schedules == 2
+    assert "independent" not in str(matter)
+
+
+def test_an_invariant_that_always_fails_is_shown_with_few_switches() -> None:
+    def never_holds(_outcome: Outcome) -> None:
+        raise AssertionError("never")
+
+    found = explore(Scenario(WRITERS["swap"], WRITERS["modify"], setup=two_records, invariants=[never_holds]))
+    assert len(found.failures) == 1
+    steps = found.failures[0].schedule.steps
+    assert sum(one != other for one, other in pairwise(steps)) <= 1
+
+
+# ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+async def asynchronous(store: Store) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Scenario(*[WRITERS["modify"]] * 9), "it has 9 actors; give it 1 to 8"),
+        (Scenario, "it has 0 actors"),
+        (lambda: actor(WRITERS["modify"], "two\nlines"), "is no name"),
+        (lambda: actor(asynchronous), "asynchronous functions are not run"),
+        (lambda: Scenario(WRITERS["modify"], faults="x"), "'x' is no fault"),
+        (lambda: Scenario(WRITERS["modify"], faults={"nobody": "c"}), "no actor is called 'nobody'"),
+        (lambda: Scenario(WRITERS["modify"], engines=0), "it has 0 engines"),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        make()
+
+
+def test_an_actor_that_calls_without_end_is_told() -> None:
+    def asks_again_and_again(store: Store) -> None:
+        while Site(store).blades.get(R1) is not None:
+            pass
+
+    found = explore(Scenario(asks_again_and_again, setup=one_record, invariants=[]), schedules_max=1)
+    assert "actor asks_again_and_again has made 2,000 calls; is it waiting for somebody?" in found.failures[0].message
+
+
+def test_a_method_of_the_contract_that_is_not_controlled_is_refused() -> None:
+    class Wider(Engine):
+        def explode(self) -> None:
+            """A method that the contract got."""
+
+    with pytest.raises(TypeError, match="ParkingEngine does not control explode"):
+        controls(Wider)(ParkingEngine)
+
+
+def test_a_lease_that_is_gone_is_the_error_of_whoever_keeps_it_alive() -> None:
+    def keep(store: Store) -> float:
+        return store.resume_lease(1, keep_alive=False).keep_alive()
+
+    seen: list[str] = []
+    scenario = Scenario(keep, passes(11), setup=one_member, layouts=[Site], invariants=[noting(seen, "keep")])
+    assert explore(scenario, complete=True).failures == []
+    assert set(seen) == {"done", LeaseNotFoundError.__name__}
