@@ -32,7 +32,7 @@ from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
-from keyplan.engine.sorted_keys import AscendingKeys
+from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 
@@ -79,6 +79,7 @@ __all__ = [
     "WrappedEngine",
     "WrappedSnapshot",
     "admit_commit",
+    "check_sorted",
     "default_profile",
     "known_schemes",
     "leapt",

@@ -10,9 +10,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from keyplan.engine import ALL_KEYS, Entry, Event, Put
+from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, Event, EventKind, Put
 from keyplan.testing.history.clockwork import Times
-from keyplan.testing.history.records import Act, Failure, History, Outcome, Read, Watched, Write
+from keyplan.testing.history.records import (
+    Act,
+    Failure,
+    History,
+    Outcome,
+    Read,
+    Seen,
+    SeenCount,
+    SeenFence,
+    SeenPairs,
+    Watched,
+    Write,
+)
 from keyplan.testing.history.replay import Replay, Written, written_of
 
 __all__ = ["Finding", "Wrong", "check_history"]
@@ -76,8 +88,11 @@ class _Checker:
         for write in self._history.writes:
             if write.outcome is Outcome.CONFLICT:
                 yield from self._conflict(write)
+        yield from self._unfound()
         for read in self._history.reads:
             yield from self._read(read)
+        for seen in self._history.seen:
+            yield from self._seen(seen)
         yield from self._watches()
         yield from self._acts()
 
@@ -109,12 +124,14 @@ class _Checker:
         """Find out who made each revision that nobody was told of."""
         unknown, others = _Index(), _Index()
         for write in self._history.writes:
-            (unknown if write.outcome is Outcome.UNKNOWN else others).add(write)
+            (unknown if write.outcome in (Outcome.UNKNOWN, Outcome.APPLIED) else others).add(write)
         for revision, events in self._replay.by_revision.items():
             if revision in self._makers:
                 continue
             found = written_of(events)
             makers = [one for one in unknown.candidates(found) if self._has_made(one, revision, found)]
+            if not makers and self._is_the_end_of_a_lease(events):
+                continue
             if not makers:
                 yield self._explained(revision, found, [*unknown.candidates(found), *others.candidates(found)])
                 continue
@@ -127,7 +144,32 @@ class _Checker:
                 yield Finding(Wrong.TIME, f"{_name(write)} is at revision {revision}, older than its beginning")
 
     def _has_made(self, write: Write, revision: int, found: Written) -> bool:
-        return self._replay.effect(write.mutations, revision - 1) == found
+        effect = self._replay.effect(write.mutations, revision - 1)
+        if write.only_absent:
+            effect = {key: written for key, written in effect.items() if self._replay.at(key, revision - 1) is None}
+        return effect == found
+
+    def _is_the_end_of_a_lease(self, events: Sequence[Event]) -> bool:
+        """Nobody commits the end of a lease: it takes every entry that hangs on it, and nothing else."""
+        leases = {event.previous.lease if event.previous is not None else NO_LEASE for event in events}
+        if any(event.kind is not EventKind.DELETED for event in events) or len(leases) != 1 or leases == {NO_LEASE}:
+            return False
+        held = self._replay.entries(ALL_KEYS, events[0].revision - 1)
+        return {event.key for event in events} == {entry.key for entry in held if entry.lease in leases}
+
+    def _unfound(self) -> Iterator[Finding]:
+        """Find the writes that were acknowledged without a revision and are nowhere."""
+        made = {(write.client, write.number) for write in self._makers.values()}
+        for write in self._history.writes:
+            is_told = write.outcome is Outcome.APPLIED and _puts(write)
+            if is_told and (write.client, write.number) not in made and not self._was_there(write):
+                yield Finding(Wrong.LOST, f"{_name(write)} was acknowledged, and is at no revision")
+
+    def _was_there(self, write: Write) -> bool:
+        """Whether every key that was to be made, if it was absent, existed at some time meanwhile."""
+        times = range(self._times.floor(write.begin), self._times.ceiling(write.end) + 1)
+        keys = [put.key for put in write.mutations if isinstance(put, Put)]
+        return write.only_absent and any(all(self._replay.at(key, at) is not None for key in keys) for at in times)
 
     def _explained(self, revision: int, found: Written, candidates: Sequence[Write]) -> Finding:
         for write in candidates:
@@ -181,6 +223,32 @@ class _Checker:
                 f"{read.client} read {read.range} at revision {read.revision} ({at}); the clock says {first} to {last}"
             )
             yield Finding(Wrong.TIME, detail)
+
+    def _seen(self, seen: Seen) -> Iterator[Finding]:
+        first, last = self._times.floor(seen.begin), self._times.ceiling(seen.end)
+        told = seen.revision
+        revisions = range(first, last + 1) if told is None else (told,)
+        if not any(all(self._shows(part, revision) for part in seen.parts) for revision in revisions):
+            at = f"at any revision from {first} to {last}" if told is None else f"at revision {told}"
+            yield Finding(Wrong.READ, f"{seen.client} read what is not there {at}: {_kinds(seen)}")
+        if told is not None and not first <= told <= last:
+            yield Finding(Wrong.TIME, f"{seen.client} read at revision {told}; the clock says {first} to {last}")
+
+    def _shows(self, part: SeenPairs | SeenCount | SeenFence, revision: int) -> bool:
+        match part:
+            case SeenCount(key_range, count):
+                return len(self._replay.entries(key_range, revision)) == count
+            case SeenFence(key, value, holds):
+                entry = self._replay.at(key, revision)
+                return (entry is not None and entry.value == value) is holds
+            case SeenPairs():
+                expected = self._replay.entries(part.range, revision)
+                if part.is_reversed:
+                    expected.reverse()
+                expected = expected[: part.limit] if part.is_whole else expected[: len(part.pairs)]
+                if [entry.key for entry in expected] != [key for key, _ in part.pairs]:
+                    return False
+                return all(value in (None, entry.value) for entry, (_, value) in zip(expected, part.pairs, strict=True))
 
     # ---- watches ---------------------------------------------------------------------------------------------------------
 
@@ -275,6 +343,10 @@ def _puts(write: Write) -> set[tuple[bytes, bytes]]:
 
 def _puts_in(found: Written) -> set[tuple[bytes, bytes]]:
     return {(key, written[0]) for key, written in found.items() if written is not None}
+
+
+def _kinds(seen: Seen) -> str:
+    return ", ".join(type(part).__name__.removeprefix("Seen").lower() for part in seen.parts)
 
 
 def _name(write: Write) -> str:

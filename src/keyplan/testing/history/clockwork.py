@@ -16,6 +16,7 @@ class Times:
         acknowledged = [write for write in history.writes if write.outcome is Outcome.ACKNOWLEDGED]
         known = [(write.end, write.revision) for write in acknowledged]
         known += [(read.end, read.revision) for read in history.reads]
+        known += [(seen.end, seen.revision) for seen in history.seen if seen.revision is not None]
         known += [(watched.end, watched.revision) for watched in history.watched if not watched.error]
         # Why only what wrote: a commit that changed nothing tells a revision that was there before it began.
         made = [(write.begin, write.revision) for write in acknowledged if _writes_always(write.mutations)]

@@ -3,23 +3,35 @@
 import itertools
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import Final, Protocol, TypeVar
 
 from keyplan.engine import (
+    NO_LEASE,
     SYSTEM_CLOCK,
     Commit,
     Engine,
     Entry,
     Event,
     FailedGuard,
+    Guard,
+    KeyAbsent,
     KeyRange,
+    Lease,
+    Lineage,
+    Profile,
+    Put,
     Snapshot,
     Watch,
     WrappedEngine,
     WrappedSnapshot,
+    check_sorted,
 )
-from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, KeyplanError
+from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, InvalidInputError, KeyplanError
+from keyplan.testing.contract import controls
 from keyplan.testing.history.records import (
     NEVER,
     Act,
@@ -27,6 +39,10 @@ from keyplan.testing.history.records import (
     Outcome,
     Read,
     Record,
+    Seen,
+    SeenCount,
+    SeenFence,
+    SeenPairs,
     Watched,
     Write,
     encode_record,
@@ -35,6 +51,8 @@ from keyplan.testing.history.records import (
 )
 
 __all__ = ["Acting", "HistoryEngine", "Journal"]
+
+V = TypeVar("V", bytes, None)
 
 _now = SYSTEM_CLOCK.monotonic
 
@@ -99,50 +117,143 @@ class Acting:
         return Act(self._client, self._number, self._kind, self.mark, begin, end, outcome, revision, error)
 
 
+_PART_KEYS_MAX: Final = 64
+"""Why: a part of a load or of `put_sorted` must be one commit of every engine, so that it is found at one revision."""
+
+
+@controls(Engine)
 class HistoryEngine(WrappedEngine):
-    """Records commits, reads and watches of `inner`. Leases and loads are passed on unrecorded: use none of them beside it."""
+    """Records commits, reads and watches of `inner`, each by the method that was called.
+
+    Loads and `put_sorted` are handed on in parts of 64 keys, each of which is one commit. Leases are handed on; what their ends
+    remove is known by the log. What `lineage`, `compact` and the leases themselves answer is not recorded.
+    """
 
     def __init__(self, inner: Engine, journal: Journal, *, closes_inner: bool = True) -> None:
         super().__init__(inner, closes_inner=closes_inner)
         self._journal = journal
+
+    @property
+    def profile(self) -> Profile:
+        return self.inner.profile
+
+    def lineage(self) -> Lineage:
+        return self.inner.lineage()
 
     def snapshot(self) -> Snapshot:
         begin = _now()
         return _RecordedSnapshot(self.inner.snapshot(), self._journal, begin)
 
     def commit(self, commit: Commit) -> int:
-        number, begin = self._journal.next_number(), _now()
-        guards = tuple(map(tagged_guard, commit.guards))
-        mutations = tuple(map(tagged_mutation, commit.mutations))
-
-        def told(
-            end: float, outcome: Outcome, revision: int = 0, failed: Sequence[Failure] = (), error: str = ""
-        ) -> None:
-            client = self._journal.client
-            answer = (outcome, revision, tuple(failed), error)
-            self._journal.add(Write(client, number, begin, end, guards, mutations, *answer))
-
-        told(NEVER, Outcome.UNKNOWN)
-        try:
-            revision = self.inner.commit(commit)
-        except CommitConflictError as error:
-            told(_now(), Outcome.CONFLICT, failed=_failures(commit, error), error=error.code)
-            raise
-        except CommitOutcomeUnknownError as error:
-            told(_now(), Outcome.UNKNOWN, error=error.code)
-            raise
-        except KeyplanError as error:
-            told(_now(), Outcome.REFUSED, error=error.code)
-            raise
-        told(_now(), Outcome.ACKNOWLEDGED, revision)
+        tell = self._begin_write(commit)
+        revision = self._told(tell, commit, lambda: self.inner.commit(commit))
+        tell(_now(), Outcome.ACKNOWLEDGED, revision)
         return revision
+
+    def put_sorted(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes] | None = None,
+        *,
+        guards: Sequence[Guard] = (),
+        overwrite: bool = True,
+    ) -> int:
+        # Why the whole first: what is wrong with a later part must keep the earlier ones from being written.
+        pairs = list(zip(keys, check_sorted(keys, values, self.profile), strict=True))
+        new = 0
+        for start in range(0, len(pairs), _PART_KEYS_MAX):
+            part = pairs[start : start + _PART_KEYS_MAX]
+            commit = Commit(tuple(guards), tuple(Put(key, value) for key, value in part))
+            tell = self._begin_write(commit, only_absent=not overwrite)
+            words = [key for key, _ in part], [value for _, value in part]
+            put = partial(self.inner.put_sorted, *words, guards=guards, overwrite=overwrite)
+            new += self._told(tell, commit, put)
+            tell(_now(), Outcome.APPLIED)
+        return new
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        loaded = 0
+        pairs = iter(entries)
+        previous = b""
+        while part := list(islice(pairs, _PART_KEYS_MAX)):
+            if loaded and part[0][0] <= previous:
+                raise InvalidInputError(source="load", problem="keys must ascend", raw_key=part[0][0].hex())
+            previous = part[-1][0]
+            commit = Commit(tuple(KeyAbsent(key) for key, _ in part), tuple(Put(key, value) for key, value in part))
+            tell = self._begin_write(commit)
+            loaded += self._told(tell, commit, partial(self.inner.load, part), is_conflict_exact=False)
+            tell(_now(), Outcome.APPLIED)
+        return loaded
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         return _RecordedWatch(self.inner.watch(key_range, after=after), self._journal, key_range, after)
 
     def value(self, key: bytes) -> bytes | None:
-        with self.snapshot() as snapshot:
-            return snapshot.value(key)
+        begin = _now()
+        value = self.inner.value(key)
+        self._journal.add(Seen(self._journal.client, begin, _now(), (_seen_value(key, value),)))
+        return value
+
+    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+        begin = _now()
+        holds, value = self.inner.fenced_value(key, fence_key, fence)
+        parts = SeenFence(fence_key, fence, holds), _seen_value(key, value)
+        self._journal.add(Seen(self._journal.client, begin, _now(), parts))
+        return holds, value
+
+    def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+        return self.inner.lease(ttl_seconds, resume=resume)
+
+    def compact(self, revision: int) -> None:
+        self.inner.compact(revision)
+
+    def close(self) -> None:
+        super().close()
+
+    def _begin_write(self, commit: Commit, *, only_absent: bool = False) -> "_Tell":
+        """Record a write that begins; return what records how it ended."""
+        number, begin = self._journal.next_number(), _now()
+        guards = tuple(map(tagged_guard, commit.guards))
+        mutations = tuple(map(tagged_mutation, commit.mutations))
+
+        def tell(
+            end: float, outcome: Outcome, revision: int = 0, failed: Sequence[Failure] = (), error: str = ""
+        ) -> None:
+            client = self._journal.client
+            answer = (outcome, revision, tuple(failed), error, only_absent)
+            self._journal.add(Write(client, number, begin, end, guards, mutations, *answer))
+
+        tell(NEVER, Outcome.UNKNOWN)
+        return tell
+
+    def _told(self, tell: "_Tell", commit: Commit, write: Callable[[], int], *, is_conflict_exact: bool = True) -> int:
+        """Write, and record what is raised. Not `is_conflict_exact`: the error need not name every key that is there."""
+        try:
+            return write()
+        except CommitConflictError as error:
+            if is_conflict_exact:
+                tell(_now(), Outcome.CONFLICT, failed=_failures(commit, error), error=error.code)
+            else:
+                tell(_now(), Outcome.REFUSED, error=error.code)
+            raise
+        except CommitOutcomeUnknownError as error:
+            tell(_now(), Outcome.UNKNOWN, error=error.code)
+            raise
+        except KeyplanError as error:
+            tell(_now(), Outcome.REFUSED, error=error.code)
+            raise
+
+
+class _Tell(Protocol):
+    """Records how a write ended."""
+
+    def __call__(
+        self, end: float, outcome: Outcome, revision: int = 0, failed: Sequence[Failure] = (), error: str = ""
+    ) -> None: ...
+
+
+def _seen_value(key: bytes, value: bytes | None) -> SeenPairs:
+    return SeenPairs(KeyRange.of_key(key), () if value is None else ((key, value),))
 
 
 def _failures(commit: Commit, error: CommitConflictError) -> list[Failure]:
@@ -155,6 +266,7 @@ def _failures(commit: Commit, error: CommitConflictError) -> list[Failure]:
     return failures
 
 
+@controls(Snapshot)
 class _RecordedSnapshot(WrappedSnapshot):
     def __init__(self, inner: Snapshot, journal: Journal, begin: float) -> None:
         super().__init__(inner)
@@ -193,6 +305,61 @@ class _RecordedSnapshot(WrappedSnapshot):
                     is_whole=is_whole,
                 )
 
+    @property
+    def revision(self) -> int:
+        return self.inner.revision
+
+    @property
+    def epoch(self) -> str:
+        return self.inner.epoch
+
+    def value(self, key: bytes) -> bytes | None:
+        value = self.inner.value(key)
+        self._see(_seen_value(key, value))
+        return value
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = self.inner.values(keys)
+        self._see(*(_seen_value(key, value) for key, value in zip(keys, found, strict=True)))
+        return found
+
+    def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
+        pairs = ((key, None) for key in self.inner.keys(key_range, limit=limit, reverse=reverse))
+        for key, _ in self._seen_along(pairs, key_range, limit, is_reversed=reverse):
+            yield key
+
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        pairs = self.inner.pairs(key_range, limit=limit, reverse=reverse)
+        return self._seen_along(pairs, key_range, limit, is_reversed=reverse)
+
+    def count(self, key_range: KeyRange) -> int:
+        count = self.inner.count(key_range)
+        self._see(SeenCount(key_range, count))
+        return count
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _seen_along(
+        self, pairs: Iterator[tuple[bytes, V]], key_range: KeyRange, limit: int | None, *, is_reversed: bool
+    ) -> Iterator[tuple[bytes, V]]:
+        """Hand pairs on, and record those that were taken."""
+        seen: list[tuple[bytes, V]] = []
+        is_whole = False
+        try:
+            for pair in pairs:
+                seen.append(pair)
+                yield pair
+            is_whole = True
+        finally:
+            if seen or is_whole:
+                self._see(SeenPairs(key_range, tuple(seen), limit, is_reversed, is_whole))
+
+    def _see(self, *parts: SeenPairs | SeenCount) -> None:
+        self._journal.add(Seen(self._journal.client, self._begin, _now(), parts, self.inner.revision))
+
     def _record(
         self,
         key_range: KeyRange,
@@ -208,6 +375,7 @@ class _RecordedSnapshot(WrappedSnapshot):
         self._journal.add(Read(self._journal.client, self._begin, end, self.inner.revision, key_range, entries, *how))
 
 
+@controls(Watch)
 class _RecordedWatch:
     def __init__(self, inner: Watch, journal: Journal, key_range: KeyRange, after: int) -> None:
         self._inner = inner

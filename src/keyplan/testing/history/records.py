@@ -34,6 +34,10 @@ __all__ = [
     "Outcome",
     "Read",
     "Record",
+    "Seen",
+    "SeenCount",
+    "SeenFence",
+    "SeenPairs",
     "Truth",
     "Watched",
     "Write",
@@ -54,6 +58,8 @@ class Outcome(Enum):
     CONFLICT = "conflict"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+    APPLIED = "applied"
+    """Acknowledged, without the revision: what loads and `put_sorted` are told."""
 
 
 # ---- guards and mutations that say in JSON what they are: the engine's own, under a tag --------------------------------------
@@ -127,7 +133,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):
-    """A commit: what was asked and answered. Of two with the same client and number the later one counts."""
+    """A commit: what was asked and answered. Of two with the same client and number the later one counts.
+
+    `only_absent`: keys that exist are left as they are.
+    """
 
     client: str
     number: int
@@ -139,6 +148,7 @@ class Write(msgspec.Struct, frozen=True, tag="write"):
     revision: int = 0
     failed: tuple[Failure, ...] = ()
     error: str = ""
+    only_absent: bool = False
 
 
 class Read(msgspec.Struct, frozen=True, tag="read"):
@@ -154,6 +164,41 @@ class Read(msgspec.Struct, frozen=True, tag="read"):
     is_reversed: bool = False
     is_keys_only: bool = False
     is_whole: bool = True
+
+
+class SeenPairs(msgspec.Struct, frozen=True, tag="pairs"):
+    """Keys and values in a range, as a scan has them; the values are None where keys alone were read."""
+
+    range: KeyRange
+    pairs: tuple[tuple[bytes, bytes | None], ...]
+    limit: int | None = None
+    is_reversed: bool = False
+    is_whole: bool = True
+
+
+class SeenCount(msgspec.Struct, frozen=True, tag="count"):
+    """The number of keys in a range."""
+
+    range: KeyRange
+    count: int
+
+
+class SeenFence(msgspec.Struct, frozen=True, tag="fence"):
+    """Whether `value` was what `key` holds."""
+
+    key: bytes
+    value: bytes
+    holds: bool
+
+
+class Seen(msgspec.Struct, frozen=True, tag="seen"):
+    """What was read without histories. All parts are of one state; `revision` is None where the answer does not tell it."""
+
+    client: str
+    begin: float
+    end: float
+    parts: tuple[SeenPairs | SeenCount | SeenFence, ...]
+    revision: int | None = None
 
 
 class Watched(msgspec.Struct, frozen=True, tag="watched"):
@@ -200,7 +245,7 @@ class Truth(msgspec.Struct, frozen=True, tag="truth"):
     entries: tuple[Entry, ...] | None = None
 
 
-Record = Write | Read | Watched | Act | Fault | Truth
+Record = Write | Read | Seen | Watched | Act | Fault | Truth
 
 # ---- all of them -----------------------------------------------------------------------------------------------------------
 
@@ -212,6 +257,7 @@ class History:
         writes: dict[tuple[str, int], Write] = {}
         acts: dict[tuple[str, int], Act] = {}
         self.reads: list[Read] = []
+        self.seen: list[Seen] = []
         self.watched: list[Watched] = []
         self.faults: list[Fault] = []
         self.truths: list[Truth] = []
@@ -223,6 +269,8 @@ class History:
                     acts[record.client, record.number] = record
                 case Read():
                     self.reads.append(record)
+                case Seen():
+                    self.seen.append(record)
                 case Watched():
                     self.watched.append(record)
                 case Fault():
