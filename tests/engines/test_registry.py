@@ -3,10 +3,13 @@
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from threading import Thread
+from typing import Any
 
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, EngineUrl, MemoryEngine, Put, known_schemes, open_engine
+from keyplan.engine import memory as memory_module
 from keyplan.engine import registry as registry_module
 from keyplan.errors import EngineOpenError
 
@@ -144,3 +147,24 @@ def test_a_parsed_url_shows_no_secrets() -> None:
 def test_a_path_may_hold_any_character_percent_encoded() -> None:
     assert EngineUrl.parse("lmdb:/a%3Fb%25c/d e").address == "/a?b%c/d e"
     assert EngineUrl.parse("LMDB:/a").scheme == "lmdb"
+
+
+def test_two_threads_that_open_one_name_share_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Engine] = []
+    other = Thread(target=lambda: opened.append(open_engine("memory:twice")))
+
+    class Slow(memory_module.Memory):
+        """The other thread comes while this one is being made."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            if other.ident is None:
+                other.start()
+                other.join(0.2)  # it ends here only if nothing makes it wait
+
+    monkeypatch.setattr(memory_module, "Memory", Slow)
+    with open_engine("memory:twice") as mine:
+        other.join()
+        put(mine, b"k")
+        with opened[0] as theirs:
+            assert not is_empty(theirs)

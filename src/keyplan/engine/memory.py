@@ -7,7 +7,7 @@ revision for watches. Leases need no thread: every call first deletes what has e
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from threading import Condition
+from threading import Condition, Lock
 from typing import Final
 from uuid import uuid4
 
@@ -186,7 +186,8 @@ class MemoryEngine(Engine):
         self._profile = profile
         self._is_closed = False
         self._state = Memory(clock, history_revisions_max) if shared is None else shared
-        self._state.users += 1
+        with self._state.condition:
+            self._state.users += 1
 
     @property
     def profile(self) -> Profile:
@@ -409,6 +410,8 @@ class _MemoryLease:
 
 _named: dict[str, Memory] = {}
 """The memories that have a name. Invariant: one without users is replaced by an empty one when it is opened again."""
+_naming = Lock()
+"""Held from the look at a name until its memory has the new user: two threads that open one name get one memory."""
 
 
 def open_memory(url: EngineUrl) -> Engine:
@@ -417,7 +420,8 @@ def open_memory(url: EngineUrl) -> Engine:
     history_revisions_max = url.number("history", default=HISTORY_REVISIONS_DEFAULT, minimum=1)
     if not url.address:
         return MemoryEngine(history_revisions_max=history_revisions_max)
-    state = _named.get(url.address)
-    if state is None or state.users == 0:
-        state = _named[url.address] = Memory(SYSTEM_CLOCK, history_revisions_max)
-    return MemoryEngine(shared=state)
+    with _naming:
+        state = _named.get(url.address)
+        if state is None or state.users == 0:
+            state = _named[url.address] = Memory(SYSTEM_CLOCK, history_revisions_max)
+        return MemoryEngine(shared=state)

@@ -26,6 +26,11 @@ __all__ = ["FORMAT", "canonical_description", "describe", "layout_of_description
 
 FORMAT: Final = "keyplan-layout/1"
 
+_NAMED_SCHEMAS: Final = frozenset({"$defs", "properties"})
+"""Of a JSON schema: what holds schemas by names that the application chose."""
+_VALUES: Final = frozenset({"const", "default", "enum", "examples", "mapping"})
+"""Of a JSON schema: what holds values, not schemas."""
+
 
 def describe(spec: LayoutSpec) -> dict[str, Any]:
     """Return the layout as plain JSON values. Templates have their codecs written out.
@@ -53,7 +58,26 @@ def canonical_description(spec: LayoutSpec) -> bytes:
         del described[name]
     for item in described["items"]:
         del item["note"]
+        if isinstance(item.get("value"), dict) and "schema" in item["value"]:
+            item["value"] = item["value"] | {"schema": _without_prose(item["value"]["schema"])}
     return json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _without_prose(schema: Any) -> Any:
+    """A JSON schema without the descriptions that docstrings make: who explains a record's class changes no stored byte."""
+    if isinstance(schema, list):
+        return [_without_prose(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for name, part in schema.items():
+        if name in _NAMED_SCHEMAS and isinstance(part, dict):
+            kept[name] = {field: _without_prose(inner) for field, inner in part.items()}
+        elif name in _VALUES:
+            kept[name] = part
+        elif name != "description":
+            kept[name] = _without_prose(part)
+    return kept
 
 
 def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
