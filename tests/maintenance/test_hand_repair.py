@@ -32,7 +32,7 @@ SITE = Site.bound()
 @pytest.fixture
 def damaged(store: Store, site: Site) -> Store:
     """The first blade cannot be read; its entries are there."""
-    assert site
+    assert site.blades.count() == 3
     write(store, puts={BLADE_1: b"{broken"})
     return store
 
@@ -92,7 +92,7 @@ def test_what_changed_since_it_was_shown_is_not_written_over(damaged: Store, key
 
 
 def test_a_record_put_by_hand_takes_no_unique_entry_of_another(store: Store, site: Site) -> None:
-    assert site
+    assert site.blades.count() == 3
     with pytest.raises(UniqueViolationError):
         plan_put(store.engine, b"/site/rack/r9/blades/9", b'{"serial":"s1"}', layout=SITE)
 
@@ -139,7 +139,7 @@ def test_keyplans_own_layout_has_nothing_that_lint_finds() -> None:
 
 
 def test_a_record_a_table_or_a_prefix_is_taken_out_of_a_backup(store: Store, site: Site, tmp_path: Path) -> None:
-    assert site
+    assert site.blades.count() == 3
     path = write_backup(store.engine, tmp_path / "all.kpb")
     assert [key for key, _ in extract(path, Selection(key=BLADE_1))] == [BLADE_1]
     assert len(extract(path, Selection(layout=SITE, table="blades"))) == 3

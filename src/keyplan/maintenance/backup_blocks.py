@@ -28,6 +28,13 @@ REGISTRY_VERSION: Final = 2
 BLOCK_BYTES_MAX: Final = (1 << 30) + (1 << 16)
 """Why: the largest value that an engine of ours takes is 1 GiB, and a pair is in one block."""
 
+NOTE_BYTES_MAX: Final = 4 << 20
+"""Why: what is no data is JSON of one header, one section or one trailer, and becomes objects of many times its size."""
+
+_UNPACKED_BYTES_FREE: Final = 64 << 20
+_UNPACKED_TIMES_MAX: Final = 32
+"""Why: a small file must not take the memory that it says. What packs better is stored as it is beyond the free bytes."""
+
 _READ_BYTES: Final = 1 << 20
 """Why: a length in a damaged file must not make us allocate what it says; memory grows with what is really there."""
 
@@ -70,7 +77,7 @@ class BlockWriter:
         stored, coding = content, 0
         if self._is_compressed:
             packed = zlib.compress(content, level=6)
-            if len(packed) < len(content):
+            if len(packed) < len(content) and _is_unpackable(len(packed), len(content)):
                 stored, coding = packed, _COMPRESSED
         head = kind.value + bytes([coding]) + len(stored).to_bytes(4, "big") + len(content).to_bytes(4, "big")
         self._chain = _checksum(self._chain, head, stored)
@@ -106,6 +113,12 @@ class BlockReader:
             length, size = int.from_bytes(head[2:6], "big"), int.from_bytes(head[6:10], "big")
             if max(length, size) > BLOCK_BYTES_MAX or head[1] > _COMPRESSED or (not head[1] and length != size):
                 self._refuse("the head of a block is damaged", start)
+            if head[:1] != BlockKind.DATA.value and max(length, size) > NOTE_BYTES_MAX:
+                self._refuse(f"a block without data of {max(length, size)} bytes: {NOTE_BYTES_MAX} are allowed", start)
+            if head[1] and not _is_unpackable(length, size):
+                self._refuse(
+                    f"a block of {length} bytes that unpacks to {size}: no writer packs so much so small", start
+                )
             stored = self._read(length)
             checksum = self._read(_CHECKSUM_BYTES)
             self._chain = _checksum(self._chain, head, stored)
@@ -146,6 +159,10 @@ class BlockReader:
     def _refuse(self, problem: str, position: int | None = None) -> NoReturn:
         place = self._position if position is None else position
         raise InvalidInputError(source=self._source, problem=problem, position=place)
+
+
+def _is_unpackable(length: int, size: int) -> bool:
+    return size <= _UNPACKED_BYTES_FREE or size <= _UNPACKED_TIMES_MAX * length
 
 
 def _checksum(before: bytes, *parts: bytes) -> bytes:

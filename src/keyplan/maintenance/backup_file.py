@@ -248,18 +248,23 @@ class BackupReader:
                 return
             if block.kind is not BlockKind.DATA:
                 self._refuse("a block that is out of place")
-            pairs = list(self._split(block.content))
-            digest.add_spelled(block.content, count=len(pairs))
-            for pair in pairs:
+            count = 0
+            for pair in self._split(block.content):
                 if previous is not None and pair[0] <= previous:
                     self._refuse("keys are not in ascending order")
                 previous = pair[0]
+                count += 1
                 yield pair
+            digest.add_spelled(block.content, count=count)
 
     def _split(self, content: bytes) -> Iterator[tuple[bytes, bytes]]:
         position, size = 0, len(content)
         try:
             while position < size:
+                if position >= _DATA_BYTES:
+                    self._refuse(
+                        f"a block in which a pair begins behind {_DATA_BYTES} bytes: no writer fills one so far"
+                    )
                 key_end = position + 4 + _length_at(content, position)[0]
                 value_end = key_end + 4 + _length_at(content, key_end)[0]
                 if value_end > size:
