@@ -30,8 +30,17 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
+from keyplan.files import new_file
+from keyplan.keyspace import KeySpaces, open_key_space
 from keyplan.layout import Index, Layout, Table
-from keyplan.maintenance import clean_up_migration, copy_store, migrate, prepare_index, restore_store
+from keyplan.maintenance import (
+    back_up_key_spaces,
+    clean_up_migration,
+    copy_store,
+    migrate,
+    prepare_index,
+    restore_store,
+)
 from keyplan.store import Store
 from tests.maintenance.backups import content_of, filled, write_backup
 from tests.maintenance.evolving import Moved, Old, fill, plan
@@ -248,3 +257,14 @@ def test_a_store_that_holds_the_marks_is_replaced_whole(tmp_path: Path) -> None:
         restore_store(store.engine, path, is_overwriting=True)
         assert content_of(store.engine) == before
         assert Moved(Store(store.engine)).boxes.count() == 3
+
+
+def test_a_claim_within_a_key_space_is_in_no_backup_of_it(source: Engine, tmp_path: Path) -> None:
+    with MemoryEngine() as engine:
+        registry = KeySpaces(engine)
+        registry.init()
+        registry.create("orders", "shop")
+        with open_key_space(engine, "orders", "shop") as space, pytest.raises(KeyboardInterrupt):
+            copy_store(source, AtCommit(space.engine, 2, lambda _: None, dies=True), source_name="a")
+        with new_file(tmp_path / "one.kpb") as file:
+            assert back_up_key_spaces(engine, file, name="orders").count == 0

@@ -270,7 +270,9 @@ class _Writer:
         self._leased = 0
         prefix = bytes.fromhex(section.prefix)
         if section.has_data:
-            for key, value in pairs_of(self._snapshot, prefix, on_leased=self._on_leased):
+            for key, value in pairs_of(
+                self._snapshot, prefix, on_leased=self._on_leased, is_space=section.keyspace is not None
+            ):
                 self._writer.add(key, value)
                 self._done += 1
                 if self._progress is not None and self._done % _PROGRESS_PAIRS == 0:

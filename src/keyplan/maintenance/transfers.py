@@ -70,14 +70,21 @@ class Written:
 
 
 def pairs_of(
-    snapshot: Snapshot, prefix: bytes, *, on_leased: Callable[[Entry], bool] | None = None
+    snapshot: Snapshot,
+    prefix: bytes,
+    *,
+    on_leased: Callable[[Entry], bool] | None = None,
+    is_space: bool = False,
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the pairs below a prefix in key order, the keys without it; claims are left out.
 
     on_leased: asked about each entry that hangs on a lease; False leaves it out. None keeps them.
+    is_space: the prefix is that of a key space, which has claims of its own.
     """
     size = len(prefix)
     for entry in snapshot.scan(KeyRange.of_prefix(prefix)):
+        if is_space and entry.key[size:] in TRANSFER_AREA:
+            continue
         if entry.key in TRANSFER_AREA or (on_leased is not None and entry.lease != NO_LEASE and not on_leased(entry)):
             continue
         yield entry.key[size:], entry.value
