@@ -5,6 +5,7 @@ from keyplan.errors import ConflictError, MigrationUnderWayError, TargetTakenErr
 from keyplan.layout import shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
+from keyplan.maintenance.registered import refuse_registered
 from keyplan.maintenance.transfers import Target
 
 __all__ = ["refuse_beside", "require_alone"]
@@ -36,6 +37,7 @@ def require_alone(target: Target, *, is_resumed: bool) -> None:
     """
     try:
         refuse_beside(target.engine, target.prefix)
+        refuse_registered(target.engine, target.prefix, is_resumed=is_resumed)
     except ConflictError:
         if not is_resumed:
             target.finish()

@@ -33,6 +33,7 @@ from keyplan.maintenance.beside import refuse_beside, require_alone
 from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, standing_claim
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.registered import refuse_registered
 from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
 
 __all__ = ["CopyProgress", "CopyReport", "Stop", "copy_store"]
@@ -144,6 +145,7 @@ class _Copying:
         seen, before = standing_claim(self._engine, claim_key)
         is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
         refuse_beside(self._engine, self._prefix)
+        refuse_registered(self._engine, self._prefix, is_resumed=is_resumed)
         if not is_overwriting:
             if before is not None and is_resumed and before.verified:
                 require_untouched(self._engine, self._prefix, before)

@@ -15,6 +15,7 @@ from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.registered import refuse_registered
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Target, Written, check_fits, refuse_occupied, require_untouched
 
@@ -64,7 +65,8 @@ def restore_store(
 
     Indexes below the prefix that were not readable when the backup was made are not readable afterwards.
 
-    Raises InvalidInputError, EngineLimitError, TargetNotEmptyError, TargetTakenError, MigrationUnderWayError, CorruptionError.
+    Raises InvalidInputError, EngineLimitError, TargetNotEmptyError, TargetTakenError, MigrationUnderWayError, CorruptionError;
+    PrefixInUseError, PrefixConflictError when the prefix is registered.
     """
     header, section = _look(path)
     old = bytes.fromhex(section.prefix)
@@ -75,6 +77,7 @@ def restore_store(
     seen, before = standing_claim(engine, claim_key)
     is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
     refuse_beside(engine, new)
+    refuse_registered(engine, new, is_resumed=is_resumed)
     if not is_overwriting:
         if before is not None and is_resumed and before.verified:
             require_untouched(engine, new, before)

@@ -1,0 +1,79 @@
+"""Plain restores and copies by a raw prefix: what is registered to somebody is not written to."""
+
+from pathlib import Path
+
+import pytest
+
+from keyplan.engine import Commit, Engine, MemoryEngine, Put
+from keyplan.errors import InvalidInputError, PrefixConflictError, PrefixInUseError
+from keyplan.keyspace import KeySpaces
+from keyplan.maintenance import copy_store, restore_store
+from tests.maintenance.backups import content_of, file_of, section_file
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return file_of(tmp_path / "plain.kpb", section_file({b"a": b"1"}))
+
+
+def registered(engine: Engine) -> KeySpaces:
+    """orders at 01, empty; /bank/ with a key."""
+    registry = KeySpaces(engine)
+    registry.create("orders", "shop", prefix="01")
+    registry.create("bank", "bank", prefix=b"/bank/".hex(), allow_legacy_prefix=True)
+    engine.commit(Commit((), (Put(b"/bank/1", b"x"),)))
+    return registry
+
+
+REFUSED = {
+    b"\x01": PrefixInUseError,
+    b"/bank/": PrefixInUseError,
+    b"/": PrefixConflictError,
+    b"/bank/sub/": PrefixConflictError,
+    b"\x01x": PrefixConflictError,
+    b"\x00": InvalidInputError,
+    b"\x00kp": InvalidInputError,
+    b"\x00kp\x01orders": InvalidInputError,
+    b"": InvalidInputError,
+}
+
+
+@pytest.mark.parametrize("prefix", REFUSED)
+@pytest.mark.parametrize("is_overwriting", [False, True])
+def test_a_plain_restore_leaves_key_spaces_and_their_registry_alone(
+    file: Path,
+    prefix: bytes,
+    is_overwriting: bool,  # noqa: FBT001  # Why: a parameter of the test.
+) -> None:
+    with MemoryEngine() as engine:
+        registry = registered(engine)
+        before = content_of(engine)
+        with pytest.raises(REFUSED[prefix]):
+            restore_store(engine, file, prefix=prefix, is_overwriting=is_overwriting)
+        assert content_of(engine) == before
+        assert registry.diagnose().is_sound
+
+
+@pytest.mark.parametrize("prefix", [b"\x01", b"/", b"\x00kp"])
+def test_a_copy_leaves_key_spaces_alone(prefix: bytes) -> None:
+    with MemoryEngine() as source, MemoryEngine() as engine:
+        source.commit(Commit((), (Put(prefix + b"a", b"1"),)))
+        registered(engine)
+        before = content_of(engine)
+        with pytest.raises(REFUSED[prefix]):
+            copy_store(source, engine, source_name="s", prefix=prefix, is_overwriting=True)
+        assert content_of(engine) == before
+
+
+def test_a_prefix_of_nobody_takes_a_restore(file: Path) -> None:
+    with MemoryEngine() as engine:
+        registered(engine)
+        restore_store(engine, file, prefix=b"/site/")
+        assert content_of(engine)[b"/site/a"] == b"1"
+
+
+def test_a_whole_store_with_key_spaces_is_brought_into_an_empty_one(tmp_path: Path) -> None:
+    with MemoryEngine() as source, MemoryEngine() as engine:
+        registered(source)
+        copy_store(source, engine, source_name="s")
+        assert KeySpaces(engine).get("bank").prefix == b"/bank/".hex()
