@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.keys import Kind, dataset_key
 from keyplan.engine import ALL_KEYS
 from keyplan.errors import EngineLimitError, InvalidInputError, RingMismatchError, StoreMissingError
 from keyplan.ring import RING_KEY
@@ -294,11 +295,11 @@ def test_an_event_set_without_events_yields_none(dataset: hepnos.DataSet) -> Non
             dataset.events(target)
 
 
-@pytest.mark.leaves("no-dataset")
 def test_events_of_a_data_set_whose_uuid_differs_in_its_last_byte_are_others(store: hepnos.DataStore) -> None:
     first = hepnos.DataSet(store, "a", UUID("00112233-4455-6677-8899-aabbccddeeff"))
     second = hepnos.DataSet(store, "b", UUID("00112233-4455-6677-8899-aabbccddee00"))
     for dataset, number in ((first, 1), (second, 2)):
+        store.write(Kind.DATASET, dataset_key(dataset.path), dataset.uuid.bytes, "new")
         dataset.create_run(number).create_subrun(1).create_event(number)
     assert [event.numbers for event in first.events()] == [(1, 1, 1)]
     assert [run.number for run in second.runs] == [2]
@@ -370,6 +371,7 @@ def test_a_store_in_memory_and_one_below_prefixes_of_one_engine() -> None:
 _MAKER = """
 import sys
 from keyplan.apps import hepnos
+from keyplan.apps.hepnos.keys import Kind, dataset_key
 with hepnos.open(sys.argv[1]) as store:
     for number in range(60):
         print(store.root.ensure(f"d{number}/x").uuid)

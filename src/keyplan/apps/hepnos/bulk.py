@@ -79,7 +79,8 @@ def create_items(
     """Create runs, subruns or events from columns of equal length, in any order, repeated or not; return how many are new.
 
     With `parents` the runs and subruns that events are in are created too, before them. A commit has at most `operation_keys`
-    keys, and is durable. Raises InvalidNumberError, InvalidInputError before anything is written.
+    keys, and is durable. Raises MissingError for a data set that is not there, InvalidNumberError, InvalidInputError, before
+    anything is written.
     """
     given = [("run", run), ("subrun", subrun), ("event", event)]
     columns = [checked_column(name, numbers) for name, numbers in given if numbers is not None]
@@ -87,6 +88,7 @@ def create_items(
         raise InvalidInputError(source="columns", problem="columns of one length are needed, a subrun with each event")
     if operation_keys < 1:
         raise InvalidInputError(source="operation_keys", problem="a commit has at least one key")
+    dataset.require()
     store, made = dataset.datastore, [0, 0, 0]
     for depth in range(1 if parents else len(columns), len(columns) + 1):
         matrix = _distinct(columns[:depth])
@@ -101,6 +103,7 @@ def create_events(
     column = checked_column("event", events)
     parents = [checked_column(name, [number]) for name, number in (("run", run), ("subrun", subrun))]
     columns = [*(np.broadcast_to(parent, column.shape) for parent in parents), column]
+    dataset.require()
     return _create(dataset.datastore, Kind.EVENT, key_matrix(dataset.uuid, _distinct(columns)), operation_keys)
 
 

@@ -9,7 +9,7 @@ from keyplan.apps.hepnos.cli_files import export, load_h5, load_parquet, load_ro
 from keyplan.apps.hepnos.cli_jobs import process, rebalance
 from keyplan.apps.hepnos.cli_store import container_named, opened
 from keyplan.apps.hepnos.datasets import DataSet
-from keyplan.apps.hepnos.examine import Finding, examine
+from keyplan.apps.hepnos.examine import Finding, examine, remove_orphans
 from keyplan.apps.hepnos.extent import Extent, extents, unevenness
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, dataset_key, split_product
 from keyplan.apps.hepnos.numbered import Numbered, Run, SubRun
@@ -221,16 +221,28 @@ def _is_dataset_key(key: bytes) -> bool:
 
 
 @app.command("check")
-def check(store: StoreOption = None, as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """Read every key and tell what is wrong: without parent, data set or container, misplaced, unreadable. Writes nothing.
+def check(
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    config: ConfigOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove what belongs to no data set. Nothing brings it back.")
+    ] = False,
+) -> None:
+    """Read every key and tell what is wrong: without parent, data set or container, misplaced, unreadable.
 
-    Exit code 1 when something is.
+    Writes nothing without --repair, which removes what has the UUID of no data set. Exit code 1 when something is wrong.
     """
-    found = 0
+    found, orphans = 0, []
     with opened(store, config) as data, progress_bar("keys", total=lambda: _keys(data)) as report:
         for finding in examine(data, progress=report):
             found += 1
             _print_finding(finding, as_json=as_json)
+            if finding.finding in {"no-dataset", "unreadable"}:
+                orphans.append(finding)
+        if repair and orphans:
+            removed = remove_orphans(data, orphans)
+            typer.echo(f"What belonged to {removed} deleted data sets was removed; check again.", err=True)
     if found:
         typer.echo(f"{found:,} {'thing is' if found == 1 else 'things are'} wrong.", err=True)
         raise typer.Exit(_FINDINGS_EXIT)

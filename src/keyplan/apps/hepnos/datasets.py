@@ -26,12 +26,13 @@ class DataSet(Container):
     Two handles are equal when they name the same data set of the same store, whatever its UUID.
     """
 
-    __slots__ = ("_uuid", "name_path")
+    __slots__ = ("_is_known", "_uuid", "name_path")
 
     def __init__(self, datastore: "DataStore", path: str, uuid: UUID | None) -> None:
         self.datastore = datastore
         self.name_path = path
         self._uuid = uuid
+        self._is_known = False
 
     @property
     def path(self) -> str:
@@ -165,8 +166,23 @@ class DataSet(Container):
         raw = self.datastore.raw_value(Kind.DATASET, dataset_key(self.name_path)) if self.name_path else None
         return raw is not None and uuid_of(raw) == self._uuid
 
+    def require(self, *, again: bool = True) -> None:
+        """Raise MissingError when it is not there, with this UUID: what is made in it would be found by nobody.
+
+        Without `again` one look is enough for the handle's life, until `delete` is called on it.
+        """
+        if again or not self._is_known:
+            self._is_known = self.exists()
+        if not self._is_known:
+            raise MissingError(table="datasets", key=self.name_path)
+
     def delete(self) -> None:
-        """Remove it with all that it holds: products, events, subruns, runs, the data sets in it."""
+        """Remove it with all that it holds: products, events, subruns, runs, the data sets in it.
+
+        One that was deleted and made again by somebody else is another, and stays. What is made in it at this moment may be
+        left without a data set: `keyplan hepnos check --repair` removes it.
+        """
+        self._is_known = False
         self.datastore.remove_dataset(self)
 
     def __eq__(self, other: object) -> bool:

@@ -3,11 +3,12 @@
 unreadable      a key or a value that the layout of its databases does not explain
 misplaced       a key in another database than the one that it is placed on: no read finds it
 no-parent       a data set, subrun or event whose parent does not exist
-no-dataset      a run, subrun, event or product with the UUID of no data set: left behind by an interrupted removal, for one
+no-dataset      a run, subrun, event or product with the UUID of no data set: left behind by an interrupted removal, for one;
+                `remove_orphans` removes it
 no-container    a product of a run, subrun or event that does not exist
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -15,13 +16,13 @@ from keyplan.apps.hepnos.datasets import uuid_of
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.engine import ALL_KEYS, Snapshot
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.ring import RING_KEY
 
 if TYPE_CHECKING:  # Why: for its type alone.
     from keyplan.apps.hepnos.store import DataStore
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "examine", "remove_orphans"]
 
 _KEY_BYTES: Final = {Kind.RUN: 24, Kind.SUBRUN: 32, Kind.EVENT: 40}
 _TOLD_EVERY: Final = 65_536
@@ -47,6 +48,25 @@ def examine(store: "DataStore", *, progress: Callable[[int], None] | None = None
     for kind in (Kind.RUN, Kind.SUBRUN, Kind.EVENT):
         yield from examination.numbered(kind)
     yield from examination.products()
+
+
+def remove_orphans(store: "DataStore", findings: Iterable[Finding]) -> int:
+    """Remove what has the UUID of no data set, of all that was found; return of how many UUIDs.
+
+    Raises InvalidInputError, and removes nothing, while the record of a data set cannot be read: it may be the one.
+    """
+    orphans: set[UUID] = set()
+    for finding in findings:
+        if finding.kind == Kind.DATASET.value and finding.finding == "unreadable":
+            problem = f"the record of a data set cannot be read ({finding.meaning}); restore it, or remove it, first"
+            raise InvalidInputError(source="--repair", problem=problem)
+        if finding.finding == "no-dataset":
+            orphans.add(UUID(bytes=finding.raw_key[:16]))
+    # Why read again: a data set may have been restored since.
+    orphans -= {dataset.uuid for dataset in store.all_datasets()}
+    for uuid in sorted(orphans):
+        store.remove_contents(uuid)
+    return len(orphans)
 
 
 class _Examination:

@@ -251,10 +251,12 @@ class Numbers(Generic[N]):
     def create(self, number: int, *, into: Writer | None = None) -> N:
         """Create a child unless it exists, and return it. `into` a batch or an asynchronous engine it is written later.
 
-        Its parent need not exist: there are no checks between databases. Raises InvalidNumberError before anything is written.
+        Its data set must exist, or MissingError is raised; with `into` that is looked at once for each handle. Its run and
+        subrun need not: there are no checks between databases. Raises InvalidNumberError before anything is written.
         """
         number = number if type(number) is int else whole_number(number)
         raw_key = self._key(number)
+        self.dataset.require(again=into is None)
         (self.datastore if into is None else into).write(self._kind, raw_key, b"", "new")
         return self._make(self.dataset, (*self._parents, number), raw_key)
 

@@ -6,6 +6,7 @@ from math import inf
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, AsyncEngine, WriteBatch
 from keyplan.apps.hepnos.databases import Address, Databases, database_counts
@@ -17,7 +18,7 @@ from keyplan.apps.hepnos.products import Container, ProductID
 from keyplan.apps.hepnos.queues import Queues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.types import product_type, type_named
-from keyplan.engine import Commit, Delete, DeleteRange, KeyRange, open_engine
+from keyplan.engine import Capability, Commit, Delete, DeleteRange, KeyRange, KeyUnchanged, open_engine
 from keyplan.errors import EngineLimitError
 from keyplan.store import Store
 
@@ -199,14 +200,37 @@ class DataStore:
         self._remove_range(container.kind, KeyRange.of_key(prefix))
 
     def remove_dataset(self, dataset: DataSet) -> None:
-        """Remove a data set with all that it holds, those in it first."""
-        for child in list(dataset.datasets):
-            self.remove_dataset(child)
+        """Remove a data set with all that it holds, those in it first; of one that was made again, what the old one held."""
+        # Why asked: by its name alone, the data sets and the record of one that was made again would go.
+        if dataset.is_root or dataset.exists():
+            for child in list(dataset.datasets):
+                self.remove_dataset(child)
         if dataset.is_root:
             return
+        self.remove_contents(dataset.uuid)
+        self._remove_record(dataset)
+        # Why again: who looked before the record was gone may have written meanwhile.
+        self.remove_contents(dataset.uuid)
+
+    def remove_contents(self, uuid: UUID) -> None:
+        """Remove the runs, subruns, events and products of a data set's UUID."""
         for kind in (Kind.PRODUCT, Kind.EVENT, Kind.SUBRUN, Kind.RUN):
-            self._remove_range(kind, KeyRange.of_prefix(dataset.uuid.bytes))
-        self.remove(Kind.DATASET, dataset_key(dataset.path))
+            self._remove_range(kind, KeyRange.of_prefix(uuid.bytes))
+
+    def _remove_record(self, dataset: DataSet) -> None:
+        """Remove the record of a data set, if it is still this one's.
+
+        Raises CommitConflictError when it changes meanwhile, where the databases keep revisions; behind a server they do not.
+        """
+        raw_key = dataset_key(dataset.path)
+        place = self.databases.place(Kind.DATASET, raw_key)
+        with self.databases.snapshot(Kind.DATASET, place) as snapshot:
+            entry = snapshot.get(raw_key)
+        if entry is not None and entry.value == dataset.uuid.bytes:
+            ring = self.databases.rings[Kind.DATASET]
+            has_revisions = ring.profile.claims(Capability.REVISIONS)
+            guards = (KeyUnchanged(raw_key, entry.mod_revision),) if has_revisions else ()
+            ring.commit(Commit(guards, (Delete(raw_key),)))
 
     def _remove_range(self, kind: Kind, key_range: KeyRange) -> None:
         ring = self.databases.rings[kind]
