@@ -14,6 +14,7 @@ from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm
 from keyplan.codec.language import (
     ANY_BYTE,
     Automaton,
+    AutomatonTooLargeError,
     Bytes,
     Choice,
     Language,
@@ -51,6 +52,7 @@ __all__ = [
     "U32",
     "U64",
     "Automaton",
+    "AutomatonTooLargeError",
     "Bytes",
     "Choice",
     "Decimal",

@@ -14,7 +14,7 @@ from keyplan.codec.limited import (
     utf8_text,
     within_limit,
 )
-from keyplan.codec.parameters import whole_parameter
+from keyplan.codec.parameters import flag_parameter, whole_parameter
 from keyplan.codec.utf8 import ASCII, character
 
 __all__ = ["EscapedBytes", "EscapedText", "FixedBytes", "Tail", "TextTail"]
@@ -152,7 +152,7 @@ class Tail(Element[bytes]):
     code = "tail"
 
     def __init__(self, *, empty: bool = False, bytes_max: int | None = None) -> None:
-        self._is_empty_allowed = empty
+        self._is_empty_allowed = flag_parameter(self.code, "empty", empty)
         self._limit = optional_limit(self.code, bytes_max, least=1)
 
     @property
@@ -188,7 +188,7 @@ class TextTail(Element[str]):
     code = "text_tail"
 
     def __init__(self, *, empty: bool = False, bytes_max: int | None = None) -> None:
-        self._is_empty_allowed = empty
+        self._is_empty_allowed = flag_parameter(self.code, "empty", empty)
         self._limit = optional_limit(self.code, bytes_max, least=1)
 
     @property

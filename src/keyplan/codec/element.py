@@ -228,6 +228,8 @@ def _parameters(spec: str, text: str) -> dict[str, Parameter]:
             raise TemplateError(
                 template=spec, position=position, problem="parameters are numbers, true, false or 'text'"
             )
+        if match["name"] in parameters:
+            raise TemplateError(template=spec, position=position, problem=f"parameter {match['name']} stands twice")
         if match["number"] is not None:
             parameters[match["name"]] = int(match["number"])
         elif match["flag"] is not None:

@@ -15,6 +15,7 @@ from typing import Final
 __all__ = [
     "ANY_BYTE",
     "Automaton",
+    "AutomatonTooLargeError",
     "Bytes",
     "Choice",
     "Language",
@@ -31,6 +32,14 @@ ANY_BYTE: Final = (1 << 256) - 1
 # Why: bounded repeats longer than this become unbounded in a relaxed automaton. The relaxed language only grows, so "no
 # shared key" stays proven, and a witness found in it is checked against the exact language.
 _RELAXED_REPEAT_MAX: Final = 40
+
+
+AUTOMATON_STATES_MAX: Final = 200_000
+"""Why: some 100 MB; a name of 255 bytes has 2,000 states, all paths of 256 components some 3,000."""
+
+
+class AutomatonTooLargeError(Exception):
+    """The automaton of a language has more than AUTOMATON_STATES_MAX states: a bound on a length is too large for it."""
 
 
 def byte_class(*allowed: int | bytes | range) -> int:
@@ -381,6 +390,8 @@ class _Builder:
                 raise TypeError(f"not a language: {language!r}")
 
     def _position(self, allowed: int) -> _Fragment:
+        if len(self._classes) >= AUTOMATON_STATES_MAX:
+            raise AutomatonTooLargeError
         self._classes.append(allowed)
         self._part_of.append(self._part)
         self._followers.append(set())

@@ -2,7 +2,7 @@
 
 from keyplan.errors import TemplateError
 
-__all__ = ["ascii_parameter", "whole_parameter"]
+__all__ = ["ascii_parameter", "flag_parameter", "whole_parameter"]
 
 
 def whole_parameter(code: str, name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -12,6 +12,13 @@ def whole_parameter(code: str, name: str, value: object, *, least: int, most: in
         raise TemplateError(
             template=code, problem=f"{name} must be a whole number {bounds}", parameter=name, value=value
         )
+    return value
+
+
+def flag_parameter(code: str, name: str, value: object) -> bool:
+    """Return `value` when it is true or false. Raises TemplateError."""
+    if not isinstance(value, bool):
+        raise TemplateError(template=code, problem=f"{name} must be true or false", parameter=name, value=value)
     return value
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from keyplan.codec.element import Element, Parameter, register_element
 from keyplan.codec.language import ANY_BYTE, Bytes, Choice, Language, Refined, Repeat, Series, byte_class, literal
 from keyplan.codec.limited import limit_parameters, limited, optional_limit, utf8_bytes, utf8_text, within_limit
-from keyplan.codec.parameters import whole_parameter
+from keyplan.codec.parameters import flag_parameter, whole_parameter
 from keyplan.codec.utf8 import ASCII, character
 from keyplan.errors import InvalidKeyError
 
@@ -192,7 +192,7 @@ class Directory(Element[str]):
     }
 
     def __init__(self, *, leading: bool = False) -> None:
-        self._has_leading = leading
+        self._has_leading = flag_parameter(self.code, "leading", leading)
         self._leading = "/" if leading else ""
 
     @property

@@ -7,7 +7,7 @@ from typing import Final
 from keyplan.codec.element import Element, FastText, Parameter, register_element
 from keyplan.codec.language import Bytes, Choice, Language, Limited, Repeat, Series, byte_class, literal
 from keyplan.codec.limited import utf8_bytes, utf8_text, within_limit
-from keyplan.codec.parameters import ascii_parameter, whole_parameter
+from keyplan.codec.parameters import ascii_parameter, flag_parameter, whole_parameter
 from keyplan.codec.ranges import one_of
 from keyplan.codec.utf8 import MULTIBYTE, PRINTABLE, character
 from keyplan.errors import TemplateError
@@ -46,9 +46,9 @@ class Text(Element[str]):
     ) -> None:
         self._exclude = "".join(sorted(set(ascii_parameter(self.code, "exclude", exclude))))
         self._limit = whole_parameter(self.code, "bytes_max", bytes_max, least=1)
-        self._has_dots = dots
+        self._has_dots = flag_parameter(self.code, "dots", dots)
         self._reserved = tuple(sorted(set(ascii_parameter(self.code, "reserved", reserved).split())))
-        self._is_empty_allowed = empty
+        self._is_empty_allowed = flag_parameter(self.code, "empty", empty)
         self._allow = _class_of_ranges(ascii_parameter(self.code, "allow", allow))
         self._ascii = (self._allow or PRINTABLE) & ~byte_class(self._exclude.encode())
         if not self._ascii:

@@ -11,6 +11,7 @@ from typing import Final
 from keyplan.codec.element import Element, FastStruct, Parameter, register_element
 from keyplan.codec.language import ANY_BYTE, Bytes, Choice, Language, Repeat, Series, byte_class, literal
 from keyplan.codec.numbers import checked_integer
+from keyplan.codec.parameters import flag_parameter
 from keyplan.codec.ranges import strings_between
 
 __all__ = ["TimestampNanos", "TimestampText"]
@@ -74,7 +75,7 @@ class TimestampNanos(Element[int]):
     code = "timestamp_ns"
 
     def __init__(self, *, signed: bool = False) -> None:
-        self._is_signed = signed
+        self._is_signed = flag_parameter(self.code, "signed", signed)
         self.least = -(2**63) if signed else 0
         self.most = self.least + 2**64 - 1
 

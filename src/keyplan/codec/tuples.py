@@ -60,7 +60,13 @@ class SingleFloat:
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", struct.unpack(">f", struct.pack(">f", self.value))[0])
+        try:
+            raw = struct.pack(">f", self.value)
+        except (struct.error, OverflowError) as error:
+            raise InvalidKeyError(
+                value=self.value, problem="no 32-bit float is so large, or it is no number"
+            ) from error
+        object.__setattr__(self, "value", struct.unpack(">f", raw)[0])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -71,7 +77,11 @@ class Versionstamp:
     user_version: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.transaction_version) != 10 or not 0 <= self.user_version <= 0xFFFF:
+        if (
+            not isinstance(self.transaction_version, bytes)
+            or len(self.transaction_version) != 10
+            or not 0 <= self.user_version <= 0xFFFF
+        ):
             raise InvalidKeyError(
                 value=(self.transaction_version, self.user_version),
                 problem="a versionstamp has 10 bytes of transaction version and a user version of two bytes",

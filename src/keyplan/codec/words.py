@@ -10,7 +10,7 @@ from typing import Final
 from keyplan.codec.element import Element, FastText, Parameter, register_element
 from keyplan.codec.language import Choice, Language, Series, literal
 from keyplan.codec.limited import utf8_bytes, utf8_text
-from keyplan.codec.parameters import ascii_parameter, whole_parameter
+from keyplan.codec.parameters import ascii_parameter, flag_parameter, whole_parameter
 from keyplan.codec.ranges import one_of
 from keyplan.codec.text import Text
 from keyplan.errors import InvalidKeyError, TemplateError
@@ -97,7 +97,7 @@ class Enclosed(Element[str]):
         self._exclude = "".join(sorted(set(ascii_parameter(self.code, "exclude", exclude))))
         self._limit = whole_parameter(self.code, "bytes_max", bytes_max, least=1)
         self._has_dots = dots
-        self.is_empty_allowed = empty
+        self.is_empty_allowed = flag_parameter(self.code, "empty", empty)
         self.name = Text(exclude=exclude, bytes_max=bytes_max, dots=dots)
         if not before and not after:
             raise TemplateError(template=self.code, problem="nothing encloses the name; text does that")

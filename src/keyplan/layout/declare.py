@@ -197,10 +197,15 @@ class _Block:
 
 
 def _items_of(cls: type) -> dict[str, Item]:
-    """The items of a layout class and its bases, in the order declared."""
-    return {
-        name: value for kind in reversed(cls.__mro__) for name, value in vars(kind).items() if isinstance(value, Item)
-    }
+    """The items of a layout class and its bases, in the order declared. A class that sets a name to None has no such item."""
+    found: dict[str, Item] = {}
+    for kind in reversed(cls.__mro__):
+        for name, value in vars(kind).items():
+            if isinstance(value, Item):
+                found[name] = value
+            elif value is None:
+                found.pop(name, None)
+    return found
 
 
 def _refuse_reserved_names(cls: type) -> None:

@@ -20,7 +20,7 @@ from keyplan.layout.spec import (
     TableSpec,
     Waiver,
 )
-from keyplan.layout.template import template_of_source
+from keyplan.layout.template import Template, template_of_source
 
 __all__ = ["FORMAT", "canonical_description", "describe", "layout_of_description"]
 
@@ -45,7 +45,7 @@ def describe(spec: LayoutSpec) -> dict[str, Any]:
         "note": spec.note,
         "keys": "text" if spec.is_text else "binary",
         "root": spec.root.source,
-        "parameters": dict(spec.parameters),
+        "parameters": _described_parameters(spec),
         "items": [_described_item(item) for item in spec.items],
         "waivers": [{"rule": w.rule, "items": w.items, "reason": w.reason} for w in spec.waivers],
     }
@@ -90,12 +90,13 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
             raise InvalidInputError(source="layout", problem=f"not a layout description of format {FORMAT}")
         is_text = described["keys"] == "text"
         items = [_item_of(item, is_text=is_text) for item in described["items"]]
+        root = template_of_source(described["root"], is_text=is_text)
         spec = LayoutSpec(
             name=str(described["layout"]),
-            root=template_of_source(described["root"], is_text=is_text),
+            root=root,
             items=tuple(items),
             version=int(described["version"]),
-            parameters=dict(described["parameters"]),
+            parameters=_parameters_of(described["parameters"], root),
             waivers=tuple(Waiver(str(w["rule"]), str(w["items"]), str(w["reason"])) for w in described["waivers"]),
             note=str(described["note"]),
         )
@@ -107,6 +108,23 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
             source="layout", problem=f"the description is incomplete or malformed: {error!r}"
         ) from error
     return spec
+
+
+def _described_parameters(spec: LayoutSpec) -> dict[str, Any]:
+    """The defaults of the root's parameters: as they are where JSON has them, else as the bytes that they are encoded to."""
+    elements = {field.name: field.element for field in spec.root.fields}
+    return {
+        name: value if isinstance(value, str | int | float | None) else {"encoded": elements[name].encode(value).hex()}
+        for name, value in spec.parameters.items()
+    }
+
+
+def _parameters_of(described: Mapping[str, Any], root: Template) -> dict[str, object]:
+    elements = {field.name: field.element for field in root.fields}
+    return {
+        name: elements[name].decode(bytes.fromhex(value["encoded"])) if isinstance(value, Mapping) else value
+        for name, value in described.items()
+    }
 
 
 def _described_item(item: ItemSpec) -> dict[str, Any]:

@@ -17,7 +17,10 @@ __all__ = ["held_keys_of", "rewrite_held_keys"]
 
 Move = Callable[[bytes], bytes]
 
-_CODECS: Final[dict[type, Any]] = {JsonForm: msgspec.json, MsgpackForm: msgspec.msgpack}
+_CODECS: Final[dict[str, Any]] = {JsonForm.code: msgspec.json, MsgpackForm.code: msgspec.msgpack}
+"""By the form's name, which a form that came with a description has as well."""
+
+_WHOLE: Final = frozenset({RawForm.code, TextForm.code, ElementForm.code})
 
 
 def held_keys_of(paths: Sequence[str], form: ValueForm[Any], item: str) -> tuple[HeldKey, ...]:
@@ -34,7 +37,7 @@ def _held_key(path: str, form: ValueForm[Any], item: str) -> HeldKey:
         if path:
             raise LayoutError(item=item, field=path, problem="values without attributes hold a key as a whole: ''")
         return HeldKey(())
-    if type(form) not in _CODECS:
+    if form.code not in _CODECS:
         raise LayoutError(item=item, field=path, problem=f"keys in values of the form {form.code} cannot be rewritten")
     kind: object = form.value_type
     names: list[str] = []
@@ -47,7 +50,7 @@ def _held_key(path: str, form: ValueForm[Any], item: str) -> HeldKey:
         stored_name, kind = attributes.get(name, (name, object))
         names.append(stored_name)
     is_bytes = any(part is bytes for part in _parts(kind))
-    return HeldKey(tuple(names), is_base64=is_bytes and isinstance(form, JsonForm))
+    return HeldKey(tuple(names), is_base64=is_bytes and form.code == JsonForm.code)
 
 
 def _attributes(kind: object) -> Iterator[tuple[str, tuple[str, object]]]:
@@ -75,10 +78,14 @@ def _parts(kind: object) -> Iterator[object]:
 def rewrite_held_keys(table: TableSpec, raw_value: bytes, move: Move) -> bytes:
     """Return the stored value with `move(key)` for each key in it; everything else stays, byte for byte where it can.
 
-    Fields that the record's class does not know are kept. Raises CorruptionError when the value is not of its form.
+    Fields that the record's class does not know are kept. Raises CorruptionError when the value is not of its form, and for a
+    form whose values cannot be rewritten.
     """
     for held in table.holds_keys:
-        codec = _CODECS.get(type(table.form))
+        codec = _CODECS.get(table.form.code)
+        if codec is None and table.form.code not in _WHOLE:
+            problem = f"keys in values of the form {table.form.code} cannot be rewritten"
+            raise CorruptionError(problem=problem, table=table.name)
         if codec is None:
             raw_value = move(raw_value)
             table.form.decode(raw_value)

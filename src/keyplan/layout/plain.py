@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from keyplan.codec import Element
-from keyplan.errors import InvalidKeyError
+from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.meaning import raw_key_of, shown_key
 
@@ -27,6 +27,9 @@ __all__ = [
 
 _TRUTHS: Final = {"true": True, "false": False}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+
+LINE_NESTING_MAX: Final = 32
+"""Why: a line is read by people; and a record can be nested deeper than the interpreter's stack."""
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -114,33 +117,42 @@ def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:
 def plain_value(value: Any) -> Any:
     r"""A record as JSON values: dicts, lists, texts, numbers.
 
-    A record of raw bytes is text with \xNN; bytes inside a record are base64, as msgspec has it.
+    A record of raw bytes is text with \xNN; bytes inside a record are base64, as msgspec has it. Raises CorruptionError for a
+    record that is nested too deeply to be walked.
     """
     if isinstance(value, bytes):
         return shown_key(value)
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+    try:
+        if hasattr(value, "model_dump"):
+            return value.model_dump(mode="json")
+        return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+    except RecursionError as error:
+        raise CorruptionError(problem="the record is nested too deeply to be shown") from error
 
 
 def line_of_value(plain: Any) -> str:
-    """A record's JSON values on one line: `name=value` each, nested ones in braces; what is not there is left out."""
+    """A record's JSON values on one line: `name=value` each, nested ones in braces; what is not there is left out.
+
+    What is nested deeper than LINE_NESTING_MAX is shown as `...`.
+    """
     if isinstance(plain, dict):
-        return "  ".join(_named_words(plain))
-    return _word(plain)
+        return "  ".join(_named_words(plain, LINE_NESTING_MAX))
+    return _word(plain, LINE_NESTING_MAX)
 
 
-def _named_words(plain: dict[str, Any]) -> list[str]:
-    return [f"{name}={_word(value)}" for name, value in plain.items() if value is not None]
+def _named_words(plain: dict[str, Any], depth: int) -> list[str]:
+    return [f"{name}={_word(value, depth)}" for name, value in plain.items() if value is not None]
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + " ".join(_named_words(value)) + "}"
-    if isinstance(value, list):
-        return "[" + " ".join(map(_word, value)) + "]"
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def _word(value: Any, depth: int) -> str:
+    match value:
+        case dict():
+            return "{" + " ".join(_named_words(value, depth - 1) if depth else ["..."]) + "}"
+        case list():
+            return "[" + " ".join([_word(part, depth - 1) for part in value] if depth else ["..."]) + "]"
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

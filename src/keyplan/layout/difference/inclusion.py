@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from keyplan.codec import Automaton, Choice, Language, Limited, Refined, Repeat, Series
+from keyplan.codec import Automaton, AutomatonTooLargeError, Choice, Language, Limited, Refined, Repeat, Series
 from keyplan.layout.rules.decision import CANDIDATE_BYTES_MAX, CANDIDATES_MAX, Answer
 from keyplan.layout.rules.reading import holds, readings
 from keyplan.layout.rules.search import (
@@ -71,7 +71,12 @@ class _WordsBeyond:
 @lru_cache(maxsize=1024)
 def key_beyond(first: Template, second: Template) -> Answer:
     """Return the shortest key of `first` that `second` cannot produce."""
-    product = _WordsBeyond(spelling_of(first).automaton(relaxed=False), spelling_of(second).automaton(relaxed=False))
+    try:
+        product = _WordsBeyond(
+            spelling_of(first).automaton(relaxed=False), spelling_of(second).automaton(relaxed=False)
+        )
+    except AutomatonTooLargeError:
+        return _OPEN
     # Why: beyond the automaton of `second` is beyond `second`, whose rules beside it only take words away.
     answer = _searched(product, lambda key: holds(first, key) and not holds(second, key))
     return answer if answer.key is not None or _is_told_by_automaton(first, second) else _OPEN
@@ -79,12 +84,15 @@ def key_beyond(first: Template, second: Template) -> Answer:
 
 def key_read_otherwise(first: Template, second: Template, labels: Labels) -> Answer:
     """Return the shortest key that both templates produce and split into fields in different ways."""
-    product = PartedWords(
-        spelling_of(first).automaton(relaxed=False),
-        spelling_of(second).automaton(relaxed=False),
-        tuple(_label(part, {}) for part in first.parts),
-        tuple(_label(part, labels) for part in second.parts),
-    )
+    try:
+        product = PartedWords(
+            spelling_of(first).automaton(relaxed=False),
+            spelling_of(second).automaton(relaxed=False),
+            tuple(_label(part, {}) for part in first.parts),
+            tuple(_label(part, labels) for part in second.parts),
+        )
+    except AutomatonTooLargeError:
+        return _OPEN
 
     def is_one(key: bytes) -> bool:
         ours, theirs = next(readings(first, key), None), next(readings(second, key), None)
@@ -105,7 +113,7 @@ def _searched(product: Product, is_one: Callable[[bytes], bool]) -> Answer:
         # Why: rules beside the automata (derived fields, calendars) take words away; a later one may stand.
         candidates = islice(words(product, bytes_max=CANDIDATE_BYTES_MAX, alike_max=2), CANDIDATES_MAX)
         return next((Answer(candidate) for candidate in candidates if is_one(candidate)), _OPEN)
-    except SearchTooLargeError:
+    except (AutomatonTooLargeError, SearchTooLargeError):
         return _OPEN
 
 

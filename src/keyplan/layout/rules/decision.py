@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import islice, product
 from typing import Final, Protocol
 
-from keyplan.codec import ANY_BYTE, Bytes, Language, Repeat
+from keyplan.codec import ANY_BYTE, AutomatonTooLargeError, Bytes, Language, Repeat
 from keyplan.layout.listed import exact_places
 from keyplan.layout.rules.reading import holds, readings
 from keyplan.layout.rules.search import (
@@ -161,7 +161,7 @@ def _decide(
         if answer is None and all(len(slices_of(template)) == 1 for template in templates):
             answer = _answer(whole, product_of, cut_of, relaxed=False)
         return answer or _decide_by_slices(templates, product_of, cut_of, slices_max)
-    except SearchTooLargeError:
+    except (AutomatonTooLargeError, SearchTooLargeError):
         return _UNDECIDED
 
 
@@ -197,7 +197,7 @@ def _decide_by_slices(
                 or _answer(exact, product_of, cut_of, relaxed=False)
                 or _first_candidate(product_of(exact, relaxed=False), cut_of, best.key)
             )
-        except SearchTooLargeError:
+        except (AutomatonTooLargeError, SearchTooLargeError):
             answer = _UNDECIDED
         is_open |= answer.is_open
         if answer.key is not None and (best.key is None or len(answer.key) < len(best.key)):

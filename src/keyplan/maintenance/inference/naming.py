@@ -37,6 +37,14 @@ _TAKEN: Final = frozenset(
 )
 """Attributes that a layout or a tuple has of its own."""
 
+_USED: Final = frozenset(
+    {
+        *("bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"),
+        *("Any", "Layout", "NamedTuple", "Only", "Table", "UUID", "msgspec"),
+    }
+)
+"""Names that the written module uses: a field called `list` would be what `list[str]` means in the lines below it."""
+
 
 def field_name(before: str, kind: str, taken: Iterable[str]) -> str:
     """Return a name for a field behind the literal `before`: `racks` gives rack, `by-name` gives name."""
@@ -55,7 +63,8 @@ def table_name(parts: Sequence[Part], taken: Iterable[str]) -> str:
 
 def class_name(table: str, suffix: str) -> str:
     """Return the name of a class: of the table `rack_blades`, with the suffix Key, RackBladesKey."""
-    return "".join(word[:1].upper() + word[1:] for word in table.split("_")) + suffix
+    name = "".join(word[:1].upper() + word[1:] for word in table.split("_")) + suffix
+    return f"{name}Class" if name in _USED else name
 
 
 def attribute_name(stored: str, taken: Iterable[str]) -> str:
@@ -68,7 +77,7 @@ def unused(name: str, taken: Iterable[str]) -> str:
     name = name.lstrip("_") or "field"
     if name[0].isdigit():
         name = f"n{name}"
-    if iskeyword(name) or issoftkeyword(name) or name in _TAKEN:
+    if iskeyword(name) or issoftkeyword(name) or name in _TAKEN or name in _USED:
         name = f"{name}_name" if name != "count" else "count_of"
     known = set(taken)
     number, candidate = 1, name
