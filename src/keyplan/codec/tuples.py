@@ -77,11 +77,8 @@ class Versionstamp:
     user_version: int = 0
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.transaction_version, bytes)
-            or len(self.transaction_version) != 10
-            or not 0 <= self.user_version <= 0xFFFF
-        ):
+        version: object = self.transaction_version
+        if not isinstance(version, bytes) or len(version) != 10 or not 0 <= self.user_version <= 0xFFFF:
             raise InvalidKeyError(
                 value=(self.transaction_version, self.user_version),
                 problem="a versionstamp has 10 bytes of transaction version and a user version of two bytes",

@@ -39,7 +39,7 @@ _TAKEN: Final = frozenset(
 
 _USED: Final = frozenset(
     {
-        *("bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"),
+        *("bool", "bytes", "dict", "float", "int", "list", "str"),
         *("Any", "Layout", "NamedTuple", "Only", "Table", "UUID", "msgspec"),
     }
 )
@@ -58,7 +58,8 @@ def table_name(parts: Sequence[Part], taken: Iterable[str]) -> str:
     """Return a name for a table after the literals of its template below the root."""
     literals = [_slug(part.raw.decode(errors="replace")) for part in parts if isinstance(part, Literal)]
     fields = [part.name for part in parts if not isinstance(part, Literal)]
-    return unused("_".join(word for word in literals if word) or "_".join(fields[:1]) + "_keys", taken)
+    # Why object: tables further down may have it as the type of their values.
+    return unused("_".join(word for word in literals if word) or "_".join(fields[:1]) + "_keys", {*taken, "object"})
 
 
 def class_name(table: str, suffix: str) -> str:
