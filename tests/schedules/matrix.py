@@ -3,10 +3,16 @@
 from collections.abc import Callable, Iterator
 
 from tests.schedules.lines import Line
+from tests.schedules.matrix_applications import APPLICATION_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["GROUPS"]
 
-GROUPS: dict[str, Callable[[], Iterator[Line]]] = {**WRITER_GROUPS, **MAINTENANCE_GROUPS, **KEYSPACE_GROUPS}
+GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
+    **WRITER_GROUPS,
+    **MAINTENANCE_GROUPS,
+    **KEYSPACE_GROUPS,
+    **APPLICATION_GROUPS,
+}

@@ -96,6 +96,45 @@ def migrations() -> Iterator[Line]:
             yield Line(line_name(f"migrate to {new.__name__}", writer), partial(_migration, new, writer))
 
 
+def _settled(new: type[Layout], store: Store) -> None:
+    """A migration that was switched; a program by the old layout is still there, which should not."""
+    _two_boxes(store)
+    report = switched(store, Old, new)
+    assert report.is_settled, report
+
+
+def _cleans(new: type[Layout]) -> Callable[[Store], None]:
+    def clean(store: Store) -> None:
+        cleaned(store, Old, new)
+
+    return clean
+
+
+def _is_told(outcome: Outcome) -> None:
+    """A record that was acknowledged to a late writer by the old layout is there, or the clean-up did not end."""
+    if "late writer" not in outcome.answers or "clean up" not in outcome.answers:
+        return
+    found = [*Old(outcome.store).boxes.list("b"), *Moved(outcome.store).boxes.list("b")]
+    late = Shelf("b", 9)
+    assert late in [key for key, _ in found], f"lost: {late} was acknowledged, the clean-up ended, and it is nowhere"
+
+
+def _cleaning(new: type[Layout]) -> Scenario:
+    return Scenario(
+        actor(_cleans(new), "clean up"),
+        actor(OLD_WRITERS["insert"], "late writer"),
+        setup=partial(_settled, new),
+        layouts=[Old],
+        invariants=[_is_told],
+        only_raises=(*ACTOR_ERRORS, MigrationRefusedError),
+    )
+
+
+def cleanings() -> Iterator[Line]:
+    """The clean-up of a migration beside a writer by the old layout who is late."""
+    yield Line("clean up x late writer", partial(_cleaning, Moved))
+
+
 # ---- backups, restores, copies ---------------------------------------------------------------------------------------------
 
 TRANSFER_ERRORS = (*ACTOR_ERRORS, CorruptionError, TargetNotEmptyError, TargetTakenError)
@@ -281,6 +320,7 @@ def copies() -> Iterator[Line]:
 
 TRANSFER_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     "migrations": migrations,
+    "cleanings": cleanings,
     "backups": backups,
     "restores": restores,
     "copies": copies,

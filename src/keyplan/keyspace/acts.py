@@ -160,7 +160,7 @@ class ActRunner:
             answer = work(act)
             collected = transaction.collected()
             transaction.close()
-        commit = Commit((*collected.guards, *act.guards), (*collected.mutations, *act.mutations))
+        commit = Commit((*collected.guards, *act.guards), (*collected.mutations, *act.mutations), state.epoch)
         if commit.mutations:
             engine.commit(commit)
         return answer

@@ -165,7 +165,7 @@ class _PlainWriter(WrappedEngine):
         if not commit.mutations or any(_touches(mutation, self._note) for mutation in commit.mutations):
             return super().commit(commit)
         try:
-            return super().commit(Commit((*commit.guards, KeyAbsent(self._note)), commit.mutations))
+            return super().commit(Commit((*commit.guards, KeyAbsent(self._note)), commit.mutations, commit.epoch))
         except CommitConflictError:
             with self.inner.snapshot() as snapshot:
                 if snapshot.get(self._note) is None:
