@@ -177,18 +177,16 @@ class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
         return decode_record(self._index.table, entry.key, entry.value)
 
     def key_of(self, key: object) -> object | None:
-        pointer = self._pointer(self._reader, self._index.keys.encode(key))
+        stage, pointer = self._reader.get_many((self._state_key, self._index.keys.encode(key)))
+        if stage is not None:
+            refuse_unreadable(self._index, stage)
         return None if pointer is None else self._pointed_at(pointer)
 
     def _entry(self, key: object) -> Entry | None:
         raw_key = self._index.keys.encode(key)
         with self._reader.pinned() as state:
-            pointer = self._pointer(state, raw_key)
+            # Why in one call: over a network it is one round trip.
+            stage, pointer = state.get_many((self._state_key, raw_key))
+            if stage is not None:
+                refuse_unreadable(self._index, stage)
             return None if pointer is None else state.get(self._index.table.keys.encode(self._pointed_at(pointer)))
-
-    def _pointer(self, reader: Reader, raw_key: bytes) -> Entry | None:
-        # Why in one call: both are of one state, and over a network one round trip.
-        state, pointer = reader.get_many((self._state_key, raw_key))
-        if state is not None:
-            refuse_unreadable(self._index, state)
-        return pointer
