@@ -20,6 +20,7 @@ from keyplan.engine import (
     DeleteRange,
     Engine,
     Entry,
+    FailedGuard,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -49,6 +50,9 @@ __all__ = ["RingEngine"]
 
 _LOAD_ENTRIES: Final = 10_000
 """Why: a load is divided among the databases in batches of this size, which is also an engine's own."""
+
+_LOAD_BYTES: Final = 16 << 20
+"""Why: a commit of a load is held in memory, and others wait while it is written."""
 
 _EPOCHS_BETWEEN: Final = "|"
 """What no database's epoch has in it."""
@@ -208,9 +212,29 @@ class RingEngine(Engine):
                 previous = pair[0]
                 shares[self.placement.of_key(pair[0])].append(pair)
             for database, share in sorted(shares.items()):
-                self.open_snapshot(database).close()  # Why: a load takes no guards; the ring is looked at instead.
-                loaded += self.databases[database].load(share)
+                loaded += self._load_into(database, share)
         return loaded
+
+    def _load_into(self, database: int, share: list[tuple[bytes, bytes]]) -> int:
+        """Load into one database, under its fence.
+
+        Why not by its own `load`: that takes no guards, and a rebalance that came between a look at the ring and the load would
+        not know of the keys.
+        """
+        engine, fence = self.databases[database], self._fences[database]
+        self.open_snapshot(database).close()  # Why: a ring that has changed is told before anything is sent.
+        with _telling(database, fence):
+            for part in _load_parts(share, self._profile):
+                whole = RangeEmpty(KeyRange(part[0][0], part[-1][0] + b"\x00"))
+                puts = tuple(Put(key, value) for key, value in part)
+                try:
+                    engine.commit(Commit((fence, whole), puts))
+                except CommitConflictError as error:
+                    if any(failure.guard == fence for failure in _failures(error)):
+                        raise
+                    absent = tuple(KeyAbsent(key) for key, _ in part)
+                    engine.commit(Commit((fence, *absent), puts))
+        return len(share)
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         self._check_open()
@@ -379,6 +403,28 @@ class _telling:  # noqa: N801  # Why: it reads as a statement, and is made for e
             failed = error.facts["failed"]
             if isinstance(failed, tuple) and any(failure.guard == self._fence for failure in failed):
                 raise _changed(self._database) from error
+
+
+def _failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
+    failed = error.facts["failed"]
+    assert isinstance(failed, tuple)
+    return failed
+
+
+def _load_parts(batch: list[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Cut a batch where a commit has no room for more: for the guards as well, should each key need its own."""
+    operations_max = profile.commit_operations_max or len(batch)
+    bytes_max = profile.commit_bytes_max or _LOAD_BYTES
+    part: list[tuple[bytes, bytes]] = []
+    size = 0
+    for pair in batch:
+        added = 2 * len(pair[0]) + len(pair[1])
+        if part and (len(part) >= operations_max or size + added > bytes_max):
+            yield part
+            part, size = [], 0
+        part.append(pair)
+        size += added
+    yield part
 
 
 def _beside_description(mutation: Mutation) -> Iterator[Mutation]:

@@ -125,7 +125,8 @@ def _described(
     for index, (engine, description) in enumerate(zip(engines, found, strict=True)):
         if description is None:
             with engine.snapshot() as snapshot:
-                if snapshot.count(ALL_KEYS):
+                # Why in this snapshot: another process may describe the ring, and write to it, since it was looked at.
+                if read_description(snapshot) is None and snapshot.count(ALL_KEYS):
                     raise _mismatch(index, "it holds keys, and was not written as part of a ring")
         else:
             _agreeing(index, description, len(engines), placed)

@@ -42,41 +42,47 @@ class Rebalanced:
     entries: int
 
 
-def rebalance(engines: Sequence[Engine], *, progress: Callable[[int], None] | None = None) -> Rebalanced:
+def rebalance(
+    engines: Sequence[Engine], *, progress: Callable[[int], None] | None = None, recount: bool = False
+) -> Rebalanced:
     """Grow the ring that the first of these databases are to all of them; continue when that was begun before.
 
-    The engines stay open, and are the caller's. `progress` is called with the number of entries moved since the last call.
+    The engines stay open, and are the caller's. `progress` is called with the number of entries moved since the last call. A
+    ring that has its size already is looked through, and what lies in the wrong database is moved. `recount` takes the number
+    of entries that the ring holds for right, whatever it was found to be when the growth began: for a ring that cannot be
+    settled since another program wrote to one of its databases meanwhile.
     Nobody can write to the ring meanwhile: a handle that is open raises RingMismatchError. Raises RingMismatchError when the
     databases are no ring that can grow to these, or when another run has changed it.
     """
-    run = _Rebalance(engines, progress or (lambda _: None))
+    run = _Rebalance(engines, progress or (lambda _: None), recount=recount)
     return run.carry_out()
 
 
 class _Rebalance:
-    def __init__(self, engines: Sequence[Engine], progress: Callable[[int], None]) -> None:
+    def __init__(self, engines: Sequence[Engine], progress: Callable[[int], None], *, recount: bool) -> None:
         self._engines = engines
         self._size = len(engines)
         self._progress = progress
+        self._recount = recount
         self._moved = 0
         self._fences: list[Guard] = []
 
     def carry_out(self) -> Rebalanced:
         found = [remembered(engine) for engine in self._engines]
         first = self._first(found)
-        if all(self._is_settled(description) for description in found):
-            return Rebalanced(self._size, 0, sum(map(_entries_in, self._engines)))
         placement = read_placement(first.placed, self._size)
-        # Why: where one is settled, all was moved and verified before.
+        # Why: where one is settled, all was moved and counted before.
         if not any(self._is_settled(description) for description in found):
             self._mark(found, first)
             expected = self._count()
-            self._fences = [self._fence(index) for index in range(self._size)]
-            for index in range(self._size):
-                self._move_from(index, placement)
-            self._verify(placement, expected)
+            self._gather(placement)
+            self._verify(placement, None if self._recount else expected)
         for index in range(self._size):
             self._settle(index)
+        if self._is_any_misplaced(placement):
+            # Why also in a ring that is settled: what another program has written there lies where nobody looks for it.
+            self._gather(placement)
+            self._verify(placement, None)
         return Rebalanced(self._size, self._moved, sum(map(_entries_in, self._engines)))
 
     def _first(self, found: Sequence[RingDescription | None]) -> RingDescription:
@@ -125,6 +131,15 @@ class _Rebalance:
             total += description.entries or 0
         return total
 
+    def _gather(self, placement: Placement) -> None:
+        """Move every key to where it belongs, under the fences of the ring as it is now."""
+        self._fences = [self._fence(index) for index in range(self._size)]
+        for index in range(self._size):
+            self._move_from(index, placement)
+
+    def _is_any_misplaced(self, placement: Placement) -> bool:
+        return any(_misplaced(engine, index, placement) is not None for index, engine in enumerate(self._engines))
+
     def _move_from(self, index: int, placement: Placement) -> None:
         source = self._engines[index]
         start = b""
@@ -161,9 +176,12 @@ class _Rebalance:
         return keys[-1] + b"\x00"
 
     def _move(self, index: int, target: int, pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Copy, and then delete. Each is under the fence of its database: who settled the ring meanwhile stops this run."""
+        """Copy, and then delete. Each is under the fence of its database: who settled the ring meanwhile stops this run.
+
+        Nothing is overwritten: in a ring that is in use, what stands where it belongs is what its users see.
+        """
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        self._engines[target].put_sorted(keys, values, guards=(self._fences[target],))
+        self._engines[target].put_sorted(keys, values, guards=(self._fences[target],), overwrite=False)
         source = self._engines[index]
         at_once = min(len(keys), (source.profile.commit_operations_max or len(keys) + 1) - 1)
         for begin in range(0, len(keys), at_once):
@@ -172,19 +190,18 @@ class _Rebalance:
         self._moved += len(keys)
         self._progress(len(keys))
 
-    def _verify(self, placement: Placement, expected: int) -> None:
+    def _verify(self, placement: Placement, expected: int | None) -> None:
         for index, engine in enumerate(self._engines):
-            with engine.snapshot() as snapshot:
-                for key in snapshot.keys(ALL_KEYS):
-                    if key != RING_KEY and placement.of_key(key) != index:
-                        raise CorruptionError(
-                            raw_key=key.hex(), database=index, problem="the key is not where it belongs"
-                        )
+            key = _misplaced(engine, index, placement)
+            if key is not None:
+                raise CorruptionError(raw_key=key.hex(), database=index, problem="the key is not where it belongs")
         actual = sum(map(_entries_in, self._engines))
-        if actual != expected:
-            raise CorruptionError(
-                raw_key=RING_KEY.hex(), problem=f"the ring had {expected} entries and now has {actual}"
+        if expected is not None and actual != expected:
+            problem = (
+                f"the ring had {expected} entries and now has {actual}: another program wrote to a database of it; "
+                "look at what it wrote, then rebalance with recount"
             )
+            raise CorruptionError(raw_key=RING_KEY.hex(), problem=problem)
 
     def _settle(self, index: int) -> None:
         description = self._described(index)
@@ -214,6 +231,15 @@ class _Rebalance:
         if description is None:
             raise _refused(index, "its description has gone")
         return description
+
+
+def _misplaced(engine: Engine, index: int, placement: Placement) -> bytes | None:
+    """Return a key that does not belong into its database, or None."""
+    with engine.snapshot() as snapshot:
+        for key in snapshot.keys(ALL_KEYS):
+            if key != RING_KEY and placement.of_key(key) != index:
+                return key
+    return None
 
 
 def _batches(keys: list[bytes]) -> list[list[bytes]]:

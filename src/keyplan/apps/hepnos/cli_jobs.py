@@ -95,6 +95,9 @@ def _imported(name: str) -> Any:
 
 def rebalance(
     databases: Annotated[list[str], typer.Argument(metavar="KIND=NUMBER...", help="As in events=8 products=8.")],
+    recount: Annotated[
+        bool, typer.Option("--recount", help="Take the entries there are for right, whatever was counted at the begin.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
     config: ConfigOption = None,
@@ -119,7 +122,7 @@ def rebalance(
                     moved += keys
                     report(moved)
 
-                done = grow(engines, progress=told)
+                done = grow(engines, progress=told, recount=recount)
         if as_json:
             print_json({"kind": kind.value, "databases": done.databases, "moved": done.moved, "keys": done.entries})
         else:
