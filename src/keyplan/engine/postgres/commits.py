@@ -225,6 +225,9 @@ class Transaction:
             raise CommitOutcomeUnknownError(engine=NAME, mutations=self._mutations, problem=failure.text) from failure
         if result.done != "COMMIT":
             raise ServerRefusalError("40000", "it rolled the transaction back")
+        if self._session.warning:
+            # Why: a wait for a replica was given up; whether any other server has the commit, nobody knows.
+            raise CommitOutcomeUnknownError(engine=NAME, mutations=self._mutations, problem=self._session.warning)
 
 
 def _is_of_before(commit: Commit, leapt: int) -> bool:

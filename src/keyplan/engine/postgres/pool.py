@@ -101,9 +101,12 @@ class Pool:
         if self.is_foreign:
             raise EngineUnavailableError(engine=NAME, problem="the process was forked; open the store again")
 
-    def take(self, give_up_at: float) -> Session:
-        """Return a connection that nobody else has until `give`. Raises PostgresError, EngineUnavailableError."""
-        session = self._reserved(give_up_at)
+    def take(self, give_up_at: float, *, waits: bool = True) -> Session:
+        """Return a connection that nobody else has until `give`. Raises PostgresError, EngineUnavailableError.
+
+        Without `waits`, it raises at once where all connections are in use.
+        """
+        session = self._reserved(give_up_at if waits else SYSTEM_CLOCK.monotonic())
         try:
             remaining = max(give_up_at - SYSTEM_CLOCK.monotonic(), 0.05)
             if session is None:
@@ -198,11 +201,17 @@ class Pool:
         )
 
     def attempt(
-        self, act: Callable[[Session, float], Answer], *, keeps: bool = False, seconds_max: float | None = None
+        self,
+        act: Callable[[Session, float], Answer],
+        *,
+        keeps: bool = False,
+        waits: bool = True,
+        seconds_max: float | None = None,
     ) -> Answer:
         """Do something that may be done twice, with a connection; again on another one when that broke, until the time is over.
 
-        With `keeps`, the connection is not given back when `act` has succeeded. Raises EngineUnavailableError,
+        With `keeps`, the connection is not given back when `act` has succeeded; without `waits`, nobody is waited for who has
+        one. Raises EngineUnavailableError,
         EngineRefusedError. What `act` itself raises goes through.
         """
         give_up_at = self.deadline()
@@ -212,7 +221,7 @@ class Pool:
         while True:
             self.check_open()
             try:
-                session = self.take(give_up_at)
+                session = self.take(give_up_at, waits=waits)
                 is_kept = is_clean = False
                 try:
                     answer = act(session, give_up_at)

@@ -79,15 +79,36 @@ class _Connection(psycopg.Connection[Any]):
 def connect(keywords: dict[str, str], *, seconds: float) -> "Session":
     """Open a connection. Raises ConnectionLostError, which says whether a server answered and refused."""
     try:
-        # Why two seconds at least: libpq knows no shorter time.
-        conninfo = make_conninfo(**keywords, connect_timeout=max(int(seconds), 2), client_encoding="utf8")
+        ordered = _best_first(keywords)
+        # Why two seconds at least: libpq knows no shorter time. It takes that time for each host.
+        each = max(int(seconds / (keywords.get("host", "").count(",") + 1)), 2)
+        conninfo = make_conninfo(**ordered, connect_timeout=each, client_encoding="utf8")
         connection = _Connection.connect(conninfo, autocommit=True)
+        _answered[_hosts_of(keywords)] = (connection.info.host, str(connection.info.port))
     except (psycopg.Error, UnicodeError) as error:
         # Trap: the error carries the connection, and with it the password; so it must be nobody's cause or context.
         text = " ".join(str(error).split())
     else:
         return Session(connection)
     raise ConnectionLostError(text, is_refused=any(words in text for words in _REFUSALS))
+
+
+_answered: Final[dict[tuple[str, str], tuple[str, str]]] = {}
+"""Of several hosts, as they were given, the one that took the latest connection of this process."""
+
+
+def _hosts_of(keywords: dict[str, str]) -> tuple[str, str]:
+    return keywords.get("host", ""), keywords.get("port", "")
+
+
+def _best_first(keywords: dict[str, str]) -> dict[str, str]:
+    """Return the keywords with the host in front that answered last, so that a silent one costs its time once."""
+    hosts, ports = (text.split(",") for text in _hosts_of(keywords))
+    best = _answered.get(_hosts_of(keywords))
+    if len(hosts) == 1 or len(hosts) != len(ports) or "hostaddr" in keywords or best is None:
+        return keywords
+    pairs = sorted(zip(hosts, ports, strict=True), key=lambda pair: (pair[0], pair[1] or "5432") != best)
+    return {**keywords, "host": ",".join(host for host, _ in pairs), "port": ",".join(port for _, port in pairs)}
 
 
 class Session:
@@ -100,6 +121,9 @@ class Session:
         self._process = os.getpid()
         self._connection = connection
         self._raw = connection.pgconn
+        self.warning = ""
+        """What the server has warned of in the latest call."""
+        self._raw.notice_handler = self._note
         self.leapt = 0
         """The revision that the store's latest leap reached, see `Identity`."""
         self.is_checked = False
@@ -128,6 +152,7 @@ class Session:
     def send(self, *requests: Request) -> None:
         """Send statements whose answers are taken by the next `receive` or `run`."""
         self._check_own()
+        self.warning = ""
         if self._is_receiving:
             # Why: where in the answers the interruption came, nobody knows any more.
             self.close()
@@ -177,6 +202,11 @@ class Session:
         if refusal is not None:
             raise refusal
         return results
+
+    def _note(self, notice: Any) -> None:
+        if notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) == b"WARNING":
+            message = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+            self.warning = message.decode("utf-8", "replace")
 
     def loaded(self, raw: Any, make: Callable[[Any], Row]) -> list[Row]:
         """Return the rows of a result."""

@@ -146,12 +146,15 @@ class PostgresSnapshot(Snapshot):
             self._pool.leave(self._session)
 
     def pin(self) -> None:
-        """Begin to read, so that no later commit is seen. Where that fails, reading says why."""
+        """Begin to read, so that no later commit is seen. Where that fails, reading says why.
+
+        It is a commit that asks for it, which shall not wait for the holders of other snapshots.
+        """
         with self._beginning:
             if self._session is not None or self._is_closed:
                 return
             try:
-                self._revision = int(self._begin((self._statements.revision, ()))[0].row()[0])
+                self._revision = int(self._begin((self._statements.revision, ()), waits=False)[0].row()[0])
             except EngineError as error:
                 self._problem = error
 
@@ -198,7 +201,7 @@ class PostgresSnapshot(Snapshot):
             self._problem = EngineUnavailableError(engine=NAME, problem=problem)
             raise self._problem from failure
 
-    def _begin(self, request: Request) -> list[Result]:
+    def _begin(self, request: Request, *, waits: bool = True) -> list[Result]:
         """Begin the transaction with its first read, in one round trip, and keep its connection."""
 
         def begin(session: Session, give_up_at: float) -> list[Result]:
@@ -206,7 +209,7 @@ class PostgresSnapshot(Snapshot):
             self._session = session
             return results[1:]
 
-        return self._pool.attempt(begin, keeps=True)
+        return self._pool.attempt(begin, keeps=True, waits=waits)
 
     def _has_begun(self) -> bool:
         return self._session is not None or self._problem is not None
