@@ -283,6 +283,8 @@ def _print_plan(plan: RegionPlan) -> None:
         print_text(printable(f"set     {rule.id}  {ranges}"))
     for rule_id in plan.rules_to_delete:
         print_text(printable(f"delete  {rule_id}"))
+    for rule_id in plan.rules_unknown:
+        print_text(printable(f"keep    {rule_id}  its key space is not in the list: delete it in PD if it is gone"))
     print_text(
         f"{len(plan.split_keys)} splits, {len(plan.rules_to_set)} rules to set, {len(plan.rules_to_delete)} to delete"
     )

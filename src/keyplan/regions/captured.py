@@ -182,15 +182,19 @@ _PD_STATES: Final = {"ARCHIVED": State.DELETING, "TOMBSTONE": State.DELETED}
 """1.5: PD's words for a key space that goes, and for one that is gone."""
 
 
-def parse_spaces(raw: bytes, *, source: str = "key spaces") -> list[Space]:
+def parse_spaces(raw: bytes, *, source: str = "key spaces", is_page: bool = False) -> list[Space]:
     """Read `{"keyspaces": [...]}`, as keyplan's registry, `keyplan region import` or PD give it, or the bare list.
 
-    One with a prefix is keyplan's, one with a number as its id is PD's. Raises InvalidInputError.
+    One with a prefix is keyplan's, one with a number as its id is PD's. Raises InvalidInputError; also for a list that goes on
+    behind its end, unless a page is asked for: what is planned from a part would leave the rest out.
     """
     found = _decoded(raw, dict[str, Any] | list[Any], source)
     items = found.get("keyspaces") if isinstance(found, dict) else found
     if isinstance(found, dict) and "keyspaces" not in found:
         raise InvalidInputError(source=source, problem="there is no list `keyspaces`")
+    if isinstance(found, dict) and found.get("next_page_token") and not is_page:
+        problem = "not the whole list: it has a next_page_token; ask for the pages that follow and put them together"
+        raise InvalidInputError(source=source, problem=problem)
     return [_space(item, source) for item in items or []]
 
 

@@ -71,13 +71,18 @@ class ImportedSpaces:
         }
 
 
+_CLUSTER_DIGITS_MAX: Final = 20
+"""Why: a cluster's id is an unsigned number of 64 bits; a longer one is no cluster, and Python refuses to read it."""
+
+
 def clusters_of(snapshot: Snapshot) -> list[int]:
     """Return the clusters whose PD keeps anything in the store, jumping from one to the next."""
     found: list[int] = []
     key_range = KeyRange.of_prefix(b"/pd/")
     while (entry := next(snapshot.scan(key_range, limit=1, keys_only=True), None)) is not None:
         segment = entry.key.removeprefix(b"/pd/").split(b"/")[0]
-        if segment.isdigit() and str(int(segment)).encode() == segment:
+        is_number = segment.isdigit() and len(segment) <= _CLUSTER_DIGITS_MAX
+        if is_number and str(int(segment)).encode() == segment:
             found.append(int(segment))
         key_range = KeyRange(b"/pd/" + segment + b"0", key_range.end)  # "0" follows "/"
     return sorted(set(found))

@@ -142,7 +142,9 @@ class PlacementDriver:
         route, token = f"{_V2}/keyspaces", ""
         while True:
             content = self._get(route, {"limit": str(_PAGE_SPACES), "page_token": token})
-            spaces += [space for space in parse_spaces(content, source=route) if isinstance(space, NumberedSpace)]
+            spaces += [
+                space for space in parse_spaces(content, source=route, is_page=True) if isinstance(space, NumberedSpace)
+            ]
             following = page_token_of(content, source=route)
             if not following or following == token:
                 return spaces

@@ -2,11 +2,12 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
+from keyplan.keyspace import State
 from keyplan.regions.captured import Label, Region, Rule, rule_data
 from keyplan.regions.proof import Proof, boundary_text, verify
 from keyplan.regions.spaces import OwnedRange, Space, StoreMode, owned_ranges
@@ -14,6 +15,8 @@ from keyplan.regions.spaces import OwnedRange, Space, StoreMode, owned_ranges
 __all__ = ["RegionPlan", "SpaceRegions", "guard_rules", "plan_regions"]
 
 LABEL_KEY: Final = "keyplan"
+
+_OURS: Final = "keyplan/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class RegionPlan:
     split_keys: tuple[bytes, ...]
     rules_to_set: tuple[Rule, ...]
     rules_to_delete: tuple[str, ...]
+    rules_unknown: tuple[str, ...]
+    """Rules of ours for key spaces that the list does not have: they stay, because the list may be an older one."""
     spaces: tuple[SpaceRegions, ...]
 
     @property
@@ -49,6 +54,7 @@ class RegionPlan:
             **self.proof.data(),
             "split_keys": [boundary_text(key) for key in self.split_keys],
             "rules": {"set": [rule_data(rule) for rule in self.rules_to_set], "delete": list(self.rules_to_delete)},
+            "rules_unknown": list(self.rules_unknown),
             "keyspaces": [
                 {
                     "name": space.name,
@@ -72,7 +78,11 @@ def plan_regions(
     modes: Sequence[StoreMode] = (StoreMode.TRANSACTIONAL,),
     guards_empty: bool = True,
 ) -> RegionPlan:
-    """Return the splits and rules that are missing, and the rules of ours that have no key space any more.
+    """Return the splits and rules that are missing, and the rules of ours that are for nothing any more.
+
+    A rule is deleted when its key space is in the list as deleted, or is left to merge; one whose key space is not in the
+    list stays, since the list may be older than the rule. Where PD has a label rule of its own for the same ranges, ours is
+    left out.
 
     rules: PD's label rules and placement rules; None: not known, so that every guard is to be set.
     cluster: which registry the rules are of; it stands in their ids. Rules of other ids are never touched.
@@ -80,21 +90,35 @@ def plan_regions(
 
     No split key is the start of a region already: PD counts such a key as not done. Raises InvalidInputError.
     """
-    owned = owned_ranges(spaces, modes, has_empty=guards_empty)
+    listed = list(spaces)
+    owned = owned_ranges(listed, modes, has_empty=guards_empty)
     known_regions = sorted(regions, key=lambda region: region.range.start)
     known_rules = None if rules is None else list(rules)
     proof = verify(owned, known_regions, known_rules)
-    wanted = guard_rules(owned, cluster)
-    kept = {rule.id for rule in wanted}
+    pds_own = {frozenset(rule.ranges) for rule in known_rules or [] if rule.labels and not rule.id.startswith(_OURS)}
+    guards = guard_rules(owned, cluster)
+    wanted = [rule for rule in guards if frozenset(rule.ranges) not in pds_own]
     stored = {rule.id: rule for rule in known_rules or []}
+    own = {rule_id for rule_id in stored if rule_id.startswith(_owner(cluster))} - {rule.id for rule in wanted}
+    known = {_owner(cluster) + space.name for space in listed if _is_for(stored, _owner(cluster), space, modes)}
     starts = [region.range.start for region in known_regions]
     return RegionPlan(
         proof,
         _split_keys(proof.boundaries, known_regions, starts),
         tuple(rule for rule in wanted if not _is_same(rule, stored.get(rule.id))),
-        tuple(sorted(name for name in stored if name.startswith(_owner(cluster)) and name not in kept)),
+        tuple(sorted(own & known)),
+        tuple(sorted(own - known)),
         tuple(_statistics(one, known_regions, starts) for one in owned),
     )
+
+
+def _is_for(stored: dict[str, Rule], owner: str, space: Space, modes: Sequence[StoreMode]) -> bool:
+    """Tell whether the rule of a key space's name is about this key space, and not about a later one of the name."""
+    rule = stored.get(owner + space.name)
+    if rule is None or space.state is not State.DELETED:
+        return rule is not None
+    gone = owned_ranges([replace(space, state=State.ENABLED)], modes)
+    return {one.range for one in gone} == set(rule.ranges)
 
 
 def guard_rules(owned: Iterable[OwnedRange], cluster: str) -> list[Rule]:
@@ -112,7 +136,7 @@ def guard_rules(owned: Iterable[OwnedRange], cluster: str) -> list[Rule]:
 
 
 def _owner(cluster: str) -> str:
-    return f"keyplan/{cluster}/"
+    return f"{_OURS}{cluster}/"
 
 
 def _is_same(wanted: Rule, stored: Rule | None) -> bool:

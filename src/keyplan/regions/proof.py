@@ -109,8 +109,9 @@ def verify(ranges: Iterable[OwnedRange], regions: Iterable[Region], rules: Itera
     if known_rules is not None:
         ends = {end for rule in known_rules for pair in rule.ranges for end in (pair.start, pair.end) if end}
         guards = tuple(boundary for boundary in boundaries if boundary in ends)
+        names = _names_by_boundary(owned)
         violations += [
-            Violation(ViolationKind.GUARD_MISSING, None, _names_at(owned, boundary), (boundary,))
+            Violation(ViolationKind.GUARD_MISSING, None, tuple(names[boundary]), (boundary,))
             for boundary in boundaries
             if boundary not in ends
         ]
@@ -187,8 +188,13 @@ def _strictly_inside(boundaries: Sequence[bytes], key_range: KeyRange) -> tuple[
     return tuple(inside)
 
 
-def _names_at(owned: Sequence[OwnedRange], boundary: bytes) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.name for one in owned if boundary in (one.range.start, one.range.end)))
+def _names_by_boundary(owned: Sequence[OwnedRange]) -> dict[bytes, dict[str, None]]:
+    """Return for each boundary the key spaces that begin or end there, in order."""
+    found: dict[bytes, dict[str, None]] = {}
+    for one in owned:
+        for boundary in (one.range.start, one.range.end or b""):
+            found.setdefault(boundary, {})[one.name] = None
+    return found
 
 
 def _digest(owned: Sequence[OwnedRange], ordered: Sequence[Region], rules: Sequence[Rule] | None) -> str:
