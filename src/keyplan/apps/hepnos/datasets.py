@@ -26,13 +26,15 @@ class DataSet(Container):
     Two handles are equal when they name the same data set of the same store, whatever its UUID.
     """
 
-    __slots__ = ("_is_known", "_uuid", "name_path")
+    __slots__ = ("_is_known", "_record", "_uuid", "name_path")
 
     def __init__(self, datastore: "DataStore", path: str, uuid: UUID | None) -> None:
         self.datastore = datastore
         self.name_path = path
         self._uuid = uuid
         self._is_known = False
+        self._record: tuple[bytes, bytes] | None = None
+        """The raw key and value of its record, once it was asked for."""
 
     @property
     def path(self) -> str:
@@ -172,7 +174,11 @@ class DataSet(Container):
         Without `again` one look is enough for the handle's life, until `delete` is called on it.
         """
         if again or not self._is_known:
-            self._is_known = self.exists()
+            # Why not `exists`: one look comes with each creation, and need not spell the key anew.
+            record = self._record
+            if record is None:
+                record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
+            self._is_known = self.datastore.raw_value(Kind.DATASET, record[0]) == record[1]
         if not self._is_known:
             raise MissingError(table="datasets", key=self.name_path)
 
