@@ -128,6 +128,21 @@ def test_another_store_with_an_identity_of_its_own_is_refused_and_accepted_only_
     again.step()
 
 
+def test_a_copy_of_the_store_is_another_one(agents: Agents, folder: Path) -> None:
+    """It has the identity, and an order of removal that somebody gave it while trying things out."""
+    store = ordered_store("n1")
+    started(agents, store, "n1")
+    data = data_of(folder, "n1")
+    copy = open_store("memory:")
+    Broker(copy).identities.put(STORE_IDENTITY, Broker(store).identities.require(STORE_IDENTITY))
+    for number in range(50):
+        Broker(copy).initializations.put("other", str(number))
+    Broker(copy).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", remove=True))
+    with pytest.raises(InvalidInputError, match="copy of the store"):
+        agents(copy).run(Event())
+    assert data.exists()
+
+
 def test_the_absence_of_an_order_is_no_order(agents: Agents, folder: Path) -> None:
     """A store restored from before the order has the cell's identity, and knows nothing of the node."""
     store = ordered_store("n1", "n2")

@@ -1,6 +1,7 @@
 """Which store a cell belongs to: the identity that the store holds, as the cell's folder remembers it.
 
-A revision is a number, and another store may have counted past it. An identity is random, and written once.
+A revision is a number, and another store may have counted past it. An identity is random, and written once. A copy of the store
+has it too; what its engine says of its lineage tells the two apart.
 """
 
 from contextlib import suppress
@@ -26,6 +27,7 @@ _REMEDY: Final = "Name the store that the cell belongs to, or give --accept-stor
 
 class _Remembered(Struct, kw_only=True, forbid_unknown_fields=True):
     identity: str = ""
+    lineage: str = ""
     revision: int = 0
 
 
@@ -45,18 +47,24 @@ class StoreMemory:
         which removes nothing; CorruptionError for an identity that cannot be read; EngineError.
         """
         known = self._remembered(is_new_accepted=is_new_accepted)
+        lineage = self._store.engine.lineage().store
         revision = self._store.revision
         found = Broker(self._store).identities.get(STORE_IDENTITY)
         if not is_new_accepted:
-            self._refuse_other(known, found, revision, has_nodes=has_nodes)
+            self._refuse_other(known, found, lineage, revision, has_nodes=has_nodes)
         identity = found.id if found is not None else self._begun()
-        self._remember(_Remembered(identity=identity, revision=revision))
+        self._remember(_Remembered(identity=identity, lineage=lineage, revision=revision))
 
-    def _refuse_other(self, known: _Remembered, found: StoreIdentity | None, revision: int, *, has_nodes: bool) -> None:
+    def _refuse_other(
+        self, known: _Remembered, found: StoreIdentity | None, lineage: str, revision: int, *, has_nodes: bool
+    ) -> None:
         if not known.identity and has_nodes:
             raise self._refusal("the cell has nodes, and does not know of which store they are")
         if known.identity and (found is None or found.id != known.identity):
             raise self._refusal("this is another store than the one that the cell's nodes belong to")
+        # Why both: a copy of the store has its identity record, and the engine of the copy has a lineage of its own.
+        if known.lineage and lineage != known.lineage:
+            raise self._refusal("this is a copy of the store that the cell's nodes belong to, or was restored from it")
         if revision < known.revision:
             raise self._refusal("the store's revision went back: it was replaced by an older one")
 
