@@ -100,13 +100,14 @@ def test_an_index_is_dropped_refused_built_and_read(site: Keyplan) -> None:
     assert len(site("list", "by_tag", "red").lines) == 2
 
 
+@pytest.mark.leaves("index-not-ready")
 def test_an_index_is_prepared_once(site: Keyplan) -> None:
     assert site("index", "prepare", "by_name").out == "by_name is write-only\n"
     assert site("index", "prepare", "by_name").code == 0
     assert site("index", "prepare", "nothing").code == 6
 
 
-@pytest.mark.leaves("contested-entry", "missing-entry")
+@pytest.mark.leaves("contested-entry", "index-not-ready", "missing-entry")
 def test_a_build_that_finds_two_claims_fails_and_names_them(site: Keyplan, damage: Damage) -> None:
     assert site("index", "drop", "by_name").code == 0
     with keyplan.open(os.environ["KEYPLAN_STORE"]) as store, store.engine.snapshot() as snapshot:

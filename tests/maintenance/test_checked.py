@@ -7,10 +7,11 @@ import pytest
 
 import keyplan
 from keyplan.errors import EngineUnavailableError
+from keyplan.maintenance import build_index, drop_index
 from keyplan.store import Store
 from keyplan.testing import pytest_plugin
 from keyplan.testing.checked import assert_healthy, check_after
-from tests.maintenance.layouts import Site, write
+from tests.maintenance.layouts import Blade, BladeKey, Site, write
 
 
 def test_a_store_that_is_whole_passes_and_is_closed() -> None:
@@ -68,3 +69,16 @@ def test_a_marked_test_may_damage_its_store(check_after: Callable[..., AbstractC
 def test_the_marker_is_made_known(pytestconfig: pytest.Config) -> None:
     assert pytestconfig.pluginmanager.is_registered(pytest_plugin)
     assert any(line.startswith("leaves(") for line in pytestconfig.getini("markers"))
+
+
+def test_an_index_that_is_not_readable_is_a_fault_unless_it_is_left_on_purpose() -> None:
+    with keyplan.open("memory:") as store:
+        Site(store).blades.insert(BladeKey("r1", "1"), Blade("s1", ["red"]))
+        drop_index(store, Site.bound(), "by_serial")
+        with pytest.raises(AssertionError, match="index-not-ready: the index by_serial of Site is write-only"):
+            assert_healthy(store, Site)
+        assert_healthy(store, Site, leaves=["index-not-ready"])
+        build_index(store, Site.bound(), "by_serial")
+        assert_healthy(store, Site)
+        with pytest.raises(AssertionError, match="nothing is found that is index-not-ready"):
+            assert_healthy(store, Site, leaves=["index-not-ready"])
