@@ -1,5 +1,6 @@
 """The lines of applications: ports of clusters, racks and their parts, indexes begun beside a writer that keeps none."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import combinations_with_replacement
@@ -12,8 +13,11 @@ from keyplan.apps.patroni.ports import PortAllocator, PortRange
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import KeyplanError
 from keyplan.maintenance import list_indexes
+from keyplan.server.etcd_member import Identity
+from keyplan.server.etcd_v3.calls import Calls
+from keyplan.server.etcd_v3.fields import Fields
 from keyplan.store import Store
-from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, healthy
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order, healthy
 from tests.schedules.lines import Line, line_name
 
 __all__ = ["APPLICATION_GROUPS"]
@@ -162,8 +166,77 @@ def beginnings() -> Iterator[Line]:
     yield Line("begin indexes x plain writer", _beginning, Preemptions(1, is_hashed=False))
 
 
+# ---- transactions of the etcd v3 gateway -----------------------------------------------------------------------------------
+
+IDENTITY = Identity(1, 1, 1)
+
+
+def _coded(raw: bytes) -> str:
+    return b64encode(raw).decode()
+
+
+def _put_request(key: bytes, value: bytes) -> dict[str, object]:
+    return {"requestPut": {"key": _coded(key), "value": _coded(value)}}
+
+
+def _swap_if(key: bytes, value: bytes, other: bytes) -> Callable[[Store], object]:
+    """Put another key when the first one has a value, else say what it has."""
+
+    def transact(store: Store) -> object:
+        compare = {"key": _coded(key), "target": "VALUE", "result": "EQUAL", "value": _coded(value)}
+        body = {
+            "compare": [compare],
+            "success": [_put_request(other, b"taken")],
+            "failure": [{"requestRange": {"key": _coded(key)}}],
+        }
+        return bool(Calls(store.engine, IDENTITY).transact(Fields(body)).get("succeeded", False))
+
+    return transact
+
+
+def _puts(key: bytes, value: bytes) -> Callable[[Store], object]:
+    def put(store: Store) -> None:
+        Calls(store.engine, IDENTITY).put(Fields({"key": _coded(key), "value": _coded(value)}))
+
+    return put
+
+
+def _deletes(key: bytes) -> Callable[[Store], object]:
+    def delete(store: Store) -> None:
+        Calls(store.engine, IDENTITY).delete_range(Fields({"key": _coded(key)}))
+
+    return delete
+
+
+V3_ACTS = {
+    "a takes b": _swap_if(b"/a", b"free", b"/b"),
+    "b takes a": _swap_if(b"/b", b"free", b"/a"),
+    "put a": _puts(b"/a", b"held"),
+    "put b": _puts(b"/b", b"held"),
+    "delete a": _deletes(b"/a"),
+}
+
+
+def two_free(store: Store) -> None:
+    for key in (b"/a", b"/b"):
+        _puts(key, b"free")(store)
+
+
+def _of_v3(names: tuple[str, ...]) -> Scenario:
+    actors = [actor(V3_ACTS[name], name, answers=True) for name in names]
+    return Scenario(*actors, setup=two_free, invariants=[as_in_some_order])
+
+
+def gateway_transactions() -> Iterator[Line]:
+    """Transactions that compare one key and write another, in pairs and threes."""
+    for count in (2, 3):
+        for names in combinations_with_replacement(V3_ACTS, count):
+            yield Line(line_name(*names), partial(_of_v3, names))
+
+
 APPLICATION_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     "ports": ports,
     "racks": racks,
     "beginnings of indexes": beginnings,
+    "etcd v3": gateway_transactions,
 }

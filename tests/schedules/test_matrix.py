@@ -17,7 +17,7 @@ PARTS = 4
 @pytest.mark.parametrize("group", [name for name, lines in SOUND.items() if lines])
 def test_no_line_of_the_matrix_fails(group: str, part: int) -> None:
     for line in SOUND[group][part::PARTS]:
-        found = explored(line)
+        found = explored(line, seconds_max=150)  # a busy machine is no failure
         if found.failures or not (found.is_complete or line.strategy):
             raise ScheduleFailure(found, line.name)
 
