@@ -1,0 +1,203 @@
+"""Rules about keys against all short keys of random small layouts: no finding is missed, none is false, none too long.
+
+What the lint says is compared with what tables of keys say that were made without automata (`tests.small_keys`).
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from keyplan.codec import Element
+from keyplan.layout import EngineLimits, Finding, Template, layout_class_of, lint, lint_prefix
+from keyplan.layout.rules import LintReport
+from tests.small_keys import KEY_BYTES_MAX, KeysByBytes, layout_of, random_template, small_keys, small_members
+
+SEEDS_EACH = 16
+
+SLOW = ("level_path", "level:u8(most=255)", "level:u8}", "{f0:path(bytes_max=4)}", "directory")
+"""Why: these have 256 slices, each with an automaton of its own; `test_slices` looks at some."""
+
+
+class Small:
+    """Two random templates of one kind, all their short keys, and what the lint says of them as tables t0 and t1."""
+
+    def __init__(self, seed: int) -> None:
+        rng = Random(seed)
+        is_text = rng.random() < 0.5
+        found: list[Template] = []
+        while len(found) < 2:
+            made = random_template(rng, is_text=is_text)
+            if made is not None and small_keys(made) and not any(slow in made.source for slow in SLOW):
+                found.append(made)
+        self.first, self.second = self.templates = (found[0], found[1])
+        self.keys = tuple(small_keys(template) for template in self.templates)
+        self.spec = layout_of(*self.templates)
+        self.report = lint(self.spec, limits=EngineLimits(key_bytes_max=KEY_BYTES_MAX - 2))
+        self.told = f"seed {seed}: {self.first.source} | {self.second.source}"
+        bound = layout_class_of(self.spec).bound()
+        self.decode = [bound.tables[name].keys.decode for name in ("t0", "t1")]
+
+    @property
+    def separator(self) -> bytes:
+        return b"/" if self.first.is_text else b""
+
+    def finding(self, rule: str, *items: str) -> Finding | None:
+        return _one(self.report, rule, items)
+
+    def is_key(self, number: int, raw: bytes) -> bool:
+        """Whether these bytes are a key: by the enumeration, where it reaches."""
+        return raw in self.keys[number] or self.decode[number](raw) is not None
+
+
+def _one(report: LintReport, rule: str, items: tuple[str, ...]) -> Finding | None:
+    return next((finding for finding in report.of_rule(rule) if finding.items == items), None)
+
+
+@pytest.fixture(scope="module", params=range(5))
+def smalls(request: pytest.FixtureRequest) -> list[Small]:
+    return [Small(seed) for seed in range(request.param * SEEDS_EACH, (request.param + 1) * SEEDS_EACH)]
+
+
+def judge(small: Small, found: Finding | None, expected: Iterable[bytes], holds: Callable[[Finding], bool]) -> None:
+    """Nothing missed; what is found holds; and it is no longer than the shortest that was expected."""
+    shortest = min(map(len, expected), default=None)
+    told = (small.told, found, shortest)
+    if found is None:
+        assert shortest is None, told
+    elif found.witness is not None:
+        assert holds(found), told
+        assert shortest is None or len(found.witness) <= shortest, told
+    else:
+        assert "undecided" in found.message, told
+
+
+def _is_key_of(small: Small, *numbers: int) -> Callable[[Finding], bool]:
+    def holds(found: Finding) -> bool:
+        return all(small.is_key(number, found.witness or b"") for number in numbers)
+
+    return holds
+
+
+# ---- L1, L2 ---------------------------------------------------------------------------------------------------------------
+
+
+def test_l1_finds_each_pair_that_shares_a_key(smalls: list[Small]) -> None:
+    for small in smalls:
+        shared = small.keys[0].keys() & small.keys[1].keys()
+        judge(
+            small,
+            small.finding("L1", "t0", "t1"),
+            shared,
+            _is_key_of(small, 0, 1),
+        )
+
+
+def test_l2_finds_each_template_that_reads_a_key_in_two_ways(smalls: list[Small]) -> None:
+    for small in smalls:
+        for number, keys in enumerate(small.keys):
+            ambiguous = {raw for raw, values in keys.items() if len(values) > 1}
+            found = small.finding("L2", f"t{number}")
+            judge(
+                small, found, ambiguous, lambda one, keys=keys: one.witness not in keys or one.witness in _twice(keys)
+            )
+
+
+def _is_read_twice(keys: KeysByBytes) -> Callable[[Finding], bool]:
+    return lambda found: found.witness not in keys or found.witness in _twice(keys)
+
+
+def _twice(keys: KeysByBytes) -> set[bytes]:
+    return {raw for raw, values in keys.items() if len(values) > 1}
+
+
+# ---- L3, L11 --------------------------------------------------------------------------------------------------------------
+
+
+def test_l3_finds_each_key_that_is_a_directory(smalls: list[Small]) -> None:
+    for small in smalls:
+        for parent, child in ((0, 1), (1, 0), (0, 0), (1, 1)):
+            if parent == child and not small.first.is_text:
+                continue
+            below = set(_below(small.keys[parent], small.keys[child], small.separator))
+            names = (f"t{parent}",) if parent == child else (f"t{parent}", f"t{child}")
+            judge(small, small.finding("L3", *names), below, _is_in_directory(small, parent, child))
+
+
+def _below(parents: KeysByBytes, children: KeysByBytes, separator: bytes) -> Iterable[bytes]:
+    for child in children:
+        for cut in range(len(child)):
+            if child[:cut] in parents and child.startswith(separator, cut):
+                yield child
+
+
+def _is_in_directory(small: Small, parent: int, child: int) -> Callable[[Finding], bool]:
+    def holds(one: Finding) -> bool:
+        above, below = one.witness or b"", one.second or b""
+        is_below = below.startswith(above + small.separator) and len(below) > len(above)
+        return is_below and small.is_key(parent, above) and small.is_key(child, below)
+
+    return holds
+
+
+# ---- prefixes of others: L4 and L5 ----------------------------------------------------------------------------------------
+
+
+def test_a_prefix_is_judged_as_trying_all_keys_does(smalls: list[Small]) -> None:
+    for small in smalls:
+        findings = lint_prefix(small.spec, small.first, returns=["t0"])
+        beginnings = set(small.keys[0])
+        unwanted = {raw for raw in small.keys[1] if any(raw.startswith(one) for one in beginnings)}
+        found = next((one for one in findings if one.rule == "L4" and "t1" in one.items), None)
+        judge(small, found, unwanted, _is_key_of(small, 1))
+        nothing = [one for one in lint_prefix(small.spec, small.first, returns=["t1"]) if one.rule == "L5"]
+        assert not (nothing and unwanted), (small.told, nothing, unwanted)
+
+
+# ---- L6: roots ------------------------------------------------------------------------------------------------------------
+
+
+def test_l6_finds_each_layout_inside_anothers_root(smalls: list[Small]) -> None:
+    rng = Random(6)
+    for small in smalls:
+        root = min(rng.choice(small.keys), key=len)[: rng.randint(1, 2)]
+        outer = layout_of(small.first, root=root)
+        inner = layout_of(small.second)
+        inside = {raw for raw in small.keys[1] if raw.startswith(root)}
+        findings = [one for one in lint(inner, others=[outer]).of_rule("L6") if one.second == root]
+        judge(small, next(iter(findings), None), inside, _is_key_of(small, 1))
+
+
+# ---- L7: order ------------------------------------------------------------------------------------------------------------
+
+
+def test_l7_finds_each_element_that_does_not_sort_as_its_values_do(smalls: list[Small]) -> None:
+    for small in smalls:
+        for number, template in enumerate(small.templates):
+            for field in template.fields:
+                inverted = _inverted(field.element, is_text=template.is_text)
+                found = small.finding("L7", f"t{number}.{field.name}")
+                assert (found is None) <= (not inverted), (small.told, field.name)
+                if found is not None and found.witness and found.second:
+                    assert found.witness < found.second, small.told
+
+
+def _inverted(element: Element[object], *, is_text: bool) -> bool:
+    """Whether two short values sort otherwise than their bytes do."""
+    pairs = combinations(sorted(small_members(element, is_text=is_text))[:80], 2)
+    return any(first > second for (_, first), (_, second) in pairs)
+
+
+# ---- L10 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_l10_finds_each_item_with_keys_beyond_the_limit(smalls: list[Small]) -> None:
+    for small in smalls:
+        for number in range(2):
+            long = {raw for raw in small.keys[number] if len(raw) > KEY_BYTES_MAX - 2}
+            found = small.finding("L10", f"t{number}")
+            assert found is not None or not long, (small.told, long)
+            if found is not None and found.witness is not None:
+                assert len(found.witness) > KEY_BYTES_MAX - 2, small.told
+                assert small.is_key(number, found.witness), small.told
