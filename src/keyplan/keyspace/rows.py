@@ -68,6 +68,8 @@ def _row(table: BoundTable, entry: Entry) -> Row:
         key: Any = table.keys.decode(entry.key)
     except (CorruptionError, InvalidKeyError) as error:
         return Row(entry.key, None, None, error.summary)
+    if key is None:
+        return Row(entry.key, None, None, "it is no key of the table")
     try:
         return Row(entry.key, key, table.form.decode(entry.value), "")
     except (CorruptionError, InvalidKeyError) as error:

@@ -15,7 +15,7 @@ from keyplan.codec import U64, Decimal, ElementForm, RawForm, TextForm
 from keyplan.engine import Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.keyspace import State
-from keyplan.layout import BoundLayout, Layout, Only, Parameter, Table, shown_key
+from keyplan.layout import BoundLayout, Layout, Only, Parameter, Table, Waiver, shown_key
 from keyplan.regions.captured import Rule, parse_rules
 from keyplan.regions.metadata_form import SpaceMetadata, SpaceMetadataForm, SpaceMetadataState
 from keyplan.regions.spaces import NUMBER_MAX, NumberedSpace, StoreMode
@@ -34,6 +34,8 @@ class PlacementDriverKeys(Layout, root="/pd/{cluster}/"):
     numbers = Table("keyspaces/id/{name}", key=str, value=str, form=TextForm(), note="2.7: decimal digits")
     window = Table("keyspaces/alloc_id", key=Only, value=int, form=ElementForm(U64()), note="2.3: the window's end")
     rules = Table("region_label/{rule:text_tail}", key=str, value=bytes, form=RawForm(), note="4.2: a label rule, JSON")
+
+    waivers = (Waiver("L3", "rules", "an id of a rule holds slashes; nothing lists the ids below another"),)
 
 
 STATES: Final = {
