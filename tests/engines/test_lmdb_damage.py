@@ -29,6 +29,18 @@ except EngineOpenError as error:
 """
 
 
+GROWS = """
+import sys
+from keyplan.engine import *
+from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
+from keyplan.engine.lmdb.options import Durability
+with LmdbEngine(sys.argv[1], LmdbOptions(map_bytes=1 << 17, durability=Durability.NONE)) as engine:
+    print("open", flush=True)
+    for number in range(150):
+        engine.commit(Commit((), (Put(b"%d/%s" % (number, sys.argv[2].encode()), bytes(20_000)),)))
+"""
+
+
 def filled(folder: Path) -> Path:
     with LmdbEngine(folder, LmdbOptions(durability=Durability.NONE)) as engine:
         engine.load((b"%06d" % number, bytes(500)) for number in range(2_000))
@@ -115,15 +127,22 @@ def test_a_mode_that_no_store_can_have_is_refused(tmp_path: Path, mode: str) -> 
     assert not (tmp_path / "x").exists()
 
 
-def test_threads_that_need_a_larger_map_at_once_all_get_it(tmp_path: Path) -> None:
+def test_threads_and_processes_that_need_a_larger_map_at_once_all_get_it(tmp_path: Path) -> None:
     options = LmdbOptions(map_bytes=1 << 17, durability=Durability.NONE)
-    with LmdbEngine(tmp_path, options) as engine, LmdbEngine(tmp_path, options) as same:
+    with LmdbEngine(tmp_path, options) as engine:
+        command = [sys.executable, "-c", GROWS, str(tmp_path)]
+        others = [
+            subprocess.Popen([*command, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE) for name in ("a", "b")
+        ]
+        for other in others:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"open\n"
         failures: list[BaseException] = []
 
         def write(name: int) -> None:
             try:
                 for number in range(60):
-                    (engine if number % 2 else same).commit(Commit((), (Put(b"%d/%d" % (name, number), bytes(4_000)),)))
+                    engine.commit(Commit((), (Put(b"%d/%d" % (name, number), bytes(4_000)),)))
             except KeyplanError as error:
                 failures.append(error)
 
@@ -139,9 +158,10 @@ def test_threads_that_need_a_larger_map_at_once_all_get_it(tmp_path: Path) -> No
             thread.start()
         for thread in threads:
             thread.join()
+        assert [other.communicate()[1] for other in others] == [b"", b""]
         assert failures == []
         with engine.snapshot() as snapshot:
-            assert snapshot.count(ALL_KEYS) == 360
+            assert snapshot.count(ALL_KEYS) == 360 + 300
 
 
 def test_a_commit_looks_at_the_leases_only_when_one_may_be_over(

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "copy": Command("keyplan.cli.copy", "Copy a store into another one, verified; --follow until it is switched."),
     "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
     "doctor": Command("keyplan.cli.doctor", "Examine the registry of key spaces, and find keys that are nobody's."),
+    "who": Command("keyplan.cli.who", "Show which processes have a store open, and who writes."),
     "region": Command(
         "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
     ),

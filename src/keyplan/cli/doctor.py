@@ -7,8 +7,10 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
+from keyplan.cli.options import store_url_of_option
 from keyplan.cli.output import print_record, print_text, printable
 from keyplan.cli.registries import RegistryOptions
+from keyplan.engine import exposed_files
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import Diagnosis, Fault, RegistryOperations, Unmanaged
 from keyplan.layout import shown_key
@@ -33,6 +35,7 @@ def run(
     """
     if yes and not fix:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
+    _tell_exposed(at)
     with at.opened(readonly=not fix) as registry:
         diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
         has_work = fix and any(fault.is_repairable for fault in diagnosis.faults)
@@ -45,6 +48,13 @@ def run(
         _print(diagnosis, repaired)
     if not diagnosis.is_sound:
         raise typer.Exit(FINDINGS)
+
+
+def _tell_exposed(at: RegistryOptions) -> None:
+    """Name files of the store that are open to others. Why before it is opened: whatever becomes of that, they are."""
+    if at.server is None:
+        for found in exposed_files(store_url_of_option(at.store, at.config)):
+            print_hint(f"open to others: {found.path} has mode {found.mode:04o}; run: {found.remedy}")
 
 
 def _repaired(registry: RegistryOperations, diagnosis: Diagnosis, *, is_agreed: bool) -> list[Fault]:

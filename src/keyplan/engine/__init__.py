@@ -1,7 +1,7 @@
 """Bytes in order: the contract, the way from a URL to an engine, and engines around an engine."""
 
 from keyplan.engine.admission import admit_commit
-from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock
+from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock, utc_time
 from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.interface import (
     ALL_KEYS,
@@ -34,6 +34,7 @@ from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
 from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
 from keyplan.engine.url import EngineUrl
+from keyplan.engine.usage import ExposedFile, StoreUser, exposed_files, store_users
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "Entry",
     "Event",
     "EventKind",
+    "ExposedFile",
     "FailedGuard",
     "Guard",
     "KeyAbsent",
@@ -74,6 +76,7 @@ __all__ = [
     "ReadOnlyEngine",
     "RecordingEngine",
     "Snapshot",
+    "StoreUser",
     "SystemClock",
     "Watch",
     "WrappedEngine",
@@ -81,8 +84,11 @@ __all__ = [
     "admit_commit",
     "check_sorted",
     "default_profile",
+    "exposed_files",
     "known_schemes",
     "leapt",
     "open_awaiting_engine",
     "open_engine",
+    "store_users",
+    "utc_time",
 ]

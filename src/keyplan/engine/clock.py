@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Final, Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock", "utc_time"]
 
 
 class Clock(Protocol):
@@ -51,3 +51,8 @@ def _boot_id() -> bytes:
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
+
+
+def utc_time(seconds: float) -> str:
+    """Write seconds since 1970 as a time in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

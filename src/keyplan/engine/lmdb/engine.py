@@ -31,7 +31,7 @@ from keyplan.engine.url import EngineUrl
 from keyplan.errors import EngineUnavailableError
 from keyplan.files import FILE_MODE
 
-__all__ = ["LmdbEngine", "open_lmdb"]
+__all__ = ["LmdbEngine", "mode_of", "open_lmdb"]
 
 
 _TRIMMED_PARTS_MAX: Final = 1_000
@@ -213,7 +213,7 @@ def _is_spellable(path: str) -> bool:
         return False
 
 
-def _mode_of(url: EngineUrl) -> int:
+def mode_of(url: EngineUrl) -> int:
     """Return the mode that the files of a new store get. Whoever may write them must read them, and the owner may do both."""
     text = url.options.get("mode", f"{FILE_MODE:04o}")
     mode = int(text, 8) if text.isascii() and text.isdigit() and set(text) <= set("01234567") and len(text) <= 4 else 0
@@ -246,6 +246,6 @@ def open_lmdb(url: EngineUrl) -> Engine:
             is_readonly=url.flag("readonly", default=False),
             create=url.flag("create", default=True),
             turn_seconds=url.number("turn_seconds", default=int(TURN_SECONDS_DEFAULT), minimum=0),
-            mode=_mode_of(url),
+            mode=mode_of(url),
         ),
     )

@@ -79,8 +79,7 @@ class Environment:
         try:
             if self.is_locked:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
-            self.databases = self._open_databases()
-            self.lineage = self._claimed_lineage()
+            self._open()
             if options.has_history:
                 self.look_at_leases()
         except lmdb.Error as error:
@@ -298,6 +297,17 @@ class Environment:
                 self.turn.give_back()
 
     # ---- opening and closing ------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Find the databases, and which store it is; again when the map turns out to be too small meanwhile."""
+        while True:
+            try:
+                self.databases = self._open_databases()
+                self.lineage: Lineage = self._claimed_lineage()
+            except (lmdb.MapFullError, lmdb.MapResizedError) as error:
+                self._enlarge_map(error)
+            else:
+                return
 
     def _open_databases(self) -> Databases:
         has_history = self.options.has_history

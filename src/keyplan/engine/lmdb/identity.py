@@ -18,9 +18,9 @@ from keyplan.engine.lineage import Lineage, leapt
 from keyplan.engine.lmdb.format import LINEAGE_KEY, STATE_KEY, Databases, LineageRecord, State
 from keyplan.files import open_file
 
-__all__ = ["StoreFile", "claim_lineage", "identity_of"]
+__all__ = ["SEEN_FILE", "StoreFile", "claim_lineage", "identity_of"]
 
-_SEEN_NAME: Final = "last-transaction"
+SEEN_FILE: Final = "last-transaction"
 _SEEN: Final = Struct(">Q")
 
 _STATX_BIRTH: Final = 0x800
@@ -61,7 +61,7 @@ class StoreFile:
         flags = os.O_RDONLY if is_readonly else os.O_RDWR | os.O_CREAT
         # Why suppressed: without it a copy that was written into the file is not noticed; everything else goes on.
         with suppress(OSError):
-            self._descriptor = open_file(path / _SEEN_NAME, flags | os.O_CLOEXEC, mode=mode)
+            self._descriptor = open_file(path / SEEN_FILE, flags | os.O_CLOEXEC, mode=mode)
 
     @property
     def last_seen(self) -> int:

@@ -27,19 +27,19 @@ import fcntl
 import mmap
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from struct import Struct
 from threading import Event
 from typing import Final, NamedTuple
 
-from keyplan.engine.clock import SYSTEM_CLOCK
+from keyplan.engine.clock import SYSTEM_CLOCK, utc_time
 from keyplan.errors import EngineError, WriterBusyError
 from keyplan.files import FILE_MODE, open_file
 
-__all__ = ["TURN_FILE", "Holder", "WriteTurn", "utc_time"]
+__all__ = ["TURN_FILE", "Holder", "TurnFile", "WriteTurn", "observed_turn"]
 
 TURN_FILE: Final = "turn.lock"
 
@@ -86,7 +86,67 @@ class Holder(NamedTuple):
     """Seconds since 1970; None when it is not known."""
 
 
-class WriteTurn:
+class TurnFile:
+    """What can be seen of the turn without taking part in it. The process that asks is not told of itself."""
+
+    def __init__(self, descriptor: int, page: bytes | mmap.mmap) -> None:
+        self._file = descriptor
+        self._page = page
+
+    def holders(self) -> list[Holder]:
+        """Return who has the turn, and who waits for it, in their order; without this process."""
+        found: list[Holder] = []
+        resident = self._conflict(_RESIDENT, _RESIDENT + 1)
+        if resident is not None and (since := self._alone_since()):
+            found.append(Holder(resident[1], is_waiting=False, since=since))
+        holding = self._conflict(_TURN, _TURN + 1)
+        if holding is not None:
+            named, since = _HOLDER.unpack_from(self._page, _HOLDER_AT)
+            # Trap: a process in another container has no number here, and one that took the turn just now is not named yet.
+            is_told = named == holding[1] or holding[1] == 0
+            found.append(Holder(holding[1] or named, is_waiting=False, since=since if is_told else None))
+        waiting = self._all_between(_PLACES, _PLACES_END)
+        return found + [Holder(process, is_waiting=True, since=None) for _, process in waiting]
+
+    def writers(self) -> list[int]:
+        """Return the other processes that have the store open for writing."""
+        return [process or at - _PRESENT for at, process in self._all_between(_PRESENT, _PRESENT_END)]
+
+    def _all_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the locks of other processes in a range, by their order."""
+        while (lowest := self._conflict(start, end)) is not None:
+            while (before := self._conflict(start, lowest[0])) is not None:
+                lowest = before
+            yield lowest
+            start = lowest[0] + 1
+
+    def _conflict(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the byte and the process of a lock that another process holds in a range of bytes; None without one."""
+        if start >= end:
+            return None
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
+        kind, _, at, _, process = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else (at, process)
+
+    def _alone_since(self) -> float:
+        since: float = _ALONE.unpack_from(self._page, _ALONE_AT)[0]
+        return since
+
+
+@contextmanager
+def observed_turn(folder: Path) -> Iterator[TurnFile]:
+    """Look at a store's turn. Raises OSError.
+
+    Trap: not in a process that has the store open. The system takes its locks away when it closes the file here.
+    """
+    descriptor = os.open(folder / TURN_FILE, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        yield TurnFile(descriptor, os.pread(descriptor, _PAGE_BYTES, 0).ljust(_PAGE_BYTES, b"\x00"))
+    finally:
+        os.close(descriptor)
+
+
+class WriteTurn(TurnFile):
     """One process's access to the turn of a store. Used by one thread at a time: there is one for each open environment.
 
     `check` is called while it waits; what it raises ends the wait.
@@ -98,8 +158,10 @@ class WriteTurn:
         self._seconds = seconds
         self._check = check
         self._process = os.getpid()
-        self._file = open_file(folder / TURN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=mode)
-        self._page, self._has_page = _page_of(self._file)
+        descriptor = open_file(folder / TURN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=mode)
+        page, self._has_page = _page_of(descriptor)
+        super().__init__(descriptor, page)
+        self._page: mmap.mmap = page
         lock, unlock = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
         self._lock = partial(fcntl.lockf, self._file, lock, 1, _TURN)
         self._unlock = partial(fcntl.lockf, self._file, unlock, 1, _TURN)
@@ -147,10 +209,6 @@ class WriteTurn:
         self._page[_SHARED] = 0
         if self._conflict(_PRESENT, _PRESENT_END) is not None:
             self._page[_SHARED] = 1
-
-    def _alone_since(self) -> float:
-        since: float = _ALONE.unpack_from(self._page, _ALONE_AT)[0]
-        return since
 
     def _await_resident(self, waits_since: float | None) -> None:
         """Wait until the resident has ended what it began before it could see that it is not alone."""
@@ -220,41 +278,6 @@ class WriteTurn:
             if self._is_locked(place):
                 return place
 
-    def _conflict(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the byte and the process of a lock that another process holds in a range of bytes; None without one."""
-        if start >= end:
-            return None
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, start, end - start, 0)
-        kind, _, at, _, process = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
-        return None if kind == fcntl.F_UNLCK else (at, process)
-
-    def holders(self) -> list[Holder]:
-        """Return who has the turn, and who waits for it, in their order; without this process."""
-        found: list[Holder] = []
-        resident = self._conflict(_RESIDENT, _RESIDENT + 1)
-        if resident is not None and (since := self._alone_since()):
-            found.append(Holder(resident[1], is_waiting=False, since=since))
-        holding = self._conflict(_TURN, _TURN + 1)
-        if holding is not None:
-            named, since = _HOLDER.unpack_from(self._page, _HOLDER_AT)
-            # Trap: a process in another container has no number here, and one that took the turn just now is not named yet.
-            is_told = named == holding[1] or holding[1] == 0
-            found.append(Holder(holding[1] or named, is_waiting=False, since=since if is_told else None))
-        waiting = self._all_between(_PLACES, _PLACES_END)
-        return found + [Holder(process, is_waiting=True, since=None) for _, process in waiting]
-
-    def writers(self) -> list[int]:
-        """Return the other processes that have the store open for writing."""
-        return [process or at - _PRESENT for at, process in self._all_between(_PRESENT, _PRESENT_END)]
-
-    def _all_between(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the locks of other processes in a range, by their order."""
-        while (lowest := self._conflict(start, end)) is not None:
-            while (before := self._conflict(start, lowest[0])) is not None:
-                lowest = before
-            yield lowest
-            start = lowest[0] + 1
-
     def close(self) -> None:
         """Give up everything. In a forked child, which has none of the locks, they stay the parent's."""
         self.give_back = int
@@ -270,11 +293,6 @@ def _busy(ahead: Sequence[Holder], waited_seconds: float) -> WriterBusyError:
     did = "has waited for the turn to write" if first.is_waiting else "has been writing"
     problem = f"process {first.process} {did}{since}; gave up after {waited_seconds:.0f} s"
     return WriterBusyError(engine="lmdb", problem=problem)
-
-
-def utc_time(seconds: float) -> str:
-    """Write seconds since 1970 as a time in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _page_of(descriptor: int) -> tuple[mmap.mmap, bool]:
