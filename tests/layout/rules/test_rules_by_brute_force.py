@@ -99,13 +99,14 @@ def test_l2_finds_each_template_that_reads_a_key_in_two_ways(smalls: list[Small]
         for number, keys in enumerate(small.keys):
             ambiguous = {raw for raw, values in keys.items() if len(values) > 1}
             found = small.finding("L2", f"t{number}")
-            judge(
-                small, found, ambiguous, lambda one, keys=keys: one.witness not in keys or one.witness in _twice(keys)
-            )
+            judge(small, found, ambiguous, _is_read_twice(keys))
 
 
 def _is_read_twice(keys: KeysByBytes) -> Callable[[Finding], bool]:
-    return lambda found: found.witness not in keys or found.witness in _twice(keys)
+    def holds(found: Finding) -> bool:
+        return found.witness not in keys or found.witness in _twice(keys)
+
+    return holds
 
 
 def _twice(keys: KeysByBytes) -> set[bytes]:
