@@ -139,7 +139,9 @@ class Removal:
             collected = transaction.collected()
             transaction.close()
         try:
-            self._store.engine.commit(Commit(collected.guards, (*collected.mutations, DeleteRange(gone))))
+            self._store.engine.commit(
+                Commit(collected.guards, (*collected.mutations, DeleteRange(gone)), collected.epoch)
+            )
         except CommitConflictError:
             return before.deleted_keys  # Why: another sweeper, or an undelete, came first; the next step sees which.
         return deleted

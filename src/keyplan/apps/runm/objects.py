@@ -187,7 +187,7 @@ def _with_name_entry(bound: BoundLayout, commit: Commit, record: Object) -> Comm
     written = {mutation.key for mutation in commit.mutations if isinstance(mutation, Put)}
     entries = (entry for name in _NAME_INDEXES for entry in bound.indexes[name].entries(record.uuid, record))
     touched: list[Mutation] = [Put(raw_key, value) for raw_key, value in entries if raw_key not in written]
-    return Commit(commit.guards, (*commit.mutations, *touched))
+    return Commit(commit.guards, (*commit.mutations, *touched), commit.epoch)
 
 
 def _generation_after(deployment: Deployment, before: Stored) -> int:
