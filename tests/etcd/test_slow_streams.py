@@ -5,6 +5,7 @@ import pytest
 from keyplan.engine import ALL_KEYS, Event
 from keyplan.engine.etcd import messages, watch
 from keyplan.engine.etcd.client import EtcdClient
+from keyplan.engine.etcd.lineage import Sightings
 from keyplan.engine.etcd.watch import EtcdWatch
 
 REVISION = 68
@@ -62,6 +63,7 @@ class SlowServer:
         self._seconds = seconds
         self.has_ordered_progress = has_ordered_progress
         self.transport = self
+        self.sightings = Sightings()
         self.streams = 0
 
     def wait(self, seconds: float) -> None:
@@ -88,7 +90,7 @@ class SweepThatSeesIt:
     """A sweep that has found the large revision at once."""
 
     def __init__(self, client: object, key_range: object, *, after: int, until: int) -> None:
-        self.clean_until, self.expected = REVISION - 1, REVISION
+        self.after, self.clean_until, self.expected = after, REVISION - 1, REVISION
 
     def has_ended(self) -> bool:
         return True

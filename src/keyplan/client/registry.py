@@ -248,7 +248,7 @@ def _query_of(expected: KeySpaceIdentity | None) -> dict[str, str]:
     """Return the query parameters that say which key space of a name is meant."""
     if expected is None:
         return {}
-    return {"generation": str(expected.generation), "application": expected.application}
+    return {"expected": f"{expected.generation}/{expected.application}"}
 
 
 class _Page(msgspec.Struct):

@@ -333,9 +333,14 @@ def test_no_more_sessions_than_the_settings_allow(tmp_path: Path) -> None:
         assert root.get("/api/users").json() == {
             "users": [{"name": "Root", "uri": "/api/users/Root", "protected": True}]
         }
+        made = root.post("/api/users/ann", content=json.dumps({"enabled": True, "password": "ann's"}))
+        assert made.status_code == 200, made.text
         with web.client() as another:
-            full = another.put("/api/users/root?op=login", content="SystemPassword")
+            full = another.put("/api/users/ann?op=login", content="ann's")
             assert said(full) == (400, "CloudChamber: the number of active sessions is at its limit\n")
+        with web.client() as again:  # whose oldest session makes room
+            assert again.put("/api/users/root?op=login", content="SystemPassword").status_code == 200
+            assert root.get("/api/users").status_code == 403
 
 
 @pytest.mark.slow

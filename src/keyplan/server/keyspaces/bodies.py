@@ -1,15 +1,17 @@
 """What requests may say: bodies and query parameters, read and checked. What the words mean, the registry decides."""
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 
 from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import GENERATION_MAX, LIST_LIMIT_MAX, KeySpaceIdentity, State
+from keyplan.keyspace import LIST_LIMIT_MAX, KeySpaceIdentity, State
 
 __all__ = [
+    "EXPECTED_PATTERN",
     "Creation",
     "QuotaChange",
     "RegistryFounding",
@@ -87,17 +89,21 @@ def query_of(request: Request, known: Collection[str]) -> dict[str, str]:
     return parameters
 
 
+EXPECTED_PATTERN: Final = r"^[1-9][0-9]{0,17}/[\s\S]{1,128}$"
+"""Generation and application in one word. Why one: neither says anything without the other, and a description can say so."""
+
+
 def expected_of(request: Request) -> KeySpaceIdentity | None:
     """Return which key space of the name a request means, where it says so. Raises InvalidArgumentError."""
-    words = query_of(request, ("generation", "application"))
-    if not words:
+    expected = query_of(request, ("expected",)).get("expected")
+    if expected is None:
         return None
-    for argument in ("generation", "application"):
-        if argument not in words:
-            raise InvalidArgumentError(argument=argument, problem="generation and application are given together")
-    return KeySpaceIdentity(
-        whole_number("generation", words["generation"], least=1, most=GENERATION_MAX), words["application"]
-    )
+    if not re.fullmatch(EXPECTED_PATTERN, expected, re.ASCII):
+        raise InvalidArgumentError(
+            argument="expected", problem="it is GENERATION/APPLICATION, as in 3/orders: see the key space"
+        )
+    generation, _, application = expected.partition("/")
+    return KeySpaceIdentity(int(generation), application)
 
 
 def list_filters(request: Request) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from keyplan.keyspace import AUDIT_LIMIT_MAX, GENERATION_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, State
+from keyplan.keyspace import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, State
+from keyplan.server.keyspaces.bodies import EXPECTED_PATTERN
 from keyplan.server.keyspaces.schemas import BYTES_IN_HEX, COUNT, SCHEMAS, reference
 from keyplan.server.openapi import FAILURE, answers
 
@@ -59,11 +60,10 @@ def _of_one(**operations: dict[str, Any]) -> dict[str, Any]:
 
 _EXPECTED_QUERY: Final = (
     _query(
-        "generation",
-        {"type": "integer", "minimum": 1, "maximum": GENERATION_MAX},
-        "Only while the name has this generation; with `application`.",
+        "expected",
+        {"type": "string", "pattern": EXPECTED_PATTERN},
+        "Only while the name has this generation and application: GENERATION/APPLICATION, as in 3/orders.",
     ),
-    _query("application", {"type": "string"}, "Only while it is this application's; with `generation`."),
 )
 
 
