@@ -1,5 +1,6 @@
 """ls, tree, get, list and count."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -315,9 +316,50 @@ def test_a_damaged_value_is_told_with_its_raw_key_and_never_its_content(site: Ke
 
 
 @pytest.mark.leaves("damaged-record")
-def test_records_before_a_damaged_one_are_printed(site: Keyplan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("item", ["boxes", "by_name", "by_tag"])
+def test_a_damaged_record_does_not_end_a_list(site: Keyplan, tmp_path: Path, item: str) -> None:
+    whole = site("list", item).lines
     put_raw(tmp_path, b"/site/boxes/a/2", b"?")
-    assert [line.split("\t")[:2] for line in site("list", "boxes").lines] == [["a", "1"]]
+    answer = site("list", item)
+    assert (answer.code, answer.lines) == (8, [line for line in whole if not line.startswith("a\t2\t")])
+    assert "`keyplan raw quarantine /site/boxes/a/2` sets it aside" in answer.err
+    documents = site("list", item, "--json")
+    assert (documents.code, len(documents.lines)) == (8, len(answer.lines))
+    assert documents.error["facts"]["raw_key"] == b"/site/boxes/a/2".hex()
+    assert site("list", item, "--keys-only").code == 0, "keys can be read"
+    assert site("count", item).lines == [str(len(whole))]
+
+
+@pytest.mark.leaves("damaged-record")
+def test_the_command_that_a_damaged_record_is_reported_with_mends_it(site: Keyplan, tmp_path: Path) -> None:
+    key = "/site/notes/it's a note"
+    put_raw(tmp_path, key.encode(), b"\xff")
+    command = site("list", "notes").err.partition("`keyplan ")[2].partition("`")[0]
+    assert site(*shlex.split(command), "--yes").code == 0
+    assert site("list", "notes").code == 0
+    put_raw(tmp_path, key.encode(), b"\xff")
+
+
+@pytest.mark.leaves("index-not-ready")
+def test_an_index_that_cannot_be_read_ends_no_list_of_items(site: Keyplan) -> None:
+    whole = site("ls").lines
+    assert site("index", "prepare", "by_tag").code == 0
+    answer = site("ls")
+    assert answer.code == 4
+    assert answer.lines == [line.replace("index\t3", "index\t?") for line in whole]
+    assert "`keyplan index build by_tag` builds it" in answer.err
+    document = site("ls", "--json")
+    assert (document.code, document.document[6]["number"], document.document[7]["number"]) == (4, None, 102)
+    for command in (("ls", "by_tag"), ("count", "by_tag"), ("list", "by_tag"), ("get", "by_tag", "pink", "a", "1")):
+        refused = site(*command)
+        assert (refused.code, refused.lines) == (4, []), command
+
+
+@pytest.mark.leaves("damaged-counter")
+def test_a_damaged_counter_ends_no_list_of_items(site: Keyplan, tmp_path: Path) -> None:
+    put_raw(tmp_path, b"/site/tickets", b"?")
+    answer = site("ls")
+    assert (answer.code, answer.lines[-1]) == (8, "tickets\tcounter\t?\ttickets")
 
 
 def test_the_layouts_class_is_what_the_store_was_written_with(site: Keyplan, tmp_path: Path) -> None:

@@ -2,16 +2,43 @@
 
 import json
 import sys
+from shlex import quote
 from typing import Any
 
-from keyplan.cli.output import printable
-from keyplan.errors import KeyplanError
+import typer
 
-__all__ = ["print_failure", "print_hint", "print_usage_error"]
+from keyplan.cli.exit_codes import exit_code_of
+from keyplan.cli.output import printable
+from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError
+
+__all__ = ["Faults", "print_failure", "print_hint", "print_usage_error"]
+
+
+class Faults:
+    """What a command could not read, while it goes on with the rest: told at once, and in its exit code at the end."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self._is_json = is_json
+        self._first: KeyplanError | None = None
+
+    def tell(self, error: KeyplanError) -> None:
+        """Print one fault."""
+        sys.stdout.flush()  # Why: where both go to one place, it comes after what was printed before.
+        print_failure(error, is_json=self._is_json)
+        self._first = self._first or error
+
+    def end(self) -> None:
+        """End the command, if there were any, with the exit code of the first."""
+        if self._first is not None:
+            raise typer.Exit(exit_code_of(self._first))
 
 
 def print_failure(error: KeyplanError, *, is_json: bool) -> None:
-    """Print an error of keyplan: its sentence, the problem, the other facts; as JSON its code, summary and facts."""
+    """Print an error of keyplan: its sentence, the problem, the other facts; as JSON its code, summary and facts.
+
+    Where commands mend what is wrong with a store, the fact `remedy` names them.
+    """
+    error = _with_remedy(error)
     if not is_json:
         print(f"keyplan: {printable(_sentence(error))}", file=sys.stderr)
         return
@@ -38,6 +65,22 @@ def print_hint(text: str) -> None:
     """Print something that helps to read the output, without being part of it."""
     sys.stdout.flush()  # Why: on a terminal both go to one place, and the hint comes after what it is about.
     print(f"keyplan: {text}", file=sys.stderr)
+
+
+def _with_remedy(error: KeyplanError) -> KeyplanError:
+    facts = error.facts
+    if isinstance(error, IndexNotReadyError):
+        remedy = f"`keyplan index build {facts['index']}` builds it"
+    elif isinstance(error, CorruptionError) and "index" in facts and "raw_key" in facts:
+        remedy = "`keyplan check --repair` mends the index"
+    elif isinstance(error, CorruptionError) and "table" in facts and "raw_key" in facts:
+        from keyplan.layout import shown_key  # noqa: PLC0415  # Why: most errors are printed without it.
+
+        key = quote(shown_key(bytes.fromhex(str(facts["raw_key"]))))
+        remedy = f"`keyplan raw quarantine {key}` sets it aside, `keyplan raw delete {key}` deletes it"
+    else:
+        return error
+    return type(error)(**{"remedy": remedy, **facts})
 
 
 def _sentence(error: KeyplanError) -> str:

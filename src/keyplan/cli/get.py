@@ -78,6 +78,4 @@ def _primary_key(open_layout: OpenLayout, item: str, key: Any) -> Any:
         return key
     if index.spec.is_unique:
         return open_layout.layout.view(item).key_of(key)
-    raw_key = index.keys.encode(key)
-    with open_layout.store.engine.snapshot() as snapshot:
-        return index.primary_key(raw_key, b"") if snapshot.get(raw_key) is not None else None
+    return next(open_layout.layout.view(item).keys(*index.keys.shape.split(key), limit=1), None)

@@ -2,21 +2,23 @@
 
 import sys
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.failures import print_hint
+from keyplan.cli.failures import Faults, print_hint
 from keyplan.cli.items import FieldsArgument, LayoutOptions, OpenLayout, item_names
 from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_grid, print_json, with_progress
 from keyplan.cli.plain import prefix_of_words, text_of_value
 from keyplan.cli.streams import ends_with_reader
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, IndexNotReadyError, InvalidInputError
 from keyplan.layout import CounterSpec, IndexSpec, ItemSpec
 from keyplan.store import levels
 
 __all__ = ["run"]
+
+_UNKNOWN: Final = "?"
 
 
 def run(
@@ -69,19 +71,29 @@ def _plain(value: Any) -> Any:
 
 def _print_items(open_layout: OpenLayout, *, json: bool) -> None:
     items = open_layout.bound.spec.items
-    rows = [_row(open_layout, spec) for spec in with_progress(items, total=len(items), title="counting")]
+    faults = Faults(is_json=json)
+    rows = [_row(open_layout, spec, faults) for spec in with_progress(items, total=len(items), title="counting")]
     if json:
         print_json([dict(zip(("item", "kind", "number", "template"), row, strict=True)) for row in rows])
     else:
-        print_grid(["ITEM", "KIND", "NUMBER", "TEMPLATE"], ([str(cell) for cell in row] for row in rows))
-    if not any(number for _, kind, number, _ in rows if kind != "counter"):
+        shown = ([_UNKNOWN if cell is None else str(cell) for cell in row] for row in rows)
+        print_grid(["ITEM", "KIND", "NUMBER", "TEMPLATE"], shown)
+    if all(number == 0 for _, kind, number, _ in rows if kind != "counter"):
         open_layout.hint_when_foreign()
+    faults.end()
 
 
-def _row(open_layout: OpenLayout, spec: ItemSpec) -> tuple[str, str, int, str]:
-    """Name, kind, how many there are (of a counter: the next number), and the template below the root."""
+def _row(open_layout: OpenLayout, spec: ItemSpec, faults: Faults) -> tuple[str, str, int | None, str]:
+    """Name, kind, how many there are (of a counter: the next number; None: it cannot be told), the template below the root."""
     view = open_layout.layout.view(spec.name)
     if isinstance(spec, CounterSpec):
-        return spec.name, "counter", view.peek(), spec.template.plain
-    kind = ("unique" if spec.is_unique else "index") if isinstance(spec, IndexSpec) else "table"
-    return spec.name, kind, view.count(), spec.template.plain
+        kind, count = "counter", view.peek
+    else:
+        kind = ("unique" if spec.is_unique else "index") if isinstance(spec, IndexSpec) else "table"
+        count = view.count
+    number: int | None = None
+    try:
+        number = count()
+    except (CorruptionError, IndexNotReadyError) as error:
+        faults.tell(error)
+    return spec.name, kind, number, spec.template.plain

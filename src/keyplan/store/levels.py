@@ -14,6 +14,7 @@ from keyplan.codec import Automaton
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import BoundIndex, BoundTable, CompiledKeys
+from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
 from keyplan.store.sealing import digest_of, sealed, unsealed
 
@@ -60,7 +61,10 @@ def levels(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], snapshot: Sna
 
     One short read for each value, however many records it has; keys of other templates in between are leapt over. Where the end
     of a value does not show in its bytes, the keys of two values may stand among each other, and each key is read.
+    Raises IndexNotReadyError.
     """
+    if isinstance(item, BoundIndex):
+        refuse_unreadable(item, snapshot.get(index_state_key(item)))
     leaps = _Leaps(item, listing(item, prefix), snapshot)
     return iter(lambda: _next_level(item, prefix, leaps, _READ_AT_ONCE), None)
 

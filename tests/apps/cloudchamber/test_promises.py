@@ -7,16 +7,28 @@ from pathlib import Path
 import pytest
 
 from keyplan.apps.cloudchamber import (
+    Address,
+    Blade,
+    BladeKey,
+    Capacity,
     CloudChamber,
     CloudChamberIndexed,
     Instance,
     InstanceActual,
     InstanceKey,
     InstanceTarget,
+    OnParts,
+    Rack,
+    RackContents,
+    Relation,
+    RevisionCondition,
     User,
     Workload,
+    at_revision,
     begin_indexes,
+    delete_records,
     waiting,
+    write_records,
 )
 from keyplan.apps.cloudchamber.bell import Bell
 from keyplan.apps.cloudchamber.chamber import Chamber
@@ -25,8 +37,8 @@ from keyplan.apps.cloudchamber.namespaces import instances_of_tests, purge_insta
 from keyplan.apps.cloudchamber.rest_routes import Asked
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, differences_of
-from keyplan.engine import Commit, Put
-from keyplan.errors import NotFoundError
+from keyplan.engine import ALL_KEYS, Commit, Put
+from keyplan.errors import ConflictError, NotFoundError
 from keyplan.store import Store, open_store
 from tests.apps.cloudchamber.site import Site, site_of
 
@@ -67,16 +79,135 @@ def test_a_server_that_runs_while_indexes_begin_says_so_and_answers_reads(tmp_pa
         assert list(indexed.users_by_folded_name.keys()) == list(indexed.users.keys())
 
 
-def test_a_damaged_user_can_be_deleted(tmp_path: Path) -> None:
+BROKEN = b"{broken"
+
+
+def damage(store: Store, table: str, key: object) -> None:
+    """Leave bytes that are no record in the place of one."""
+    raw_key = CloudChamber.bound().tables[table].keys.encode(key)
+    store.engine.commit(Commit((), (Put(raw_key, BROKEN),)))
+
+
+def stored_keys(store: Store) -> list[str]:
+    with store.engine.snapshot() as snapshot:
+        return [entry.key.decode() for entry in snapshot.scan(ALL_KEYS)]
+
+
+LAYOUTS = pytest.mark.parametrize("layout", [CloudChamber, CloudChamberIndexed])
+
+
+def chamber_of(layout: type[CloudChamber]) -> Chamber:
+    store = open_store("memory:")
+    if layout is CloudChamberIndexed:
+        begin_indexes(store)
+    return Chamber(store, layout=layout)
+
+
+@pytest.mark.parametrize("has_indexes", [False, True])
+def test_a_damaged_user_can_be_deleted(tmp_path: Path, *, has_indexes: bool) -> None:
     async def act(site: Site) -> None:
         admin = await site.logged_in()
         assert (await admin.post("/api/users/bad", json={"password": "x", "enabled": True})).status_code == 200
-        site.store.engine.commit(Commit((), (Put(b"/CloudChamber/V0.1/users/bad", b"{broken"),)))
+        damage(site.store, "users", "bad")
         gone = await admin.delete("/api/users/bad")
         assert gone.status_code == 200, gone.text
         assert (await admin.post("/api/users/bad", json={"password": "x", "enabled": True})).status_code == 200
 
-    with site_of("memory:", tmp_path) as site:
+    (tmp_path / "settings").mkdir()
+    url = f"lmdb:{tmp_path}/store"
+    if has_indexes:
+        with open_store(url) as store:
+            begin_indexes(store)
+    with site_of(url, tmp_path / "settings") as site:
+        site.run(act)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("broken", ["racks", "blades"])
+@pytest.mark.parametrize("is_expected", [False, True])
+def test_a_rack_with_a_damaged_record_can_be_deleted(
+    layout: type[CloudChamber], broken: str, *, is_expected: bool
+) -> None:
+    chamber = chamber_of(layout)
+    before = stored_keys(chamber.store)
+    blade = Blade(capacity=Capacity(arch="X64"))
+    chamber.create_rack("r1", RackContents(Rack(), {}, {}, {1: blade, 2: blade}))
+    damage(chamber.store, broken, "r1" if broken == "racks" else BladeKey("r1", 1))
+    (rack,) = chamber.layout.racks.rows("r1")
+    chamber.delete_rack("r1", expected_revision=rack.revision if is_expected else None, missing_ok=False)
+    assert stored_keys(chamber.store) == before
+
+
+@LAYOUTS
+def test_damaged_records_are_deleted_with_the_list_that_they_are_in(layout: type[CloudChamber]) -> None:
+    chamber = chamber_of(layout)
+    before = stored_keys(chamber.store)
+    for name in ("ada", "bob"):
+        chamber.layout.users.insert(name, User(name=name))
+    damage(chamber.store, "users", "ada")
+    assert chamber.delete_listed("users") == 2
+    assert stored_keys(chamber.store) == before
+
+
+@LAYOUTS
+@pytest.mark.parametrize("part", ["workloads", "instances", "instance_target", "instance_actual"])
+@pytest.mark.parametrize("on_parts", OnParts)
+def test_a_workload_with_a_damaged_record_can_be_deleted(
+    layout: type[CloudChamber], part: str, on_parts: OnParts
+) -> None:
+    chamber = chamber_of(layout)
+    before = stored_keys(chamber.store)
+    chamber.layout.workloads.insert("w1", Workload(name="w1"))
+    target = InstanceTarget(desired_state="running", rackid="r1", bladeid=1)
+    create_instance(chamber.layout, KEY, Instance(), target, InstanceActual())
+    damage(chamber.store, part, "w1" if part == "workloads" else KEY)
+    if on_parts is OnParts.RESTRICT:
+        delete_instance(chamber.layout, KEY, missing_ok=False)
+    chamber.delete_workload("w1", on_parts=on_parts, missing_ok=False)
+    assert stored_keys(chamber.store) == before
+
+
+@LAYOUTS
+@pytest.mark.parametrize("relation", [*Relation])
+def test_a_condition_holds_for_the_revision_of_a_damaged_record(layout: type[CloudChamber], relation: Relation) -> None:
+    chamber = chamber_of(layout)
+    chamber.layout.users.insert("ada", User(name="ada"))
+    damage(chamber.store, "users", "ada")
+    address = Address("users", "ada")
+    compares = relation not in {Relation.NEW, Relation.REQUIRED, Relation.ANY}
+    condition = at_revision(chamber.store.revision, relation) if compares else RevisionCondition(relation)
+    if relation in {Relation.NEW, Relation.NOT_EQUAL, Relation.LESS, Relation.GREATER}:
+        with pytest.raises(ConflictError):
+            write_records(chamber.layout, {address: (User(name="ada"), condition)})
+        with pytest.raises(ConflictError):
+            delete_records(chamber.layout, {address: condition})
+        return
+    write_records(chamber.layout, {address: (User(name="ada"), condition)})
+    assert chamber.layout.users.require("ada").name == "ada"
+    damage(chamber.store, "users", "ada")
+    condition = at_revision(chamber.store.revision, relation) if compares else condition
+    delete_records(chamber.layout, {address: condition})
+    assert not chamber.layout.users.exists("ada")
+
+
+@pytest.mark.parametrize("has_indexes", [False, True])
+def test_a_damaged_record_can_be_replaced_by_who_knows_its_revision(tmp_path: Path, *, has_indexes: bool) -> None:
+    async def act(site: Site) -> None:
+        admin = await site.logged_in()
+        assert (await admin.post("/api/workloads/w1", json={})).status_code == 200
+        damage(site.store, "workloads", "w1")
+        stale = await admin.put("/api/workloads/w1", json={}, headers={"If-Match": str(site.store.revision - 1)})
+        assert stale.status_code == 409
+        put = await admin.put("/api/workloads/w1", json={}, headers={"If-Match": str(site.store.revision)})
+        assert put.status_code == 200, put.text
+        assert (await admin.get("/api/workloads/w1")).json()["name"] == "w1"
+
+    (tmp_path / "settings").mkdir()
+    url = f"lmdb:{tmp_path}/store"
+    if has_indexes:
+        with open_store(url) as store:
+            begin_indexes(store)
+    with site_of(url, tmp_path / "settings") as site:
         site.run(act)
 
 

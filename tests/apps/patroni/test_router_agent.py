@@ -9,6 +9,7 @@ from keyplan.apps.patroni import Broker, Member, MemberKey, RouterReport
 from keyplan.apps.patroni.router_agent import Router
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
+from keyplan.engine import Commit, Put
 from keyplan.store import Lease, Store, open_store
 from keyplan.testing import checked
 from tests.servers.etcd import free_port
@@ -90,6 +91,31 @@ def test_reads_never_lead_to_who_led_last_while_nobody_leads(store: Store, lease
     router.step()
     assert [reads.following for reads in board.reads] == [(PLACES["n1"], PLACES["n3"])]
     router.close()
+
+
+@pytest.mark.parametrize("damaged", ["leaders", "members", "allocations", "replica_ports"])
+def test_what_was_known_of_a_damaged_record_stays_in_use_when_watches_begin_anew(
+    store: Store, lease: Lease, caplog: pytest.LogCaptureFixture, damaged: str
+) -> None:
+    begin(store, lease)
+    board = Board()
+    router = Router(store, board)
+    router.step()
+    before = (board.routes, board.reads)
+    key = MemberKey("f1", "n1") if damaged == "members" else "f1"
+    store.engine.commit(Commit((), (Put(Broker.bound().tables[damaged].keys.encode(key), b"\xff"),)))
+    router.close()
+    caplog.clear()
+    router.step()
+    assert (board.routes, board.reads) == before
+    assert "what was known of it stays in use" in caplog.text
+    router.close()
+    board = Board()
+    router = Router(store, board)
+    router.step()
+    assert "nothing is known of it" in caplog.text
+    router.close()
+    Broker(store).view(damaged).delete(key, damaged_ok=True)
 
 
 def process_ids(haproxy: HAProxy) -> list[str]:

@@ -258,7 +258,7 @@ class Accounts:
                 is_protected = name == self._system_account
             if is_protected:
                 raise RefusedError(403, f"user {quoted(name)} is protected and cannot be deleted")
-            transaction.users.delete(name)
+            transaction.users.delete(name, damaged_ok=True)
 
         self._chamber.run(work)
 

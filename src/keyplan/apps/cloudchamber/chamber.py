@@ -232,7 +232,7 @@ class Chamber:
         def work(transaction: CloudChamber) -> int:
             places = found(transaction)
             for one, key in places:
-                transaction.view(one).delete(key)
+                transaction.view(one).delete(key, damaged_ok=True)
             return sum(one == table for one, _ in places)
 
         try:
@@ -242,7 +242,7 @@ class Chamber:
                 raise
         with self.layout.snapshot() as state:
             places = found(state)
-        carried_out_in_steps(self.layout, places, lambda tx, place: tx.view(place[0]).delete(place[1]))
+        carried_out_in_steps(self.layout, places, _delete_place)
         return sum(one == table for one, _ in places)
 
     def _owned(self, table: str, key: str) -> "_Owned":
@@ -302,7 +302,7 @@ class Chamber:
         def work(transaction: CloudChamber) -> CloudChamber:
             if any(transaction.view(part).count(owned.key) for part in owned.listed):
                 raise PartsExistError(table=owned.table, key=owned.key)
-            transaction.view(owned.table).delete(owned.key, expected_revision=entry.mod_revision)
+            transaction.view(owned.table).delete(owned.key, expected_revision=entry.mod_revision, damaged_ok=True)
             return transaction
 
         return self.layout.run(work).revision
@@ -312,15 +312,15 @@ class Chamber:
     ) -> int:
         def found(state: CloudChamber) -> list[tuple[str, Any]]:
             own = state.view(owned.table)
-            there = own.versioned(owned.key)
-            if expected_revision is not None or (there is None and not missing_ok):
-                own.delete(owned.key, expected_revision=expected_revision, missing_ok=missing_ok)
+            is_there = own.exists(owned.key)
+            if expected_revision is not None or not (is_there or missing_ok):
+                own.delete(owned.key, expected_revision=expected_revision, missing_ok=missing_ok, damaged_ok=True)
             parts = [(part, key) for part in owned.listed for key in state.view(part).keys(owned.key)]
-            return [*([(owned.table, owned.key)] if there is not None else []), *parts]
+            return [*([(owned.table, owned.key)] if is_there else []), *parts]
 
         def work(transaction: CloudChamber) -> CloudChamber:
             for table, key in found(transaction):
-                transaction.view(table).delete(key)
+                transaction.view(table).delete(key, damaged_ok=True)
             return transaction
 
         try:
@@ -330,7 +330,12 @@ class Chamber:
                 raise
         with self.layout.transaction() as transaction:
             places = found(transaction)
-        return carried_out_in_steps(self.layout, places, lambda tx, place: tx.view(place[0]).delete(place[1]))
+        return carried_out_in_steps(self.layout, places, _delete_place)
+
+
+def _delete_place(transaction: CloudChamber, place: tuple[str, Any]) -> None:
+    table, key = place
+    transaction.view(table).delete(key, damaged_ok=True)
 
 
 class _Owned(NamedTuple):

@@ -12,7 +12,14 @@ from typing import Any, Final, NamedTuple
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import check_production_key
 from keyplan.apps.cloudchamber.proto_json import Message
-from keyplan.errors import AlreadyExistsError, InvalidInputError, InvalidKeyError, NotFoundError, StaleRecordError
+from keyplan.errors import (
+    AlreadyExistsError,
+    CorruptionError,
+    InvalidInputError,
+    InvalidKeyError,
+    NotFoundError,
+    StaleRecordError,
+)
 from keyplan.layout import Kind, Versioned, shown_key
 
 __all__ = [
@@ -114,7 +121,8 @@ def read_records(chamber: CloudChamber, wanted: Mapping[Address, RevisionConditi
     with chamber.snapshot() as state:
         found = {address: state.view(address.table).versioned(address.key) for address in wanted}
         for address, condition in wanted.items():
-            _require(address, condition, found[address])
+            there = found[address]
+            _require(address, condition, 0 if there is None else there.revision)
         return RevisionRead(state.revision, {address: one for address, one in found.items() if one is not None})
 
 
@@ -126,7 +134,7 @@ def list_records(chamber: CloudChamber, table: str, *prefix: Any) -> RevisionRea
 
 
 def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message, RevisionCondition]]) -> int:
-    """Write records in one commit, if every condition holds; return the revision of all of them.
+    """Write records in one commit, over damaged ones too, if every condition holds; return the revision of all of them.
 
     Raises as `read_records` does, and EngineLimitError; then nothing is written.
     """
@@ -134,14 +142,14 @@ def write_records(chamber: CloudChamber, writes: Mapping[Address, tuple[Message,
     def work(transaction: CloudChamber) -> CloudChamber:
         for address, (record, condition) in writes.items():
             _check(transaction, address, condition)
-            transaction.view(address.table).put(address.key, record)
+            transaction.view(address.table).put(address.key, record, damaged_ok=True)
         return transaction
 
     return chamber.run(work).revision
 
 
 def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCondition]) -> int:
-    """Delete records in one commit, if every condition holds; return the store's revision after it.
+    """Delete records in one commit, damaged ones too, if every condition holds; return the store's revision after it.
 
     Deleting what is not there changes nothing, not even the revision. Raises as `write_records` does.
     """
@@ -149,7 +157,7 @@ def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCond
     def work(transaction: CloudChamber) -> CloudChamber:
         for address, condition in deletes.items():
             _check(transaction, address, condition)
-            transaction.view(address.table).delete(address.key)
+            transaction.view(address.table).delete(address.key, damaged_ok=True)
         return transaction
 
     return chamber.run(work).revision
@@ -158,11 +166,21 @@ def delete_records(chamber: CloudChamber, deletes: Mapping[Address, RevisionCond
 def _check(transaction: CloudChamber, address: Address, condition: RevisionCondition) -> None:
     # Why: a record that is read becomes a guard, and ANY asks for none.
     if condition.relation is not Relation.ANY:
-        _require(address, condition, transaction.view(address.table).versioned(address.key))
+        _require(address, condition, _revision_of(transaction, address))
 
 
-def _require(address: Address, condition: RevisionCondition, found: Versioned[Any, Any] | None) -> None:
-    actual = 0 if found is None else found.revision
+def _revision_of(state: CloudChamber, address: Address) -> int:
+    """The revision of the record, which need not be readable; 0 when there is none."""
+    view = state.view(address.table)
+    try:
+        found = view.versioned(address.key)
+    except CorruptionError:
+        fields = CloudChamber.bound().tables[address.table].keys.shape.split(address.key)
+        found = next(iter(view.rows(*fields)), None)
+    return 0 if found is None else found.revision
+
+
+def _require(address: Address, condition: RevisionCondition, actual: int) -> None:
     if condition.relation is Relation.NEW and actual:
         raise AlreadyExistsError(table=address.table, key=address.key, revision=actual)
     if condition.relation is Relation.REQUIRED and not actual:

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found, permission_denied
 from keyplan.apps.cloudchamber.rest_bodies import revision_expected
 from keyplan.apps.cloudchamber.rest_routes import Asked, Desk
 from keyplan.apps.cloudchamber.rest_uris import WORKLOADS
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
+from keyplan.layout import TableView
 
 __all__ = ["ONE_WORKLOAD", "READ_FAILURES", "WRITE_FAILURES", "StoredOperations", "revision_if_given"]
 
@@ -53,19 +53,12 @@ class StoredOperations:
             raise newer_version(kind, name) from error
 
     def update_record(self, table: str, key: Any, record: Message, expected: int) -> int:
-        """Replace a record that is at the revision expected; return its new one. Raises NotFoundError, StaleRecordError."""
+        """Replace a record, damaged or not, that is at the revision expected; return its new one.
 
-        def work(transaction: CloudChamber) -> CloudChamber:
-            view = transaction.view(table)
-            there = view.versioned(key)
-            if there is None:
-                raise NotFoundError(table=table, key=key)
-            if there.revision != expected:
-                raise StaleRecordError(table=table, key=key, expected_revision=expected, actual_revision=there.revision)
-            view.put(key, record)
-            return transaction
-
-        return self.layout.run(work).revision
+        Raises NotFoundError, StaleRecordError.
+        """
+        view: TableView[Any, Message] = self.layout.view(table)
+        return view.update(key, record, expected_revision=expected, damaged_ok=True)
 
 
 def revision_if_given(asked: Asked) -> int | None:

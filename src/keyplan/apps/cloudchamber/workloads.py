@@ -105,9 +105,11 @@ def delete_instance(
     def work(transaction: CloudChamber) -> CloudChamber:
         states = (transaction.instance_target, transaction.instance_actual)
         has_state = [view.exists(key) for view in states] != [False, False]
-        transaction.instances.delete(key, expected_revision=expected_revision, missing_ok=missing_ok or has_state)
-        transaction.instance_target.delete(key)
-        transaction.instance_actual.delete(key)
+        transaction.instances.delete(
+            key, expected_revision=expected_revision, missing_ok=missing_ok or has_state, damaged_ok=True
+        )
+        transaction.instance_target.delete(key, damaged_ok=True)
+        transaction.instance_actual.delete(key, damaged_ok=True)
         return transaction
 
     return chamber.run(work).revision

@@ -5,7 +5,7 @@ before PostgreSQL does. Where that interface cannot be asked, the key alone coun
 nothing: ports lead where they led.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from threading import Event
@@ -136,6 +136,7 @@ class Router:
         self._watches = []
 
     def _begin(self) -> None:
+        known: tuple[dict[Any, Any], ...] = (self._leaders, self._members, self._allocations, self._replica_ports)
         seen: tuple[dict[Any, Any], ...] = ({}, {}, {}, {})
         followed: tuple[Changes[Any, Any], ...] = (
             self._broker.leaders.follow(),
@@ -144,16 +145,16 @@ class Router:
             self._broker.replica_ports.follow(),
         )
         # Invariant: what was known stays in use until the lists are whole, or ports would lead nowhere for a moment.
-        for changes, records in zip(followed, seen, strict=True):
+        for changes, records, before in zip(followed, seen, known, strict=True):
             self._watches.append((changes, records))
             while not changes.token:
-                _take(changes, records, 0.0)
+                _take(changes, records, 0.0, before)
         self._leaders, self._members, self._allocations, self._replica_ports = seen
 
     def _learn(self, wait_seconds: float) -> None:
         # Why the leaders wait: theirs are the changes that somebody out there waits for.
         for number, (changes, records) in enumerate(self._watches):
-            _take(changes, records, wait_seconds if number == 0 else 0.0)
+            _take(changes, records, wait_seconds if number == 0 else 0.0, records)
 
     def _confirm(self, found: dict[str, Candidate]) -> None:
         self._pending = 0
@@ -178,7 +179,8 @@ class Router:
                 self._report.switches += 1
 
 
-def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: float) -> None:
+def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: float, known: Mapping[Any, Any]) -> None:
+    """Take changes into `records`. Of a record that cannot be read, what was `known` of it stays in use."""
     try:
         for change in changes.poll(wait_seconds):
             if change.kind is ChangeKind.REMOVED or change.new is None:
@@ -186,7 +188,12 @@ def _take(changes: Changes[Any, Any], records: dict[Any, Any], wait_seconds: flo
             else:
                 records[change.key] = change.new
     except CorruptionError as error:
-        LOGGER.error("a record cannot be read, and is left as it was: %s", error)
+        key = error.facts["key"]
+        if key in known:
+            records[key] = known[key]
+            LOGGER.error("a record cannot be read, and what was known of it stays in use: %s", error)
+        else:
+            LOGGER.error("a record cannot be read, and nothing is known of it: %s", error)
 
 
 def is_primary(leader: Leader) -> bool:
