@@ -302,6 +302,16 @@ class _MemorySnapshot(Snapshot):
         self._check_open()
         return self._entries.get(key)
 
+    def value(self, key: bytes) -> bytes | None:
+        self._check_open()
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._check_open()
+        get = self._entries.get
+        return [None if (entry := get(key)) is None else entry.value for key in keys]
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:

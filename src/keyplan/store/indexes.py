@@ -17,7 +17,7 @@ from keyplan.store.decoding import decode_record, row_of
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
 from keyplan.store.numbers import check_limit
-from keyplan.store.reader import Reader
+from keyplan.store.reader import EntryReads, Reader
 from keyplan.store.selection import IndexSelection
 from keyplan.store.watcher import Watcher
 
@@ -92,7 +92,7 @@ class IndexEntries(IndexView[object, object]):
 
     def _looked_up(
         self,
-        pointed: Callable[[Reader], Iterator[object]],
+        pointed: Callable[[EntryReads], Iterator[object]],
         raw_key_of: Callable[[object], bytes],
         row: Callable[[object, Entry], R],
         limit: int | None,
@@ -126,7 +126,7 @@ class IndexEntries(IndexView[object, object]):
 
     def _primary_keys(
         self,
-        reader: Reader,
+        reader: EntryReads,
         listed: Listing,
         *,
         reverse: bool,
@@ -167,26 +167,33 @@ class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
     """A unique index on a reader."""
 
     def one(self, key: object) -> object | None:
-        entry = self._entry(key)
-        return None if entry is None else decode_record(self._index.table, entry.key, entry.value)
+        found = self._found(key)
+        return None if found is None else decode_record(self._index.table, *found)
 
     def require(self, key: object) -> object:
-        entry = self._entry(key)
-        if entry is None:
+        found = self._found(key)
+        if found is None:
             raise NotFoundError(table=self._index.table.name, index=self._index.name, key=key)
-        return decode_record(self._index.table, entry.key, entry.value)
+        return decode_record(self._index.table, *found)
 
     def key_of(self, key: object) -> object | None:
-        stage, pointer = self._reader.get_many((self._state_key, self._index.keys.encode(key)))
-        if stage is not None:
-            refuse_unreadable(self._index, stage)
-        return None if pointer is None else self._pointed_at(pointer)
-
-    def _entry(self, key: object) -> Entry | None:
-        raw_key = self._index.keys.encode(key)
         with self._reader.pinned() as state:
-            # Why in one call: over a network it is one round trip.
-            stage, pointer = state.get_many((self._state_key, raw_key))
-            if stage is not None:
-                refuse_unreadable(self._index, stage)
-            return None if pointer is None else state.get(self._index.table.keys.encode(self._pointed_at(pointer)))
+            return self._primary_key(state, key)
+
+    def _found(self, key: object) -> tuple[bytes, bytes] | None:
+        """The raw key and value of the record that the entry leads to, or None."""
+        with self._reader.pinned() as state:
+            primary_key = self._primary_key(state, key)
+            if primary_key is None:
+                return None
+            raw_key = self._index.table.keys.encode(primary_key)
+            raw_value = state.value(raw_key)
+            return None if raw_value is None else (raw_key, raw_value)
+
+    def _primary_key(self, state: EntryReads, key: object) -> object | None:
+        raw_key = self._index.keys.encode(key)
+        # Why together: over a network it is one round trip. Why values: every look-up comes here, and entries cost more.
+        stage, pointer = state.values((self._state_key, raw_key))
+        if stage is not None:
+            refuse_unreadable(self._index, state.get(self._state_key))
+        return None if pointer is None else self._index.primary_key(raw_key, pointer)

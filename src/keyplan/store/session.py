@@ -29,7 +29,7 @@ from keyplan.store.plan import (
     stored_version,
     unique_violation,
 )
-from keyplan.store.reader import Reader
+from keyplan.store.reader import EntryReads
 from keyplan.store.reads import Reads, transaction_ended
 
 __all__ = ["Session"]
@@ -69,6 +69,9 @@ class Session:
         self.reads.fetch_many(stored)
         return [self.get(raw_key) for raw_key in raw_keys]
 
+    def values(self, raw_keys: Sequence[bytes]) -> list[bytes | None]:
+        return [None if entry is None else entry.value for entry in self.get_many(raw_keys)]
+
     def read_ahead(self, raw_keys: Sequence[bytes]) -> None:
         self._check_open()
         self.reads.fetch_many(list(dict.fromkeys(raw_keys)))
@@ -78,7 +81,7 @@ class Session:
         stored = self.reads.scan(key_range, reverse=reverse, keys_only=keys_only)
         yield from self._overlay.merged(stored, key_range, reverse=reverse)
 
-    def pinned(self) -> AbstractContextManager[Reader]:
+    def pinned(self) -> AbstractContextManager[EntryReads]:
         return nullcontext(self)
 
     # ---- writing: the Writer interface; 0 stands for the revision that is not known yet ---------------------------------

@@ -16,7 +16,7 @@ from keyplan.store.lease import lease_id_for
 from keyplan.store.listing import Listing, listing
 from keyplan.store.numbers import check_limit, check_whole
 from keyplan.store.pages import PageToken
-from keyplan.store.reader import Reader
+from keyplan.store.reader import EntryReads, Reader
 from keyplan.store.selection import TableSelection
 from keyplan.store.watcher import Watcher
 from keyplan.store.writer import Writer
@@ -222,14 +222,14 @@ class TableRecords(TableView[object, object]):
         return TableSelection(self._table, listing(self._table, prefix, starts_with=starts_with))
 
     def _found(
-        self, reader: Reader, listed: Listing, *, limit: int | None, reverse: bool, keys_only: bool = False
+        self, reader: EntryReads, listed: Listing, *, limit: int | None, reverse: bool, keys_only: bool = False
     ) -> Iterator[tuple[object, Entry]]:
         """The keys that are listed; what else stands in their range is not shown."""
         check_limit(limit)
         return self._decoded(reader, listed, limit, reverse=reverse, keys_only=keys_only)
 
     def _decoded(
-        self, reader: Reader, listed: Listing, limit: int | None, *, reverse: bool, keys_only: bool
+        self, reader: EntryReads, listed: Listing, limit: int | None, *, reverse: bool, keys_only: bool
     ) -> Iterator[tuple[object, Entry]]:
         if listed.range.is_empty or limit == 0:
             return

@@ -75,6 +75,7 @@ EXPECTED = {
             "\\x04{number:u64}": "json",
             "\\x09cfg": "json",
             "\\x0a{number:u64}": "json",
+            "\\x0eaudit": "json",
         },
     ),
     "hepnos datasets": ("", {"{path.level:u8}{path:path}": "element"}),

@@ -168,6 +168,14 @@ class HistorySnapshot(LmdbSnapshot):
             raise unusable(error) from error
         return None if raw is None else raw[_HEADER_BYTES:]
 
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        try:
+            return [None if raw is None else raw[_HEADER_BYTES:] for raw in map(self._transaction.get, keys)]
+        except lmdb.BadValsizeError:  # one of them is empty or too long
+            return list(map(self.value, keys))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make, unpack, size = _make, _unpack, _HEADER_BYTES
         try:
