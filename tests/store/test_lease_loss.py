@@ -1,5 +1,6 @@
 """When a lease is lost: in the moment in which its time is over, neither later, however much hangs, nor before."""
 
+import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -9,7 +10,7 @@ import pytest
 from keyplan.engine import Engine, MemoryEngine, WrappedEngine
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import EngineUnavailableError, LeaseNotFoundError
-from keyplan.store import Lease, Store
+from keyplan.store import Lease, Store, keeper
 from keyplan.testing.faults import FakeClock
 from tests.store.layouts import Blade, Site
 
@@ -47,12 +48,12 @@ class _Hanging:
         return self._inner.seconds_left()
 
     def _pass(self) -> None:
-        if self._engine.raising:
-            self._engine.entered.put(self.id)
-            raise self._engine.raising.pop()
         if self._engine.hangs:
             self._engine.entered.put(self.id)
             self._engine.go_on.wait(SOON_SECONDS)
+        if self._engine.raising:
+            self._engine.entered.put(self.id)
+            raise self._engine.raising.pop()
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_lease_that_somebody_else_renews_outlives_a_hiccup(store: Store, engin
     holder.keep_alive()
     before = held.lives_until
     clock.advance(5)
-    _until_looked(held, before, clock)
+    _until_looked(held, before)
     assert held.lives_until == before + 5
     engine.raising = [EngineUnavailableError(engine="hanging", problem="a hiccup")]
     clock.advance(5)
@@ -151,14 +152,9 @@ def test_a_lease_that_somebody_else_renews_outlives_a_hiccup(store: Store, engin
     assert not held.is_lost
 
 
-def _until_looked(lease: Lease, before: float, clock: FakeClock) -> None:
+def _until_looked(lease: Lease, before: float) -> None:
     """Let the keeper's look come, which the clock has made due."""
-    waiting = Event()
-    for _ in range(int(SOON_SECONDS / 0.01)):
-        if lease.lives_until > before:
-            return
-        waiting.wait(0.01)
-    raise AssertionError(f"nobody has looked by {clock.monotonic()}")
+    _until(lambda: lease.lives_until > before)
 
 
 def test_a_lease_that_was_taken_up_lives_for_what_is_left_of_it(store: Store, clock: FakeClock) -> None:
@@ -168,12 +164,80 @@ def test_a_lease_that_was_taken_up_lives_for_what_is_left_of_it(store: Store, cl
     assert taken.lives_until == clock.monotonic() + 10
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_keeper_outlives_what_is_no_error_of_ours(store: Store, engine: Hanging, clock: FakeClock) -> None:
+@pytest.fixture
+def raised(monkeypatch: pytest.MonkeyPatch) -> "SimpleQueue[type[BaseException]]":
+    """What threads have raised. A test takes it from here before it ends."""
+    raised: SimpleQueue[type[BaseException]] = SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", lambda told: raised.put(told.exc_type))
+    return raised
+
+
+def test_a_keeper_outlives_what_is_no_error_of_ours(
+    store: Store, engine: Hanging, clock: FakeClock, raised: "SimpleQueue[type[BaseException]]"
+) -> None:
     lease = store.lease(12)
     engine.raising = [ValueError("a fault in a driver")]
     clock.advance(4.1)
-    engine.entered.get(timeout=SOON_SECONDS)
+    assert raised.get(timeout=SOON_SECONDS) is ValueError
     clock.advance(1.1)
     assert engine.renewed.get(timeout=SOON_SECONDS) == lease.id
     assert not lease.is_lost
+
+
+def test_leases_that_wait_for_a_thread_are_renewed_whatever_it_raises(
+    store: Store,
+    engine: Hanging,
+    clock: FakeClock,
+    raised: "SimpleQueue[type[BaseException]]",
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper, "_LOOKS_MAX", 1)
+    engine.hangs = True
+    leases = [store.lease(9) for _ in range(3)]
+    clock.advance(3.5)
+    engine.entered.get(timeout=SOON_SECONDS)
+    looking = store._keeper
+    assert isinstance(looking, keeper.LeaseKeeper)
+    _until(lambda: len(looking._waiting) == 2)
+    engine.hangs, engine.raising = False, [ValueError("a fault in a driver")]
+    engine.go_on.set()
+    assert raised.get(timeout=SOON_SECONDS) is ValueError
+    renewed = {engine.renewed.get(timeout=SOON_SECONDS) for _ in range(2)}
+    assert len(renewed) == 2
+    assert renewed < {lease.id for lease in leases}
+
+
+def test_a_renewal_that_finds_no_thread_is_tried_again(
+    store: Store, engine: Hanging, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: SimpleQueue[str] = SimpleQueue()
+
+    def refusing(*_: object, **options: object) -> Thread:
+        monkeypatch.setattr(keeper, "Thread", Thread)
+        refused.put(str(options["name"]))
+        raise RuntimeError("can't start new thread")
+
+    lease = store.lease(12)
+    monkeypatch.setattr(keeper, "Thread", refusing)
+    clock.advance(4.1)
+    assert refused.get(timeout=SOON_SECONDS) == "keyplan-lease-renewal"
+    clock.advance(1.1)
+    assert engine.renewed.get(timeout=SOON_SECONDS) == lease.id
+    assert not lease.is_lost
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    waiting = Event()
+    for _ in range(int(SOON_SECONDS / 0.01)):
+        if holds():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it does not come about")
+
+
+def test_a_forked_process_looks_at_the_time_without_the_parents_locks(store: Store, clock: FakeClock) -> None:
+    lease = store.lease(9, keep_alive=False)
+    lease._process += 1  # as if this process were another one than that which made the lease
+    with lease._lock:
+        clock.advance(9.1)
+        assert lease.is_lost

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from keyplan.engine import Commit, MemoryEngine, Put
+from keyplan.engine import Commit, KeyRange, MemoryEngine, Put
 from keyplan.errors import InvalidKeyError
-from keyplan.layout import Template, layout_class_of
+from keyplan.layout import Change, ChangeKind, Changes, Template, layout_class_of
 from keyplan.store import Store, item_key_page, level_page, levels
+from keyplan.store.listing import listing
 from tests.small_keys import alphabet_of_keys, layout_of, random_template, small_keys
 
 KEYS_MAX = 60
@@ -49,6 +50,13 @@ class Case:
     def prefixes(self, count: int) -> list[tuple[Any, ...]]:
         found = list(dict.fromkeys(key[:count] for _, key in self.stored))
         return found if len(found) <= PREFIXES_MAX else self.rng.sample(found, PREFIXES_MAX)
+
+    def write_again(self) -> None:
+        """Write every key of the store once more."""
+        with self.store.engine.snapshot() as snapshot:
+            puts = tuple(Put(entry.key, b"v") for entry in snapshot.scan(KeyRange(b"", None)))
+        if puts:
+            self.store.engine.commit(Commit((), puts))
 
     def listed(self, prefix: tuple[Any, ...]) -> list[Any]:
         return [key for _, key in self.stored if key[: len(prefix)] == prefix]
@@ -163,6 +171,41 @@ def test_watches_tell_of_the_listed_keys_alone(cases: list[Case]) -> None:
                 with case.view.watch(*prefix, after=0) as changes:
                     seen = [change.key for change in changes.poll(0)]
                 assert seen == case.listed(prefix), (case.template.source, prefix)
+
+
+def test_follows_list_and_tell_of_the_listed_keys_alone(cases: list[Case]) -> None:
+    for case in cases:
+        for count in range(len(case.template.fields) + 1):
+            for prefix in case.prefixes(count)[:3]:
+                with case.view.follow(*prefix) as changes:
+                    seen = [change.key for change in _all(changes)]
+                    case.write_again()
+                    told = [(change.kind, change.key) for change in _all(changes)]
+                    case.write_again()
+                    case.store.engine.compact(case.store.revision)
+                    listed_again = [(change.kind, change.key) for change in _all(changes)]
+                wanted = case.listed(prefix)
+                assert seen == wanted, (case.template.source, prefix)
+                assert told == listed_again == [(ChangeKind.CHANGED, key) for key in wanted], (
+                    case.template.source,
+                    prefix,
+                )
+
+
+def _all(changes: Changes[Any, Any]) -> list[Change[Any, Any]]:
+    """What a follow has to tell now: its list may come in several parts."""
+    return [change for _ in range(3) for change in changes.poll(0)]
+
+
+def test_a_token_is_of_one_list(cases: list[Case]) -> None:
+    """Lists of one range that do not list the same keys refuse each other's tokens."""
+    for case in cases:
+        by_range: dict[Any, dict[str, Any]] = {}
+        for count in range(len(case.template.fields) + 1):
+            for prefix in case.prefixes(count):
+                listed = listing(case.table, prefix)
+                known = by_range.setdefault(listed.range, {}).setdefault(listed.digest, case.listed(prefix))
+                assert known == case.listed(prefix), (case.template.source, prefix)
 
 
 def _paged(case: Case, prefix: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:

@@ -58,9 +58,11 @@ class CompiledKeys:
         # Why one more: what a field starts with is in the range of another value's when that ends before it.
         if self._exact_places[count if starts_with is None else count + 1]:
             return ListedKeys(start, end, self.decode, is_exact=True)
-        started = b"" if starts_with is None else self.template.fields[count].element.encode_start(starts_with)
-        read = reader_of(self.template, self.shape, self.decode, prefix, started)
-        return ListedKeys(start, end, read, is_exact=False)
+        fields = self.template.fields
+        started = b"" if starts_with is None else fields[count].element.encode_start(starts_with)
+        spelled = tuple(field.element.encode(value) for field, value in zip(fields, prefix, strict=False))
+        read = reader_of(self.template, self.shape, self.decode, spelled, started)
+        return ListedKeys(start, end, read, is_exact=False, compared=(*spelled, started))
 
     def range(
         self, prefix: tuple[object, ...], *, starts_with: object = None, at_least: object = None, below: object = None

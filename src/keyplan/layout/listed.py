@@ -24,12 +24,14 @@ class ListedKeys:
 
     They stand between `start` and `end` (exclusive; None: to the end of all keys). `read` gives the key for the bytes of one
     in the range, None for all other bytes there, and never raises. `is_exact`: all keys of the template in the range are.
+    `compared` is what `read` compares keys with, spelled: lists of one range may differ in it. It is empty when that is exact.
     """
 
     start: bytes
     end: bytes | None
     read: Decode
     is_exact: bool
+    compared: tuple[bytes, ...] = ()
 
 
 def exact_places(template: Template) -> tuple[bool, ...]:
@@ -62,16 +64,14 @@ def _is_delimited(template: Template, number: int, field: Field) -> bool:
 
 
 def reader_of(
-    template: Template, shape: KeyShape, decode: Decode, prefix: tuple[object, ...], raw_start: bytes
+    template: Template, shape: KeyShape, decode: Decode, spelled: tuple[bytes, ...], raw_start: bytes
 ) -> Decode:
-    """Return the decoder that gives None for keys whose first fields are not `prefix`, the next one beginning with `raw_start`.
+    """Return the decoder that gives None for keys with other first fields, or whose next one does not begin with `raw_start`.
 
-    The prefix's values were encoded before; they are compared as a decoder gives them.
+    `spelled` are the first fields, encoded. Values are compared as a decoder gives them.
     """
     fields = template.fields
-    wanted = tuple(
-        field.element.decode(field.element.encode(value)) for field, value in zip(fields, prefix, strict=False)
-    )
+    wanted = tuple(field.element.decode(raw) for field, raw in zip(fields, spelled, strict=False))
     count, split = len(wanted), shape.split
     started = fields[count].element if raw_start else None
 

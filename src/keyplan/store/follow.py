@@ -9,7 +9,7 @@ from keyplan.engine import Engine, Entry, Event, Snapshot
 from keyplan.errors import CorruptionError, HistoryCompactedError
 from keyplan.layout import Change, ChangeKind
 from keyplan.store.decoding import decode_record
-from keyplan.store.selection import Selection
+from keyplan.store.selection import TableSelection
 from keyplan.store.watch import Delivery, Place, Source, WatchSource
 
 __all__ = ["FollowSource"]
@@ -26,8 +26,8 @@ class FollowSource(Source):
     `_kept` has their bytes.
     """
 
-    def __init__(self, engine: Engine, selection: Selection, *, keep_records: bool) -> None:
-        self.selection = selection
+    def __init__(self, engine: Engine, selection: TableSelection, *, keep_records: bool) -> None:
+        self.selection: TableSelection = selection
         self.engine_name = engine.profile.name
         self._engine = engine
         self._keep_records = keep_records
@@ -117,7 +117,7 @@ class FollowSource(Source):
 
     def _difference(self, listing: "_Listing", entry: Entry) -> Iterator[Delivery]:
         selection = self.selection
-        key = selection.table.keys.decode(entry.key)
+        key = selection.read(entry.key)
         if key is None:
             return
         listing.found[entry.key] = entry.mod_revision
@@ -135,7 +135,7 @@ class FollowSource(Source):
         yield Delivery(Change(kind, key, old, record, entry.mod_revision, ""), None)
 
     def _removal(self, raw_key: bytes, revision: int) -> Delivery:
-        key = self.selection.table.keys.decode(raw_key)
+        key = self.selection.read(raw_key)
         old = self._known(raw_key)
         self._kept.pop(raw_key, None)
         return Delivery(Change(ChangeKind.REMOVED, key, old, None, revision, ""), None)
@@ -146,7 +146,7 @@ class FollowSource(Source):
         if event.entry is None:
             self._seen.pop(event.key, None)
             self._kept.pop(event.key, None)
-        elif self.selection.table.keys.decode(event.key) is not None:
+        elif self.selection.read(event.key) is not None:
             self._seen[event.key] = event.revision
             self._keep(event.entry)
 
@@ -167,7 +167,7 @@ class FollowSource(Source):
 class _Listing:
     """A list under way: its snapshot, what is left to read of it, and the revisions found so far."""
 
-    def __init__(self, snapshot: Snapshot, selection: Selection) -> None:
+    def __init__(self, snapshot: Snapshot, selection: TableSelection) -> None:
         self.snapshot = snapshot
         key_range = selection.range
         self.entries: Iterator[Entry] = iter(()) if key_range.is_empty else snapshot.scan(key_range)

@@ -198,12 +198,21 @@ class LeaseKeeper(Keeper):
 
     def _begin(self, lease: Lease) -> None:
         self._waiting.append(lease)
-        if self._looking < _LOOKS_MAX:
-            self._looking += 1
-            try:
-                Thread(target=self._look, name="keyplan-lease-renewal", daemon=True).start()
-            except RuntimeError:  # no thread can be had now; the next look tries again, and others may be at work
-                self._looking -= 1
+        self._add_looker()
+
+    def _add_looker(self) -> None:
+        """Have one more thread for the leases that wait, unless there are enough. With the lock."""
+        if self._looking == _LOOKS_MAX:
+            return
+        self._looking += 1
+        try:
+            Thread(target=self._look, name="keyplan-lease-renewal", daemon=True).start()
+        except RuntimeError:  # no thread can be had now
+            self._looking -= 1
+            if not self._looking:  # nobody is at work who would come to them: their next looks try again
+                for lease in self._waiting:
+                    self._schedule.end_look(lease, self._schedule.retry_seconds(lease))
+                self._waiting.clear()
 
     def _look(self) -> None:
         try:
@@ -218,6 +227,8 @@ class LeaseKeeper(Keeper):
         finally:
             with self._condition:
                 self._looking -= 1
+                if self._waiting:  # Why: something was raised here, or they came when this thread had just found none.
+                    self._add_looker()
 
     def _next_waiting(self) -> Lease | None:
         with self._condition:

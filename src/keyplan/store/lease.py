@@ -147,7 +147,13 @@ class Lease(LeaseHandle):
             raise LeaseNotFoundError(lease=self.id, problem=self._loss or "it was revoked")
 
     def lose(self, problem: str) -> None:
-        """Note the loss and tell the holder, once; for the store's own use."""
+        """Note the loss and tell the holder, once; for the store's own use.
+
+        In a forked process it is noted alone: the holder is the parent's.
+        """
+        if os.getpid() != self._process:
+            self._loss = self._loss or problem  # Trap: as in `give_up`
+            return
         with self._lock:
             if self._loss or self._is_revoked:
                 return

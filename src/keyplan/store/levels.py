@@ -16,7 +16,7 @@ from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import BoundIndex, BoundTable, CompiledKeys
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
-from keyplan.store.sealing import digest_of, sealed, unsealed
+from keyplan.store.sealing import sealed, unsealed
 
 __all__ = ["ItemKeyPage", "Level", "LevelPage", "item_key_page", "level_page", "levels"]
 
@@ -84,13 +84,12 @@ def level_page(
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    whole = listed.range
-    leaps = _Leaps(item, listed._replace(range=_rest(item, whole, token)), snapshot, reads_max=reads_max)
+    leaps = _Leaps(item, listed._replace(range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[Level] = []
     while len(found) < limit and (level := _next_level(item, prefix, leaps, limit + 1 - len(found))) is not None:
         found.append(level)
     leaps.look_ahead()
-    return LevelPage(found, _token(item, whole, leaps.place), leaps.is_cut)
+    return LevelPage(found, _token(item, listed, leaps.place), leaps.is_cut)
 
 
 def item_key_page(
@@ -108,13 +107,12 @@ def item_key_page(
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    whole = listed.range
-    leaps = _Leaps(item, listed._replace(range=_rest(item, whole, token)), snapshot, reads_max=reads_max)
+    leaps = _Leaps(item, listed._replace(range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[tuple[bytes, Any]] = []
     while len(found) < limit and (pair := leaps.next_key(limit + 1 - len(found))) is not None:
         found.append(pair)
     leaps.look_ahead()
-    return ItemKeyPage(found, _token(item, whole, leaps.place), leaps.is_cut)
+    return ItemKeyPage(found, _token(item, listed, leaps.place), leaps.is_cut)
 
 
 def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "_Leaps", wanted: int) -> Level | None:
@@ -268,15 +266,18 @@ def _fingerprint(item: BoundTable | BoundIndex) -> str:
     return table.layout.fingerprint
 
 
-def _token(item: BoundTable | BoundIndex, whole: KeyRange, place: bytes | None) -> str:
+def _token(item: BoundTable | BoundIndex, listed: Listing, place: bytes | None) -> str:
     if place is None:
         return ""
-    relative_place = place[len(whole.start) :]  # Invariant: a place is in the range, whose keys all begin as it does.
-    return sealed(_Content(_FORMAT, item.name, _fingerprint(item), digest_of(whole), relative_place))
+    relative_place = place[
+        len(listed.range.start) :
+    ]  # Invariant: a place is in the range, whose keys all begin as it does.
+    return sealed(_Content(_FORMAT, item.name, _fingerprint(item), listed.digest, relative_place))
 
 
-def _rest(item: BoundTable | BoundIndex, whole: KeyRange, token: str) -> KeyRange:
+def _rest(item: BoundTable | BoundIndex, listed: Listing, token: str) -> KeyRange:
     """The part of the range that lies behind the token's place."""
+    whole = listed.range
     if not token:
         return whole
     try:
@@ -287,6 +288,6 @@ def _rest(item: BoundTable | BoundIndex, whole: KeyRange, token: str) -> KeyRang
         raise InvalidPageTokenError(problem="the token is of another version of keyplan")
     if (content.item, content.fingerprint) != (item.name, _fingerprint(item)):
         raise InvalidPageTokenError(problem="the token is of another layout, table or index", item=item.name)
-    if content.arguments != digest_of(whole):
+    if content.arguments != listed.digest:
         raise InvalidPageTokenError(problem="the token is of a list with other arguments", item=item.name)
     return KeyRange(whole.start + content.relative_place, whole.end)

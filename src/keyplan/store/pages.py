@@ -11,7 +11,8 @@ import msgspec
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import BoundTable
-from keyplan.store.sealing import digest_of, sealed, unsealed
+from keyplan.store.listing import Listing
+from keyplan.store.sealing import sealed, unsealed
 
 __all__ = ["PageToken"]
 
@@ -35,24 +36,24 @@ class PageToken(NamedTuple):
     revision: int
 
     @classmethod
-    def after(cls, last_key: bytes, table: BoundTable, whole: KeyRange, revision: int) -> "PageToken":
-        """Return the token that continues the list over `whole` after `last_key`."""
-        relative_key = last_key[len(whole.start) :]
-        content = _Content(_FORMAT, table.name, table.layout.fingerprint, digest_of(whole), relative_key, revision)
+    def after(cls, last_key: bytes, table: BoundTable, listed: Listing, revision: int) -> "PageToken":
+        """Return the token that continues the list after `last_key`."""
+        relative_key = last_key[len(listed.range.start) :]
+        content = _Content(_FORMAT, table.name, table.layout.fingerprint, listed.digest, relative_key, revision)
         return cls(sealed(content), last_key, revision)
 
     @classmethod
-    def read(cls, text: str, table: BoundTable, whole: KeyRange) -> "PageToken":
+    def read(cls, text: str, table: BoundTable, listed: Listing) -> "PageToken":
         """Return the token that `text` spells, if it belongs to this list of this table. Raises InvalidPageTokenError."""
         content = _content_of(text)
         if content.format != _FORMAT:
             raise InvalidPageTokenError(problem="the token is of another version of keyplan")
         if content.table != table.name or content.fingerprint != table.layout.fingerprint:
             raise InvalidPageTokenError(problem="the token is of another layout or table", table=table.name)
-        if content.arguments != digest_of(whole):
+        if content.arguments != listed.digest:
             raise InvalidPageTokenError(problem="the token is of a list with other arguments", table=table.name)
-        last_key = whole.start + content.relative_key
-        if last_key not in whole:
+        last_key = listed.range.start + content.relative_key
+        if last_key not in listed.range:
             raise InvalidPageTokenError(problem="the token leaves its list", table=table.name)
         return cls(text, last_key, content.revision)
 

@@ -7,6 +7,7 @@ text says, a list stays within its own range.
 import hashlib
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -42,9 +43,9 @@ def unsealed(text: str, kind: type[Content]) -> Content:
         raise ValueError("the content is of another kind") from error
 
 
-def digest_of(whole: KeyRange) -> str:
-    """Return what stands for a list's arguments in a text: the same for the same range of keys."""
-    raw = b"".join(len(part).to_bytes(4, "big") + part for part in (whole.start, whole.end or b""))
+def digest_of(whole: KeyRange, compared: Iterable[bytes] = ()) -> str:
+    """Return what stands for a list's arguments in a text: the same for the same range, and what its keys are compared with."""
+    raw = b"".join(len(part).to_bytes(4, "big") + part for part in (whole.start, whole.end or b"", *compared))
     return hashlib.sha256(raw).hexdigest()[:_DIGEST_HEX_DIGITS]
 
 

@@ -9,7 +9,6 @@ from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.layout import BoundIndex, BoundTable, ChangeKind
 from keyplan.store.decoding import decode_record
 from keyplan.store.listing import Listing, listing
-from keyplan.store.sealing import digest_of
 
 __all__ = ["IndexSelection", "Selection", "TableSelection", "Typed"]
 
@@ -58,11 +57,11 @@ class TableSelection(Selection):
         self.table = table
         self.name = table.name
         self.range = listed.range
-        self.digest = digest_of(listed.range)
-        self._read = listed.read
+        self.digest = listed.digest
+        self.read = listed.read
 
     def typed(self, event: Event) -> Typed | CorruptionError | None:
-        key = self._read(event.key)
+        key = self.read(event.key)
         if key is None:
             return None
         old, new = None, None
@@ -85,7 +84,7 @@ class IndexSelection(Selection):
         self.table = index.table
         self.name = index.name
         self.range = listing(index.table).range
-        self.digest = digest_of(listed.range)
+        self.digest = listed.digest
         self._entries = index.entries
         self._listed = listed
 

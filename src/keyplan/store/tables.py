@@ -188,7 +188,7 @@ class TableRecords(TableView[object, object]):
             raise InvalidInputError(source="limit", problem=f"a page has 1 to {PAGE_RECORDS_MAX} records, not {limit}")
         listed = listing(self._table, prefix, starts_with=starts_with)
         whole = listed.range
-        place = PageToken.read(token, self._table, whole) if token else None
+        place = PageToken.read(token, self._table, listed) if token else None
         rest = whole if place is None else place.rest_of(whole)
         with self._reader.pinned() as state:
             found = list(
@@ -201,7 +201,7 @@ class TableRecords(TableView[object, object]):
         records = [(row.key, row.record) for row in rows if isinstance(row, Versioned)]
         damaged = [row for row in rows if isinstance(row, Damaged)]
         last = found[limit - 1][1].key if len(found) > limit else None
-        token = "" if last is None else PageToken.after(last, self._table, whole, revision).text
+        token = "" if last is None else PageToken.after(last, self._table, listed, revision).text
         return Page(records, token, revision, damaged)
 
     # ---- watches -------------------------------------------------------------------------------------------------------
