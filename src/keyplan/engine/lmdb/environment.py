@@ -56,6 +56,8 @@ class Environment:
         """Notified after each commit of this process while somebody waits."""
         self.waiting_for_news = 0
         """How many wait for `news`. Changed under its lock, before whoever waits looks whether there is news already."""
+        self.looker: object | None = None
+        """Which of those that wait looks for the commits of other processes. Changed under the lock of `news`."""
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._writing = Lock()
@@ -368,6 +370,7 @@ class Environment:
         """Give up the parent's environment in a forked child. Trap: the parent's locks may be held here for ever."""
         self.problem = "it was opened before this process was forked; open the store again here"
         self.news = Condition()
+        self.looker = None
         # Why: the locks of the turn are the parent's alone; closing the child's copy of the file leaves them as they are.
         self._close_turn()
         # Trap: closing ends this copy of the parent's transactions, and with it the parent's own slots and locks. Where

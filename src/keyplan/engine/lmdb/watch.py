@@ -19,6 +19,9 @@ _LOOK_SECONDS_MAX: Final = 0.006
 """Why: news of another process waits half of it on average. A wake-up with its look costs some 60 microseconds, most of them
 Python's waiting, so that an idle watch takes a hundredth of a core."""
 
+_OTHERS_SECONDS: Final = 0.25
+"""How long those wait that do not look themselves. Why not for ever: the one that looks may have been interrupted twice."""
+
 _POLL_EVENTS_MIN: Final = 1_000
 """A poll ends with the revision that brings it to this many. Why: a resumed watch must not build one huge list."""
 
@@ -63,16 +66,34 @@ class LmdbWatch:
         """Wait for a commit of any process, the look at leases, the end of the watch, or the time to give up."""
         environment = self._environment
         with environment.awaiting_news():
-            # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
-            while not self._is_closed and environment.problem is None:
-                remaining = give_up_at - SYSTEM_CLOCK.monotonic()
-                if remaining <= 0 or environment.last_transaction_id() != self._seen_transaction_id:
-                    return
-                is_notified = environment.news.wait(min(self._wait_seconds, remaining))
-                self._wait_seconds = min(self._wait_seconds * 1.2, _LOOK_SECONDS_MAX)
-                # Why: only after a wait; where a lease cannot be ended, on a full disk for one, the look is due all the time.
-                if is_notified or environment.is_look_due():
-                    return
+            is_over = False
+            try:
+                # Why: asked under the lock that a commit notifies under, so that news cannot slip in between.
+                while not self._is_closed and environment.problem is None:
+                    remaining = give_up_at - SYSTEM_CLOCK.monotonic()
+                    is_over = remaining <= 0
+                    if is_over or environment.last_transaction_id() != self._seen_transaction_id:
+                        return
+                    is_notified = environment.news.wait(min(self._seconds_to_the_next_look(), remaining))
+                    # Why: only after a wait; where a lease cannot be ended, on a full disk for one, the look is due always.
+                    if is_notified or environment.is_look_due():
+                        return
+            finally:
+                if environment.looker is self:
+                    environment.looker = None
+                    # One of the others looks from now on; where there is news, all see it.
+                    environment.news.notify(1 if is_over else environment.waiting_for_news)
+
+    def _seconds_to_the_next_look(self) -> float:
+        """Return how long this watch waits. One of all that wait looks for the commits of other processes."""
+        environment = self._environment
+        if environment.looker is None:
+            environment.looker = self
+        if environment.looker is not self:
+            return _OTHERS_SECONDS
+        seconds = self._wait_seconds
+        self._wait_seconds = min(self._wait_seconds * 1.2, _LOOK_SECONDS_MAX)
+        return seconds
 
     def _take(self) -> list[Event]:
         """Return the events of the next revisions, whole revisions only."""

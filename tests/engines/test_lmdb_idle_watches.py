@@ -1,0 +1,94 @@
+"""Watches that wait share one look: one of them asks for the commits of other processes, and hands that on when it ends."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from keyplan.engine import ALL_KEYS, Commit, Engine, Put, Watch, open_engine
+from keyplan.engine.lmdb.environment import Environment
+from keyplan.errors import EngineUnavailableError
+from keyplan.testing.engine_suite import eventually
+
+WATCHES = 20
+WRITE = "import sys; from keyplan.engine import *; open_engine(sys.argv[1]).commit(Commit((), (Put(b'b', b''),)))"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with open_engine(f"lmdb:{tmp_path}/store") as engine:
+        yield engine
+
+
+def polling(watches: list[Watch], seconds: float) -> tuple[list[Thread], list[list[Any]]]:
+    """Let each watch wait in a thread of its own; return the threads, and what they get."""
+    got: list[list[Any]] = []
+    threads = [Thread(target=lambda watch=watch: got.append(list(watch.poll(seconds)))) for watch in watches]
+    for thread in threads:
+        thread.start()
+    return threads, got
+
+
+def test_of_many_watches_that_wait_one_looks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = engine.commit(Commit((), (Put(b"a", b""),)))
+    watches = [engine.watch(ALL_KEYS, after=start) for _ in range(WATCHES)]
+    environment: Environment = engine._environment  # type: ignore[attr-defined]  # the engine's own files
+    looks: list[object] = []
+    last_transaction_id = environment.last_transaction_id
+
+    def counted() -> int:
+        looks.append(environment.looker)
+        return last_transaction_id()
+
+    threads, got = polling(watches, 60)
+    eventually(lambda: environment.waiting_for_news == WATCHES and environment.looker is not None)
+    monkeypatch.setattr(environment, "last_transaction_id", counted)
+    eventually(lambda: len(looks) >= 200)
+    of_the_looker = looks.count(environment.looker)
+    assert of_the_looker > len(looks) / 2, "the others look a few times a second"
+    engine.commit(Commit((), (Put(b"b", b""),)))
+    for thread in threads:
+        thread.join()
+    assert [[event.key for event in events] for events in got] == [[b"b"]] * WATCHES
+
+
+def test_a_commit_of_another_process_reaches_all_that_wait(engine: Engine, tmp_path: Path) -> None:
+    start = engine.commit(Commit((), (Put(b"a", b""),)))
+    threads, got = polling([engine.watch(ALL_KEYS, after=start) for _ in range(WATCHES)], 60)
+    subprocess.run([sys.executable, "-c", WRITE, f"lmdb:{tmp_path}/store"], check=True)
+    for thread in threads:
+        thread.join()
+    assert [[event.key for event in events] for events in got] == [[b"b"]] * WATCHES
+
+
+@pytest.mark.parametrize("end", [lambda watch: watch.close(), lambda watch: None], ids=["closed", "over"])
+def test_when_the_one_that_looks_ends_another_one_looks(
+    engine: Engine, tmp_path: Path, end: Callable[[Watch], None]
+) -> None:
+    start = engine.commit(Commit((), (Put(b"a", b""),)))
+    environment: Environment = engine._environment  # type: ignore[attr-defined]
+    first = engine.watch(ALL_KEYS, after=start)
+    alone = Thread(target=lambda: end_quietly(first))
+    alone.start()
+    eventually(lambda: environment.looker is first)
+    threads, got = polling([engine.watch(ALL_KEYS, after=start) for _ in range(3)], 60)
+    eventually(lambda: environment.waiting_for_news == 4)
+    end(first)
+    alone.join()
+    eventually(lambda: environment.looker not in (None, first))
+    subprocess.run([sys.executable, "-c", WRITE, f"lmdb:{tmp_path}/store"], check=True)
+    for thread in threads:
+        thread.join()
+    assert [[event.key for event in events] for events in got] == [[b"b"]] * 3
+
+
+def end_quietly(watch: Watch) -> None:
+    """Poll for two seconds, or until the watch is closed."""
+    with suppress(EngineUnavailableError):
+        watch.poll(2)
+        watch.poll(0)
