@@ -18,7 +18,7 @@ from keyplan.apps.patroni import (
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
-from keyplan.engine import Commit, Put
+from keyplan.engine import Commit, Lineage, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store, open_store
 from tests.servers.patroni import until
@@ -194,6 +194,37 @@ def test_a_store_whose_identity_changed_while_the_cell_ran_orders_no_removal(age
     for _ in range(5):
         agent.step(0.01)
     assert data.exists()
+
+
+def test_a_copy_that_answers_while_the_cell_runs_orders_no_removal(agents: Agents, folder: Path) -> None:
+    class Turning(WrappedEngine):
+        is_copy = False
+
+        def lineage(self) -> Lineage:
+            return super().lineage()._replace(store="a copy") if self.is_copy else super().lineage()
+
+    engine = Turning(ordered_store("n1").engine)
+    store = Store(engine)
+    agent = started(agents, store, "n1")
+    data = data_of(folder, "n1")
+    engine.is_copy = True
+    Broker(store).orders.put(OrderKey("c1", "n1"), NodeOrder(instance="i", remove=True))
+    steps_until(agent, lambda: state_of(store, "n1") == "stopping")
+    agent.step()
+    assert (data.exists(), names(agent)) == (True, ["n1"])
+    engine.is_copy = False
+    steps_until(agent, lambda: names(agent) == [])
+    assert not data.exists()
+
+
+def test_a_home_that_cannot_be_looked_at_counts_as_data(agents: Agents, folder: Path) -> None:
+    started(agents, store := ordered_store("n1", "n2"), "n1", "n2")
+    half = folder / "nodes" / "half"
+    half.mkdir()
+    (half / "home").write_text("no folder")
+    again = agents(store)
+    steps_until(again, lambda: names(again) == ["n1", "n2"])
+    assert (half / "home").exists()
 
 
 def test_nodes_without_a_remembered_store_are_nobodys(agents: Agents, folder: Path) -> None:

@@ -142,3 +142,16 @@ def test_a_node_that_nobody_ordered_is_discarded_on_request_and_no_other(url: st
     assert CliRunner().invoke(app, ["discard", "c1", "lost", "--yes", "--store", url]).exit_code == 0
     with open_store(url) as store:
         assert Broker(store).orders.require(key) == NodeOrder(instance="f9", remove=True)
+
+
+def test_a_node_that_the_broker_counts_on_is_not_discarded(url: str) -> None:
+    key = OrderKey("c1", "n9")
+    with open_store(url) as store:
+        report = NodeReport(instance="f9", state="unordered")
+        Broker(store).reports.put(key, report, lease=store.lease(600, keep_alive=False))
+        Broker(store).nodes.put(NodeKey("f9", "n9"), "c1")
+    ran = CliRunner().invoke(app, ["discard", "c1", "n9", "--yes", "--store", url])
+    assert isinstance(ran.exception, InvalidInputError)
+    assert "the broker counts on it" in str(ran.exception)
+    with open_store(url) as store:
+        assert not Broker(store).orders.exists(key)

@@ -18,6 +18,7 @@ from keyplan.apps.patroni import (
 from keyplan.apps.patroni.clusters import Belonging, advertised_addresses, belonging_of, cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import Fault, FaultKind, diagnose, mend
 from keyplan.engine import Commit, Put
+from keyplan.maintenance import prepare_index
 from keyplan.store import Lease, Store, open_store
 
 NODE = "f16bc34d-c3de-4843-9dc6-b183cbce2238"
@@ -247,3 +248,40 @@ def test_a_damaged_record_is_named_in_its_cluster(store: Store, broker: Broker) 
     (view,) = clusters(broker)
     assert view.damaged == [f"members f1/{NODE}"]
     assert view.leader == NODE
+
+
+@pytest.mark.parametrize("damaged", ["members", "nodes"])
+def test_no_registration_is_removed_while_it_may_be_that_of_a_damaged_record(
+    store: Store, broker: Broker, damaged: str
+) -> None:
+    assert found(store) == []
+    if damaged == "nodes":
+        broker.members.delete(MemberKey("f1", NODE))
+    else:
+        broker.nodes.delete(NodeKey("f1", NODE))
+    planted = [fault for fault in diagnose(store) if fault.kind.value.endswith("registration")]
+    raw_key = (
+        Broker.bound()
+        .tables[damaged]
+        .keys.encode(MemberKey("f1", NODE) if damaged == "members" else NodeKey("f1", NODE))
+    )
+    store.engine.commit(Commit((), (Put(raw_key, b"\xff"),)))
+    assert not any(kind.endswith("registration") for kind, _ in found(store))
+    key = RegistrationKey("postgresql-patroni", "h", f"cf-{NODE}", 5432)
+    subject = f"{key.image}/{key.host}:{key.container}:{key.port}"
+    kinds = (FaultKind.STALE_REGISTRATION, FaultKind.UNRESOLVED_REGISTRATION)
+    stale = planted or [Fault(kind, subject, "as it was found before") for kind in kinds]
+    assert [mend(store, fault) for fault in stale] == [False] * len(stale)
+    assert broker.registrations.exists(key)
+
+
+def test_a_damaged_number_and_an_index_that_is_not_built_end_no_diagnosis(store: Store, broker: Broker) -> None:
+    bound = Broker.bound()
+    store.engine.commit(Commit((), (Put(bound.counters["next_port"].raw_key, b"\xff"),)))
+    prepare_index(store, bound, "instance_by_port")
+    broker.leaders.delete("f1")
+    assert found(store) == [
+        ("damaged-record", "next_port"),
+        ("no-leader", "f1"),
+        ("port-index-wrong", "f1"),
+    ]

@@ -238,7 +238,7 @@ def check(
         for finding in examine(data, progress=report):
             found += 1
             _print_finding(finding, as_json=as_json)
-            if finding.finding in {"no-dataset", "unreadable"}:
+            if finding.finding == "no-dataset":
                 orphans.append(finding)
         if repair and orphans:
             removed = remove_orphans(data, orphans)

@@ -55,15 +55,14 @@ def remove_orphans(store: "DataStore", findings: Iterable[Finding]) -> int:
 
     Raises InvalidInputError, and removes nothing, while the record of a data set cannot be read: it may be the one.
     """
-    orphans: set[UUID] = set()
-    for finding in findings:
-        if finding.kind == Kind.DATASET.value and finding.finding == "unreadable":
+    orphans = {UUID(bytes=found.raw_key[:16]) for found in findings if found.finding == "no-dataset"}
+    # Why read again, every record: a data set may have come since, also one that stands where no list finds it.
+    look = _Examination(store, lambda _keys: None)
+    for finding in look.datasets():
+        if finding.finding == "unreadable":
             problem = f"the record of a data set cannot be read ({finding.meaning}); restore it, or remove it, first"
             raise InvalidInputError(source="--repair", problem=problem)
-        if finding.finding == "no-dataset":
-            orphans.add(UUID(bytes=finding.raw_key[:16]))
-    # Why read again: a data set may have been restored since.
-    orphans -= {dataset.uuid for dataset in store.all_datasets()}
+    orphans -= look.uuids
     for uuid in sorted(orphans):
         store.remove_contents(uuid)
     return len(orphans)
@@ -95,6 +94,11 @@ class _Examination:
                 parent = path.rpartition("/")[0]
                 if parent and self._databases.value(Kind.DATASET, dataset_key(parent)) is None:
                     yield Finding("no-parent", "datasets", database, key, path)
+
+    @property
+    def uuids(self) -> set[UUID]:
+        """The data sets that were found, wherever they stand."""
+        return {UUID(bytes=raw) for raw in self._paths}
 
     def numbered(self, kind: Kind) -> Iterator[Finding]:
         size = _KEY_BYTES[kind]

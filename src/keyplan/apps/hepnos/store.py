@@ -201,9 +201,11 @@ class DataStore:
 
     def remove_dataset(self, dataset: DataSet) -> None:
         """Remove a data set with all that it holds, those in it first; of one that was made again, what the old one held."""
-        # Why asked: by its name alone, the data sets and the record of one that was made again would go.
+        children = list(dataset.datasets)
+        # Why asked: by its name alone, the data sets and the record of one that was made again would go. Why after the list:
+        # what was listed before is not in one that was made since, and each child is asked for its own UUID.
         if dataset.is_root or dataset.exists():
-            for child in list(dataset.datasets):
+            for child in children:
                 self.remove_dataset(child)
         if dataset.is_root:
             return

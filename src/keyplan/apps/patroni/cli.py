@@ -9,7 +9,7 @@ from keyplan.apps.patroni.cli_status import show_status
 from keyplan.apps.patroni.cli_up import up
 from keyplan.apps.patroni.clusters import advertised_addresses, belonging_of
 from keyplan.apps.patroni.diagnosis import MENDABLE, diagnose, mend
-from keyplan.apps.patroni.layout import Broker, OrderKey
+from keyplan.apps.patroni.layout import Broker, NodeKey, OrderKey
 from keyplan.apps.patroni.readable import readable
 from keyplan.apps.patroni.records import NodeOrder
 from keyplan.cli import (
@@ -85,6 +85,12 @@ def discard(
         report = broker.reports.get(key)
         if report is None or report.state != "unordered" or broker.orders.exists(key):
             problem = "the cell reports no such node as unordered; `keyplan patroni doctor` lists them"
+            raise InvalidInputError(source=f"{cell}/{node}", problem=problem)
+        if broker.nodes.get(NodeKey(report.instance, node)) == cell:
+            problem = (
+                f"the broker counts on it as a node of {report.instance}, whose order was lost. Let the broker remove it: "
+                "update the instance to fewer nodes, or delete it"
+            )
             raise InvalidInputError(source=f"{cell}/{node}", problem=problem)
         if is_sure:
             broker.orders.put(key, NodeOrder(instance=report.instance, remove=True))

@@ -12,8 +12,8 @@ from keyplan.apps.patroni.clusters import Advertised, advertised_addresses, belo
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.operations import IN_PROGRESS
 from keyplan.apps.patroni.readable import readable, readable_of
-from keyplan.errors import CorruptionError
-from keyplan.layout import Binding
+from keyplan.errors import CorruptionError, IndexNotReadyError
+from keyplan.layout import Binding, Damaged
 from keyplan.store import Store
 
 __all__ = ["Fault", "FaultKind", "diagnose", "mend"]
@@ -79,8 +79,8 @@ def mend(store: Store, fault: Fault) -> bool:
         if fault.kind in {FaultKind.STALE_REGISTRATION, FaultKind.UNRESOLVED_REGISTRATION}:
             # Why beside the transaction: every member that it reads would be guarded, and heartbeats rewrite them all the time.
             with store.snapshot() as state:
-                advertised = advertised_addresses(Broker(state))
-            return _mend_registration(broker, fault, advertised)
+                advertised, is_whole = advertised_addresses(Broker(state)), _is_whole(Broker(state))
+            return is_whole and _mend_registration(broker, fault, advertised)
         if fault.kind is FaultKind.LOST_PORT:
             if not broker.allocations.exists(fault.subject) or trace_of(broker, fault.subject):
                 return False
@@ -97,7 +97,10 @@ def mend(store: Store, fault: Fault) -> bool:
             return True
         return False
 
-    return store.run(work)
+    try:
+        return store.run(work)
+    except CorruptionError:
+        return False  # Why: what cannot be read is no evidence.
 
 
 def _mend_registration(broker: Broker, fault: Fault, advertised: Advertised) -> bool:
@@ -160,7 +163,14 @@ def _ignore(_key: object, _error: CorruptionError) -> None:
     """Damaged records are a question of its own: `_damaged`."""
 
 
+def _is_whole(broker: Broker) -> bool:
+    """Whether every member and node can be read. Otherwise a registration may be that of one which cannot."""
+    return not any(isinstance(row, Damaged) for view in (broker.members, broker.nodes) for row in view.rows())
+
+
 def _registrations(broker: Broker) -> Iterator[Fault]:
+    if not _is_whole(broker):
+        return
     advertised = advertised_addresses(broker)
     for key, address in readable(broker.registrations.rows(), _ignore):
         if found := _registration_fault(broker, key, address, advertised):
@@ -247,7 +257,11 @@ def _ports(broker: Broker) -> Iterator[Fault]:
         if not _readable_trace(broker, instance):
             yield Fault(FaultKind.LOST_PORT, instance, f"port {port} is allocated to an instance that there is none of")
     for port, instances in sorted(instances_of.items()):
-        holder = broker.instance_by_port.key_of(port)
+        try:
+            holder = broker.instance_by_port.key_of(port)
+        except (CorruptionError, IndexNotReadyError) as error:
+            yield Fault(FaultKind.PORT_INDEX_WRONG, ", ".join(sorted(instances)), f"port {port}: {error.summary}")
+            continue
         for instance in instances:
             if holder != instance:
                 text = f"port {port} is that of {holder or 'nobody'} by the index"
@@ -255,7 +269,11 @@ def _ports(broker: Broker) -> Iterator[Fault]:
     for instance in broker.instances.keys():  # noqa: SIM118  # a table, and no dictionary
         if not broker.allocations.exists(instance):
             yield Fault(FaultKind.MISSING_PORT, instance, "the instance has no port")
-    following = broker.next_port.peek()
+    try:
+        following = broker.next_port.peek()
+    except CorruptionError as error:
+        yield Fault(FaultKind.DAMAGED_RECORD, "next_port", f"it cannot be read: {error.facts.get('problem', '')}")
+        return
     if instances_of.get(following):
         yield Fault(FaultKind.NEXT_PORT_BEHIND, "nextport", f"port {following} is allocated already")
 

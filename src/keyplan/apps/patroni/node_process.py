@@ -255,3 +255,5 @@ def _has_data(folder: Path) -> bool:
         return any((folder / "home").iterdir())
     except FileNotFoundError:
         return False
+    except OSError:
+        return True  # Why: what cannot be looked at may be data.

@@ -72,9 +72,12 @@ class StoreMemory:
         return InvalidInputError(source=str(self._file.parent), problem=f"{problem}. {_REMEDY}")
 
     def is_same(self, binding: Binding) -> bool:
-        """Whether what is read from `binding` comes from the store that was remembered. Raises CorruptionError."""
-        found = Broker(binding).identities.get(STORE_IDENTITY)
-        return found is not None and self._known is not None and found.id == self._known.identity
+        """Whether what is read from `binding` comes from the store that was remembered, and no copy. Raises CorruptionError."""
+        known, found = self._known, Broker(binding).identities.get(STORE_IDENTITY)
+        if known is None or found is None or found.id != known.identity:
+            return False
+        # Why after the read: whoever has answered it counts, where the engine has turned to another server meanwhile.
+        return self._store.engine.lineage().store == known.lineage
 
     def note_revision(self) -> None:
         """Remember how far the store has come: one that is older from now on is refused."""

@@ -120,7 +120,9 @@ def _respelt_name(
                 # Why nothing is removed: the raw key is the last thing that says that this name was this record's.
                 text = f"left: {shown_key(raw_key)} is another record's. Delete or rename one of the two, and run this again"
                 return Step("name-taken", shown_key(entry.key), text), None
-            if found is None:
+            if found is not None:
+                guards.append(KeyUnchanged(raw_key, found.mod_revision))
+            else:
                 guards.append(KeyAbsent(raw_key))
                 mutations.append(Put(raw_key, raw_value))
             step = Step("raw-name", shown_key(entry.key), f"moved to {shown_key(raw_key)}")

@@ -130,9 +130,10 @@ class Changes:
             )
             raise CallFailure(Code.INVALID_ARGUMENT, f"{problem}; compare fewer keys")
         for guard in self._delete_guards:
-            size += len(guard.keys) + 1
-            if guards_max is None or size <= guards_max:
+            grown = size + len(guard.keys) + 1
+            if guards_max is None or grown <= guards_max:
                 range_guards.append(guard)
+                size = grown
         return Commit((*self._guards.values(), *range_guards), tuple(mutations))
 
 
