@@ -3,6 +3,7 @@
 Only what a backup cannot have is otherwise: what was being deleted or restored is a tombstone, and sessions are gone.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -302,6 +303,33 @@ def test_nobody_uses_a_registry_that_is_half_restored(source: Engine, tmp_path: 
         ):
             with pytest.raises(CorruptionError):
                 use()
+
+
+def test_a_registry_that_was_opened_by_hand_after_a_stop_is_not_replaced(source: Engine, tmp_path: Path) -> None:
+    path = backed_up(source, tmp_path / "full.kpb")
+    with MemoryEngine() as target:
+        probe = FailingEngine(target, closes_inner=False)
+        restore_key_spaces(probe, path)
+        steps = len(probe.steps)
+    opened = 0
+    for step in range(1, steps + 1):
+        with MemoryEngine() as target:
+            try:
+                restore_key_spaces(FailingEngine(target, at_step=step, closes_inner=False), path)
+            except (EngineUnavailableError, CommitOutcomeUnknownError, TargetTakenError):
+                KeySpaces(target).repair()
+            try:
+                KeySpaces(target).create("mine", "mine", prefix="09")
+            except CorruptionError:
+                continue  # it could not be opened
+            opened += 1
+            with open_key_space(target, "mine", "mine", session_seconds=None) as store:
+                Shop(store).items.put("1", Item("x"))
+            with contextlib.suppress(KeyplanError):  # what is protected stays
+                restore_key_spaces(target, path, policy=RestorePolicy(OnConflict.OVERWRITE))
+            with open_key_space(target, "mine", "mine", session_seconds=None) as store:
+                assert Shop(store).items.get("1") == Item("x"), step
+    assert opened
 
 
 def test_beside_another_registry_the_switches_stay_and_it_is_told(source: Engine, tmp_path: Path) -> None:

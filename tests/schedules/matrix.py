@@ -6,6 +6,7 @@ from tests.schedules.lines import Line
 from tests.schedules.matrix_applications import APPLICATION_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
+from tests.schedules.matrix_owners import OWNER_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["GROUPS"]
@@ -14,5 +15,6 @@ GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **WRITER_GROUPS,
     **MAINTENANCE_GROUPS,
     **KEYSPACE_GROUPS,
+    **OWNER_GROUPS,
     **APPLICATION_GROUPS,
 }

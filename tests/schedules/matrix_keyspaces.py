@@ -26,7 +26,22 @@ from keyplan.testing.schedules import Outcome, Preemptions, Scenario, actor
 from tests.keyspace.stores import Item, Shop
 from tests.schedules.lines import Line, line_name
 
-__all__ = ["KEYSPACE_GROUPS"]
+__all__ = [
+    "ACTS",
+    "KEYSPACE_GROUPS",
+    "NAME",
+    "NO_WAIT",
+    "backup_path",
+    "hospital",
+    "is_sound",
+    "never",
+    "one_key_space",
+    "open_session",
+    "opened",
+    "registry_on",
+    "restore",
+    "sweep",
+]
 
 FOUNDING = Founding(prefix_codec="uvarint", profile="none", skip_printable=False)
 NO_WAIT = Backoff(sleep=lambda _seconds: None, chance=lambda: 0.5)
@@ -60,15 +75,15 @@ def one_key_space(store: Store, *, grace_seconds: int = 0) -> None:
         items.insert(number, Item("x"))
 
 
-def _sweep(store: Store) -> None:
+def sweep(store: Store) -> None:
     """Go on with the deletion as far as it goes: to its end, or to a session that it waits for."""
-    sweeper = Sweeper(registry_on(store), batch_keys=1, pause=_never)
+    sweeper = Sweeper(registry_on(store), batch_keys=1, pause=never)
     before = None
     while (progress := sweeper.step(NAME)) != before:
         before = progress
 
 
-def _never(seconds: float) -> None:
+def never(seconds: float) -> None:
     raise AssertionError(f"a sweep waits {seconds} s")
 
 
@@ -78,7 +93,7 @@ def _delete(store: Store) -> None:
 
 def _delete_and_sweep(store: Store) -> None:
     _delete(store)
-    _sweep(store)
+    sweep(store)
 
 
 def _handle_transaction(store: Store) -> None:
@@ -94,7 +109,7 @@ ACTS: dict[str, Callable[[Store], object]] = {
     "enable": lambda store: registry_on(store).enable(NAME),
     "delete": _delete,
     "undelete": lambda store: registry_on(store).undelete(NAME),
-    "sweep": _sweep,
+    "sweep": sweep,
     "delete and sweep": _delete_and_sweep,
     "write": lambda store: Shop(opened(store)).items.put("9", Item("w")),
     "transaction": _handle_transaction,
@@ -139,7 +154,7 @@ def threes() -> Iterator[Line]:
 # ---- sessions --------------------------------------------------------------------------------------------------------------
 
 
-def _session(store: Store) -> bytes | None:
+def open_session(store: Store) -> bytes | None:
     """Take part in a key space as a handle with a session does: the leased record under the fence, and then a read."""
     keyspace = registry_on(store).get(NAME)
     lease = store.lease(60, keep_alive=False)
@@ -171,7 +186,7 @@ def _is_held_by_its_session(outcome: Outcome) -> None:
 
 def _beside_session(names: tuple[str, ...]) -> Scenario:
     return Scenario(
-        actor(_session, "session"),
+        actor(open_session, "session"),
         *[actor(ACTS[name], name) for name in names],
         setup=partial(one_key_space, grace_seconds=60),
         invariants=[_is_held_by_its_session],
@@ -206,16 +221,16 @@ def backup_path() -> Path:
     return path
 
 
-def _restore(store: Store) -> None:
+def restore(store: Store) -> None:
     policy = RestorePolicy(on_conflict=OnConflict.OVERWRITE)
     restore_key_spaces(store.engine, backup_path(), policy=policy, backoff=NO_WAIT)
 
 
-def _hospital(store: Store) -> str:
+def hospital(store: Store) -> str:
     """Delete the key space, and make one of the same name for another application, with a record."""
     registry = registry_on(store)
     registry.delete(NAME)
-    Sweeper(registry, pause=_never).sweep(NAME)
+    Sweeper(registry, pause=never).sweep(NAME)
     registry.create(NAME, "hospital")
     Shop(opened(store, application="hospital")).items.put("patient", Item("p"))
     return "acknowledged"
@@ -236,7 +251,7 @@ def _keeps_what_others_made(outcome: Outcome) -> None:
 
 def _beside_restore(name: str, act: Callable[[Store], object]) -> Scenario:
     return Scenario(
-        actor(_restore, "restore"),
+        actor(restore, "restore"),
         actor(act, name),
         setup=one_key_space,
         invariants=[_keeps_what_others_made],
@@ -256,7 +271,7 @@ def restores_of_key_spaces() -> Iterator[Line]:
     }
     for name, act in beside.items():
         yield Line(line_name("restore", name), partial(_beside_restore, name, act), is_long=True)
-    yield Line("restore x hospital", partial(_beside_restore, "hospital", _hospital), is_long=True)
+    yield Line("restore x hospital", partial(_beside_restore, "hospital", hospital), is_long=True)
 
 
 KEYSPACE_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {

@@ -1,7 +1,7 @@
 """What must not be under way beside a copy or a restore into a prefix: a migration of its keys, another transfer across it."""
 
 from keyplan.engine import Engine
-from keyplan.errors import ConflictError, MigrationUnderWayError, TargetTakenError
+from keyplan.errors import ConflictError, InvalidInputError, MigrationUnderWayError, TargetTakenError
 from keyplan.layout import shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
@@ -38,7 +38,7 @@ def require_alone(target: Target, *, is_resumed: bool) -> None:
     try:
         refuse_beside(target.engine, target.prefix)
         refuse_registered(target.engine, target.prefix, is_resumed=is_resumed)
-    except ConflictError:
+    except (ConflictError, InvalidInputError):
         if not is_resumed:
             target.finish()
         raise

@@ -33,7 +33,7 @@ from keyplan.maintenance.beside import refuse_beside, require_alone
 from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, standing_claim
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import Tally
-from keyplan.maintenance.registered import refuse_registered
+from keyplan.maintenance.registered import Unregistered
 from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
 
 __all__ = ["CopyProgress", "CopyReport", "Stop", "copy_store"]
@@ -145,7 +145,7 @@ class _Copying:
         seen, before = standing_claim(self._engine, claim_key)
         is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
         refuse_beside(self._engine, self._prefix)
-        refuse_registered(self._engine, self._prefix, is_resumed=is_resumed)
+        beside = Unregistered(self._engine, self._prefix, is_resumed=is_resumed)
         if not is_overwriting:
             if before is not None and is_resumed and before.verified:
                 require_untouched(self._engine, self._prefix, before)
@@ -156,7 +156,15 @@ class _Copying:
         claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
         if before is not None and is_resumed:
             claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied)
-        target = Target(self._engine, self._prefix, claim_key, claim, seen=seen)
+        target = Target(
+            self._engine,
+            self._prefix,
+            claim_key,
+            claim,
+            fence=beside.guards,
+            look_again=beside.look_again,
+            seen=seen,
+        )
         require_alone(target, is_resumed=is_resumed)
         self._only_adds = not is_overwriting and not is_resumed
         copied = partial(self._copied, target)

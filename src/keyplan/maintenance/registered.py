@@ -1,15 +1,23 @@
 """A plain restore or copy beside key spaces: what is registered to somebody is not written to by its raw prefix."""
 
-from keyplan.engine import Engine, KeyRange
+from typing import Final
+
+from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
 from keyplan.errors import InvalidInputError, PrefixConflictError, PrefixInUseError
 from keyplan.keyspace import KeySpaceRegistry
+from keyplan.layout import Only
 from keyplan.maintenance.registry_section import REGISTRY_ROOT
 
-__all__ = ["refuse_registered"]
+__all__ = ["Unregistered", "refuse_registered"]
 
 _ADVICE = "restore into a key space with `keyplan keyspace restore`, or name a prefix that is nobody's"
 
-_HOLDERS = KeyRange(*KeySpaceRegistry.bound().tables["holders"].keys.range(()))
+_TABLES: Final = KeySpaceRegistry.bound().tables
+
+_HOLDERS: Final = KeyRange(*_TABLES["holders"].keys.range(()))
+
+_TURN: Final = _TABLES["audit_head"].keys.encode(Only())
+"""Every act of the registry writes it."""
 
 
 def refuse_registered(engine: Engine, prefix: bytes, *, is_resumed: bool) -> None:
@@ -27,8 +35,12 @@ def refuse_registered(engine: Engine, prefix: bytes, *, is_resumed: bool) -> Non
         problem = "the registry of key spaces stands there"
         raise InvalidInputError(source="prefix", problem=problem, prefix=prefix.hex(), advice=_ADVICE)
     with engine.snapshot() as snapshot:
-        held = [key[len(_HOLDERS.start) :] for key in snapshot.keys(_HOLDERS)]
-    for other in held:
+        _refuse_held(snapshot, prefix)
+
+
+def _refuse_held(snapshot: Snapshot, prefix: bytes) -> None:
+    for key in snapshot.keys(_HOLDERS):
+        other = key[len(_HOLDERS.start) :]
         if other == prefix:
             raise PrefixInUseError(prefix=prefix.hex(), problem="a key space has it", advice=_ADVICE)
         if other.startswith(prefix) or prefix.startswith(other):
@@ -38,3 +50,38 @@ def refuse_registered(engine: Engine, prefix: bytes, *, is_resumed: bool) -> Non
 def _has_registry(engine: Engine) -> bool:
     with engine.snapshot() as snapshot:
         return any(True for _ in snapshot.scan(KeyRange.of_prefix(REGISTRY_ROOT), limit=1, keys_only=True))
+
+
+class Unregistered:
+    """What a plain stream of pairs relies on in each of its commits: the prefix is no key space's.
+
+    Every act of the registry has a turn, and the guard is that there was none since the prefixes were looked at. A commit that
+    fails by it is made again when the prefix is still nobody's. The whole store has no such guard: its stream has the registry.
+    """
+
+    def __init__(self, engine: Engine, prefix: bytes, *, is_resumed: bool) -> None:
+        """Raises as `refuse_registered`."""
+        refuse_registered(engine, prefix, is_resumed=is_resumed)
+        self._engine = engine
+        self._prefix = prefix
+        self._guards: tuple[Guard, ...] = ()
+        self.look_again()
+
+    def guards(self) -> tuple[Guard, ...]:
+        """Return what has to hold in a commit."""
+        return self._guards
+
+    def look_again(self) -> bool:
+        """Tell whether the registry has moved since the last look. Raises PrefixInUseError, PrefixConflictError."""
+        if not self._prefix:
+            return False
+        before = self._guards
+        with self._engine.snapshot() as snapshot:
+            self._guards = (_unchanged(snapshot.get(_TURN)),)
+            if self._guards != before:
+                _refuse_held(snapshot, self._prefix)
+        return self._guards != before
+
+
+def _unchanged(turn: Entry | None) -> Guard:
+    return KeyAbsent(_TURN) if turn is None else KeyUnchanged(_TURN, turn.mod_revision)

@@ -15,7 +15,7 @@ from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
-from keyplan.maintenance.registered import refuse_registered
+from keyplan.maintenance.registered import Unregistered
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Target, Written, check_fits, refuse_occupied, require_untouched
 
@@ -77,14 +77,14 @@ def restore_store(
     seen, before = standing_claim(engine, claim_key)
     is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
     refuse_beside(engine, new)
-    refuse_registered(engine, new, is_resumed=is_resumed)
+    beside = Unregistered(engine, new, is_resumed=is_resumed)
     if not is_overwriting:
         if before is not None and is_resumed and before.verified:
             require_untouched(engine, new, before)
         elif not is_resumed:
             refuse_occupied(engine, new)
     claim = Claim(kind=CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(clock))
-    target = Target(engine, new, claim_key, claim, seen=seen)
+    target = Target(engine, new, claim_key, claim, fence=beside.guards, look_again=beside.look_again, seen=seen)
     require_alone(target, is_resumed=is_resumed)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(engine, new, kept_states(section))

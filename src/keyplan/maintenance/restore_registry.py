@@ -12,12 +12,25 @@ from uuid import uuid4
 
 from msgspec import structs
 
-from keyplan.engine import Clock, Delete, Engine, KeyRange, Put
-from keyplan.keyspace import KeySpaces
+from keyplan.engine import (
+    Clock,
+    Commit,
+    Delete,
+    Engine,
+    Entry,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Put,
+    RangeEmpty,
+)
+from keyplan.errors import CommitConflictError, TargetTakenError
+from keyplan.keyspace import KeySpaceRegistry, KeySpaces
 from keyplan.layout import Only
 from keyplan.maintenance.backup import open_backup
 from keyplan.maintenance.backup_file import BackupHeader, utc_text
-from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim, read_claim, space_claim
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, decoded_claim, prefix_claim, space_claim, standing_claim
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, RegistryKept, refuse_unsound
 from keyplan.maintenance.transfers import Target, check_fits
 from keyplan.store import Backoff
@@ -25,6 +38,14 @@ from keyplan.store import Backoff
 __all__ = ["RegistryRestore"]
 
 _CLAIM_KIND: Final = "registry"
+
+_CLAIM_KEY: Final = prefix_claim(REGISTRY_ROOT)
+
+_REGISTRY: Final = KeyRange.of_prefix(REGISTRY_ROOT)
+
+_HEADER_KEY: Final = KeySpaceRegistry.bound().tables["header"].keys.encode(Only())
+
+_SWITCHES_KEY: Final = KeySpaceRegistry.bound().tables["configuration"].keys.encode(Only())
 
 _CLAIMS_AT_ONCE: Final = 32
 
@@ -38,12 +59,17 @@ class RegistryRestore:
         self._header = header
         self._clock = clock
         self.kept = kept
-        claim = read_claim(engine, prefix_claim(REGISTRY_ROOT))
-        self.is_begun = claim is not None and claim.kind == _CLAIM_KIND
-        """A restore of a registry was stopped here, of this backup or another: it is done again from its beginning."""
         with engine.snapshot() as snapshot:
-            found = snapshot.scan(KeyRange.of_prefix(REGISTRY_ROOT), limit=1, keys_only=True)
+            self._seen = snapshot.get(_CLAIM_KEY)
+            found = snapshot.scan(_REGISTRY, limit=1, keys_only=True)
             self.has_registry = any(True for _ in found)
+            is_open = snapshot.get(_SWITCHES_KEY) is not None
+        is_claimed = self._seen is not None and decoded_claim(self._seen).kind == _CLAIM_KIND
+        self.is_begun = is_claimed and not is_open
+        """A restore of a registry was stopped here, of this backup or another: it is done again from its beginning.
+
+        Not where the registry has switches: somebody has opened it since, and may have made key spaces.
+        """
 
     @classmethod
     def of(cls, engine: Engine, path: Path, header: BackupHeader, clock: Clock) -> Self | None:
@@ -77,8 +103,11 @@ class RegistryRestore:
     def carry_out(self, actor: str, backoff: Backoff) -> None:
         """Write the registry, and open it. Begun again after a stop it goes on. Raises TargetTakenError, CorruptionError."""
         claim = Claim(kind=_CLAIM_KIND, source=self._header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
-        claim_key = prefix_claim(REGISTRY_ROOT)
-        target = Target(self._engine, REGISTRY_ROOT, claim_key, claim)
+        if not self.is_begun:
+            self._seen = self._first_entry(claim)
+        # Why the guard: while there are no switches, nobody can have made anything here that the backup does not know.
+        closed = (KeyAbsent(_SWITCHES_KEY),)
+        target = Target(self._engine, REGISTRY_ROOT, _CLAIM_KEY, claim, fence=lambda: closed, seen=self._seen)
         with self._pairs() as pairs:
             written = target.reconcile(pairs, only_adds=False)
         target.read_back(written.tally)
@@ -90,12 +119,31 @@ class RegistryRestore:
             act.write("configuration", Only(), self.kept.configuration)
             act.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
             act.guards.append(target.claim_guard)
-            act.mutations.append(Delete(claim_key))
+            act.mutations.append(Delete(_CLAIM_KEY))
 
         KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).acts.run(opened)
         self.is_begun = False
+
+    def _first_entry(self, claim: Claim) -> Entry | None:
+        """Write the header with the claim while there is nothing of a registry: from here nobody else can make one.
+
+        Raises TargetTakenError when somebody has.
+        """
+        guards = (RangeEmpty(_REGISTRY), _as_seen(self._seen))
+        with self._pairs() as pairs:
+            header = next(Put(REGISTRY_ROOT + key, value) for key, value in pairs if REGISTRY_ROOT + key == _HEADER_KEY)
+        try:
+            self._engine.commit(Commit(guards, (header, Put(_CLAIM_KEY, CLAIM_FORM.encode(claim)))))
+        except CommitConflictError as error:
+            problem = "somebody has made a registry meanwhile, or restores one"
+            raise TargetTakenError(prefix=REGISTRY_ROOT.hex(), problem=problem) from error
+        return standing_claim(self._engine, _CLAIM_KEY)[0]
 
     @staticmethod
     def _claim_of(name: str, generation: int, claim: Claim) -> Put:
         own = structs.replace(claim, kind="restore", generation=generation)
         return Put(space_claim(name), CLAIM_FORM.encode(own))
+
+
+def _as_seen(entry: Entry | None) -> Guard:
+    return KeyAbsent(_CLAIM_KEY) if entry is None else KeyUnchanged(_CLAIM_KEY, entry.mod_revision)

@@ -174,7 +174,8 @@ class _Batch:
 class Target:
     """The share of a store below a prefix, while one process brings something into it.
 
-    `fence` gives a further guard for every commit. `seen` is the claim that is taken over, as it was read; without it the one
+    `fence` gives further guards for every commit; `look_again` tells whether they have moved, and a commit that they refused
+    is made again. `seen` is the claim that is taken over, as it was read; without it the one
     that stands now is. Each method raises TargetTakenError when somebody else has taken the work over, or the fence does not
     hold.
     """
@@ -187,12 +188,14 @@ class Target:
         claim: Claim,
         *,
         fence: Callable[[], tuple[Guard, ...]] = tuple,
+        look_again: Callable[[], bool] = bool,
         seen: Entry | EllipsisType | None = ...,
     ) -> None:
         self.engine = engine
         self.prefix = prefix
         self._claim_key = claim_key
         self._fence = fence
+        self._look_again = look_again
         self.claim = claim
         before = standing_claim(engine, claim_key)[0] if seen is ... else seen
         self._claim_revision = self._claimed(claim, before)
@@ -258,6 +261,11 @@ class Target:
             except CommitConflictError as error:
                 if is_applied():
                     return
+                if self._has_claim() and self._look_again():
+                    if number + 1 < _UNKNOWN_TRIES_MAX:
+                        continue
+                    problem = "the registry of key spaces changes faster than this can follow: begin again"
+                    raise TargetTakenError(prefix=self.prefix.hex(), problem=problem) from error
                 if self._has_claim() and guards:
                     if number and self._holds(mutations):
                         return  # Why: a lost answer's commit was made; its own writes are what the guards find.
