@@ -53,8 +53,11 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
         return {name: getattr(value, name) for name in value.__struct_fields__}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
-    if hasattr(value, "__pydantic_fields__"):
-        return dict(value.__dict__)
+    declared = getattr(type(value), "__pydantic_fields__", None)
+    if declared is not None:
+        # Why not all that the instance holds: what a cached property remembers is no field.
+        fields = {name: getattr(value, name) for name in declared if hasattr(value, name)}
+        return fields | (getattr(value, "__pydantic_extra__", None) or {})
     names = getattr(type(value), "__dataclass_fields__", None)
     return None if names is None else {name: getattr(value, name, None) for name in names}
 
