@@ -1,5 +1,6 @@
 """Levels of meaning: what they find is what decoding every key finds, and what lies between costs next to nothing."""
 
+from string import ascii_lowercase
 from typing import NamedTuple
 
 import pytest
@@ -28,6 +29,15 @@ class Event(NamedTuple):
 class Packed(Layout):
     wide = Table(b"{run:u64}{event:u64}", key=Event, value=bytes)
     narrow = Table(b"{run:u64}", key=int, value=bytes)
+
+
+class Street(NamedTuple):
+    city: str
+    street: str
+
+
+class Hyphens(Layout):
+    streets = Table("{city:text(allow='a-z-')}-{street:text(allow='w-z')}", key=Street, value=bytes)
 
 
 RACKS = 40
@@ -101,6 +111,23 @@ def test_a_page_ends_where_it_has_read_enough_and_the_next_goes_on_there(
             token, pages = page.next_token, pages + 1
     assert found == [f"{rack:02}" for rack in range(0, RACKS, 2)]
     assert pages > 5
+
+
+def test_a_page_of_values_that_stand_among_each_other_reads_what_is_before_a_value_once() -> None:
+    table = Hyphens.bound().tables["streets"]
+    strangers = [f"york-a{first}{second}-z" for first in ascii_lowercase for second in ascii_lowercase[:12]]
+    own = [f"york-{first}{second}" for first in "wxyz" for second in "wxyz"]
+    with RecordingEngine(MemoryEngine()) as engine:
+        engine.commit(Commit((), tuple(Put(key.encode(), b"") for key in [*strangers, *own])))
+        engine.calls.clear()
+        found, token, pages = [], "", 0
+        with engine.snapshot() as snapshot:
+            while token or not pages:
+                page = level_page(table, (), snapshot, limit=1_000, token=token, reads_max=50)
+                found += [level.value for level in page.levels]
+                token, pages = page.next_token, pages + 1
+                assert reads_of(engine) <= 2 * 50 + len(strangers)
+    assert found == [*(key.removesuffix("-z") for key in strangers), "york"]
 
 
 def test_keys_of_an_item_are_paged_with_their_raw_keys(engine: RecordingEngine, bound: BoundLayout) -> None:

@@ -81,7 +81,8 @@ def level_page(
 ) -> LevelPage:
     """Return at most `limit` values of the field after `prefix`, from where the token says.
 
-    At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
+    At most some `reads_max` entries are read, whatever lies in between; where the end of a value does not show in its bytes,
+    those as well that stand before its first key, once for each value. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
     leaps = _Leaps(item, listed._replace(range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
@@ -148,6 +149,7 @@ class _Leaps:
         self._reads_left = reads_max
         self._ahead: deque[Entry] = deque()
         self._is_last = False
+        self._met: dict[tuple[bytes, ...], bytes | None] = {}  # lists that `is_first` was asked about, with their ends
         # Why growing: where one key is another item's, the next ones most likely are, too, and are to be leapt over.
         self._read_next = _READ_AT_FIRST
         self.place: bytes | None = listed.range.start
@@ -177,6 +179,12 @@ class _Leaps:
 
     def is_first(self, raw_key: bytes, listed: Listing) -> bool:
         """Tell whether no listed key is stored before `raw_key`, which is one."""
+        # Why remembered: all keys of a value come here, and the same others stand before each. Of the ranges that a key stands
+        # in, one holds the other, so that few are remembered.
+        self._met = {one: end for one, end in self._met.items() if end is None or raw_key < end}
+        if listed.compared in self._met:
+            return False
+        self._met[listed.compared] = listed.range.end
         before = self._snapshot.scan(KeyRange(listed.range.start, raw_key), keys_only=True)
         return not any(listed.read(entry.key) is not None for entry in before)
 
