@@ -7,7 +7,7 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from keyplan.engine import ALL_KEYS, Commit, Engine, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.server import Access, Closing, ServiceContext, Workers
 from keyplan.server.etcd_v2.failures import KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway
@@ -156,6 +156,22 @@ def test_a_change_whose_record_is_damaged_is_counted_all_the_same(key: bytes) ->
             return await wrote(gateway, "/ok")
 
     assert asyncio.run(story()) == "done"
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_record_of_a_directory_that_is_removed_by_hand_takes_nothing_along(*, is_damaged: bool) -> None:
+    engine = MemoryEngine()
+    with GatewayServer(engine) as server:
+        url = f"{server.url}/v2/keys/d"
+        assert httpx.put(f"{url}/f", data={"value": "x"}).status_code == 201
+        if is_damaged:
+            put(engine, directory_key("/d"), DAMAGED)
+        engine.commit(Commit((), (Delete(directory_key("/d")),)))
+        assert httpx.put(f"{server.url}/v2/keys/other", data={"value": "y"}).status_code == 201
+        assert httpx.get(f"{url}/f").json()["node"]["value"] == "x"
+        assert [node["key"] for node in httpx.get(url).json()["node"]["nodes"]] == ["/d/f"]
+        assert httpx.delete(f"{url}?recursive=true").status_code == 200
+        assert httpx.get(f"{url}/f").status_code == 404
 
 
 def test_a_damaged_event_hides_no_other() -> None:

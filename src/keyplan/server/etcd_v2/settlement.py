@@ -91,6 +91,11 @@ class Settlement:
             self.draft.delete(directory_key(ancestor))
 
     def _end_directory(self, path: str, previous: Entry) -> None:
+        if previous.lease == NO_LEASE:
+            # Why kept: no lease ended it. Somebody removed the record, to mend one that was damaged for instance.
+            if self.draft.holds_any(below(path)):
+                self.draft.put(directory_key(path), pack(DirectoryRecord(self.state.floor, self.state.floor)))
+            return
         try:
             record = unpack_directory(previous.value)
         except CorruptionError:
