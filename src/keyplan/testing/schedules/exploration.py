@@ -1,13 +1,16 @@
 """What a test calls: explore a scenario, demand that nothing fails, replay a string."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
+from keyplan.engine import Clock, Engine
 from keyplan.testing.schedules.batons import BatonKind, Batons
+from keyplan.testing.schedules.elsewhere import RunElsewhere
 from keyplan.testing.schedules.explorer import Exploration, Explorer
-from keyplan.testing.schedules.judging import Judge
+from keyplan.testing.schedules.judging import Judge, Verdict
 from keyplan.testing.schedules.report import script_of
-from keyplan.testing.schedules.running import Outcome
+from keyplan.testing.schedules.running import Outcome, Run
 from keyplan.testing.schedules.scenario import Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strategies import Portfolio, Strategy
@@ -89,8 +92,18 @@ def check_schedules(
         raise ScheduleFailure(result)
 
 
-def replay(scenario: Scenario, text: str, *, baton: BatonKind | None = None) -> Outcome:
+def replay(
+    scenario: Scenario,
+    text: str,
+    *,
+    engine: Callable[[Clock], Engine] | None = None,
+    baton: BatonKind | None = None,
+) -> Outcome:
     """Run the schedule of a string, and return what came of it; its `script` and `failure` say what happened.
+
+    It is run twice on the memory engine. With `engine` it is run once more, elsewhere, and the outcome is of that:
+    `engine` is called with the run's clock, once for each of the scenario's engines, and returns an engine on an empty store.
+    The set-up is made there, and calls are let go in the same order; the caller closes what it returned.
 
     Raises InvalidInputError for a string that is none, is of another scenario, or cannot be followed any more.
     """
@@ -103,12 +116,23 @@ def replay(scenario: Scenario, text: str, *, baton: BatonKind | None = None) -> 
             first.end()
             judge.revisions_matter |= any(step.call in {"watch", "compact"} for step in first.steps)
             run, verdict = judge.twice(schedule)
+            if engine is not None:
+                run, verdict = _elsewhere(judge, schedule, engine)
     finally:
         batons.close()
     outcome = run.outcome()
     outcome.script = script_of(run)
     outcome.failure = "" if verdict is None else verdict.message
     return outcome
+
+
+def _elsewhere(judge: Judge, schedule: Schedule, engine: Callable[[Clock], Engine]) -> tuple[Run, Verdict | None]:
+    judge.make_run = partial(RunElsewhere, engine)
+    run = judge.run(schedule=schedule, is_recorded=True)
+    try:
+        return run, judge.verdict(run)
+    finally:
+        run.end()
 
 
 def schedule_by(scenario: Scenario, choices: Sequence[int], *, baton: BatonKind | None = None) -> str:

@@ -114,7 +114,7 @@ class Explorer:
             try:
                 run = self.judge.run(search=search, faults=faults)
                 self._take(run, faults)
-                more = search.learn(run.steps)
+                more = search.learn([*run.steps, *run.waiting()])
             except DepartedError as departed:
                 raise self._departed(run, departed.depth, faults) from departed
             finally:

@@ -4,6 +4,7 @@ Keys of several engines stand in one map: the engine's number comes first, one b
 no key but can be waited for or changed has a pseudo key, which begins with ff:
 
     ff 43                   the clock, one for all engines
+    ff 45                   that nothing came to one who waited, since nobody else could go on
     ff 48 NN 00             the history of engine NN: written by a compaction, read by watches
     ff 49 NN 00             which lease ids were given out
     ff 4c NN + 8 bytes      a lease
@@ -18,6 +19,7 @@ from keyplan.engine import KeyRange
 
 __all__ = [
     "CLOCK",
+    "EMPTINESS",
     "Footprint",
     "Touched",
     "are_dependent",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 CLOCK: Final = b"\xff\x43"
+EMPTINESS: Final = b"\xff\x45"
 
 
 def history_key(engine: int) -> bytes:

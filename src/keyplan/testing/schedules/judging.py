@@ -77,6 +77,8 @@ class Judge:
         self.batons = batons
         self._invariants: Final = _invariants_of(scenario)
         self._stays = [each for each in self._invariants if isinstance(each, Stays)]
+        self.make_run: Callable[..., Run] = Run
+        """Makes the run of a scenario: on memories, unless it is replayed elsewhere."""
         self.revisions_matter = scenario.revisions_matter or bool(self._stays)
 
     def run(
@@ -92,7 +94,7 @@ class Judge:
 
         The run is not ended yet.
         """
-        run = Run(
+        run = self.make_run(
             self.scenario,
             self.batons,
             faults=faults if schedule is None else schedule.faults,

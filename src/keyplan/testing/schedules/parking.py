@@ -102,19 +102,23 @@ class ParkingEngine(Engine):
             raise failed(step, CommitConflictError(failed=()))
         if step.fault == "n":
             raise failed(step, self._unknown(commit))
-        before = self._memory.revision
         try:
-            revision = self.inner.commit(commit)
+            revision = self._committed(step, commit)
         except KeyplanError as error:
             step.outcome = error
             raise
-        if revision != before:
-            self.run.revision_names[revision] = (step.actor, step.number)
-            self._wrote(step, self._memory.history[revision])
         if step.fault == "u":
             raise failed(step, self._unknown(commit))
         step.outcome = revision
         self.run.acknowledge(step, revision, commit)
+        return revision
+
+    def _committed(self, step: Step, commit: Commit) -> int:
+        before = self._memory.revision
+        revision = self.inner.commit(commit)
+        if revision != before:
+            self.run.revision_names[revision] = (step.actor, step.number)
+            self._wrote(step, self._memory.history[revision])
         return revision
 
     def _unknown(self, commit: Commit) -> CommitOutcomeUnknownError:
@@ -169,11 +173,14 @@ class ParkingEngine(Engine):
             except KeyplanError as error:
                 step.outcome = error
                 raise
-            step.outcome = self._memory.revision
-            self._wrote(step, self._memory.history[self._memory.revision])
-            self.run.acknowledge(step, self._memory.revision, Commit((), tuple(Put(*pair) for pair in batch)))
+            step.outcome = revision = self._loaded(step)
+            self.run.acknowledge(step, revision, Commit((), tuple(Put(*pair) for pair in batch)))
             last = batch[-1][0]
         return loaded
+
+    def _loaded(self, step: Step) -> int:
+        self._wrote(step, self._memory.history[self._memory.revision])
+        return self._memory.revision
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         step = self.run.park("watch", key_range)

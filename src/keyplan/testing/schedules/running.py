@@ -9,14 +9,14 @@ from keyplan.engine import ALL_KEYS, Commit, Engine, Event, Memory, MemoryEngine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.limits import SCHEDULE_STEPS_MAX
 from keyplan.store import Store
-from keyplan.testing.faults import FakeClock
 from keyplan.testing.schedules.batons import ActorKilledError, Batons
 from keyplan.testing.schedules.faults import Fault
-from keyplan.testing.schedules.footprint import CLOCK, crash_key
+from keyplan.testing.schedules.footprint import CLOCK, EMPTINESS, Footprint, crash_key
 from keyplan.testing.schedules.keeping import StillKeeper
 from keyplan.testing.schedules.parking import ParkingEngine
 from keyplan.testing.schedules.scenario import Actor, Scenario, still_store
-from keyplan.testing.schedules.steps import Step
+from keyplan.testing.schedules.seeing import SeenClock
+from keyplan.testing.schedules.steps import Step, Wait
 from keyplan.testing.schedules.surroundings import Stage, counted_bytes, current_scene, enter, leave, on_stage
 from keyplan.testing.schedules.watching import end_of_lease
 
@@ -50,18 +50,16 @@ class Player:
         self.pending = ""
         self.is_over = False
         self.is_killed = False
-        self.is_ready: Callable[[], bool] | None = None
+        self.wait: Wait | None = None
+        """What it waits for at `pending`."""
         self.may_return_empty = False
         """Whether what it waits for may be given up when nobody else can go on: a poll with a timeout."""
         self.answer: object = None
         self.error: BaseException | None = None
         self.faults: dict[int, str] = {}
         self._drawn = 0
-        clock, profile = run.clock, run.scenario.profile
-        self.engines = [
-            ParkingEngine(MemoryEngine(shared=memory, profile=profile), memory, run, number)
-            for number, memory in enumerate(run.memories)
-        ]
+        clock = run.seen_clock
+        self.engines = run.parking_engines()
         self.keepers = [StillKeeper(engine, clock) for engine in self.engines]
         self.stores = [
             still_store(engine, clock, keeper) for engine, keeper in zip(self.engines, self.keepers, strict=True)
@@ -85,9 +83,9 @@ class Player:
         return self.baton.is_here
 
     @property
-    def clock(self) -> FakeClock:
-        """The clock of the run."""
-        return self.run.clock
+    def clock(self) -> SeenClock:
+        """The clock of the run, as actors see it."""
+        return self.run.seen_clock
 
     def random_bytes(self, size: int) -> bytes:
         """Return the next of this actor's random bytes, which are the same in each run."""
@@ -116,6 +114,7 @@ class Run:
         self.scenario = scenario
         self.batons = batons
         self.clock = copy(template.clock)
+        self.seen_clock = SeenClock(self.clock, lambda: self._looking or self._step)
         self.memories = [memory.copy(self.clock) for memory in template.memories]
         self.revisions_matter = revisions_matter
         self.is_recorded = is_recorded
@@ -135,10 +134,41 @@ class Run:
         self._empty_polls = 0
         self.players: list[Player] = []
 
+    # ---- what it is on ----------------------------------------------------------------------------------------------------
+
+    def parking_engines(self) -> list[ParkingEngine]:
+        """Return an actor's engines: one for each store of the scenario."""
+        return [
+            ParkingEngine(engine, memory, self, number)
+            for number, (engine, memory) in enumerate(zip(self.bare_engines(), self.memories, strict=True))
+        ]
+
+    def bare_engines(self) -> list[Engine]:
+        """Return new engines on the stores of the run that nothing controls."""
+        return [MemoryEngine(shared=memory, profile=self.scenario.profile) for memory in self.memories]
+
+    def revisions(self) -> list[int]:
+        """Return the latest revision of each store."""
+        return [memory.revision for memory in self.memories]
+
+    def history(self, engine: int) -> tuple[Event, ...]:
+        """Return every change of a store, as far as it was not compacted."""
+        memory = self.memories[engine]
+        return tuple(event for revision in sorted(memory.history) for event in memory.history[revision])
+
+    def compacted(self, engine: int) -> int:
+        """Return the revision up to which a store's history was forgotten."""
+        return self.memories[engine].compacted
+
+    def stored(self) -> tuple[Stored, ...]:
+        """Return key, value and lease of everything that is stored, for each store."""
+        return tuple(stored_in(memory) for memory in self.memories)
+
+    # ---- its beginning ----------------------------------------------------------------------------------------------------
+
     def watch(self, check: Callable[[Store], object]) -> None:
         """Let `check` be called with the store after every commit; the first AssertionError is kept in `broken`."""
-        engine = MemoryEngine(shared=self.memories[0], profile=self.scenario.profile)
-        store = still_store(engine, self.clock)
+        store = still_store(self.bare_engines()[0], self.clock)
         self._watchers.append(lambda: check(store))
 
     def begin(self, places: Iterable[int] | None = None) -> None:
@@ -152,11 +182,14 @@ class Run:
         for player in self.players:
             if player.actor.after_crash_of:
                 self._can_wait = True
-                player.is_ready = self._crash_of(player.actor.after_crash_of)
+                player.wait = self._crash_of(player.actor.after_crash_of)
             self._let_go(player)
 
-    def _crash_of(self, name: str) -> Callable[[], bool]:
-        return lambda: any(other.actor.name == name and other.has_crashed for other in self.players)
+    def _crash_of(self, name: str) -> Wait:
+        others = [other for other in self.players if other.actor.name == name]
+        looked = Footprint()
+        looked.keys_read.update(crash_key(other.place) for other in others)
+        return Wait(lambda: any(other.has_crashed for other in others), looked)
 
     def _let_go(self, player: Player) -> None:
         enter(player)
@@ -172,7 +205,7 @@ class Run:
         if not self.faults and not self._can_wait:
             return [player.place for player in self.players if not player.is_over]
         able = [player for player in self.players if not player.is_over and not player.has_crashed]
-        free = [player.place for player in able if player.is_ready is None or player.is_ready()]
+        free = [player.place for player in able if player.wait is None or player.wait.is_over()]
         if free or not able:
             return free
         # Why: what waits with a timeout is told that nothing came; who asks again and again waits for ever.
@@ -192,13 +225,15 @@ class Run:
         self._step = step
         self.steps.append(step)
         self._empty_polls = self._empty_polls + 1 if self._is_idle else 0
+        if self._is_idle:
+            step.keys_written.add(EMPTINESS)
         self._is_idle = False
-        changed = [memory.revision for memory in self.memories] if self._watchers else None
+        changed = self.revisions() if self._watchers else None
         self._let_go(player)
         step.was_left_open = step.open_snapshots > 0
         if self.faults and player.has_crashed:
             step.keys_written.add(crash_key(place))
-        if changed is not None and changed != [memory.revision for memory in self.memories]:
+        if changed is not None and changed != self.revisions():
             self._watched()
         return step
 
@@ -236,7 +271,18 @@ class Run:
         """What the run's clock shows."""
         return self.clock.monotonic()
 
-    def park(self, call: str, subject: object = None, *, is_ready: Callable[[], bool] | None = None) -> Step:
+    def waiting(self) -> list[Step]:
+        """Return the steps of actors that wait, as if they had been let go: who hindered them raced with them, too."""
+        steps: list[Step] = []
+        for player in self.players:
+            if player.wait is not None and not player.is_over and not player.has_crashed:
+                steps.append(Step(player.place))
+                steps[-1].call, steps[-1].number = player.pending, player.calls
+                steps[-1].has_waited = True
+                steps[-1].take_in(player.wait.touched)
+        return steps
+
+    def park(self, call: str, subject: object = None, *, wait: Wait | None = None) -> Step:
         """Park the calling actor until the schedule lets it go; see `Parking`."""
         if self._looking is not None:
             return self._looked(call)
@@ -254,21 +300,22 @@ class Run:
                 f"actor {player.actor.name} has made {SCHEDULE_STEPS_MAX:,} calls; is it waiting for somebody?"
             )
         player.pending = call
-        if is_ready is not None:
+        if wait is not None:
             self._can_wait = True
-            player.is_ready = is_ready
+            player.wait = wait
             player.may_return_empty = call == "poll"
+            # Why: from when on it waits is told by the clock, and this is where it looks.
+            self._step.keys_read.add(CLOCK)
         player.baton.park()
-        player.is_ready = None
         return self._begun(player, call, subject)
 
     def _begun(self, player: Player, call: str, subject: object) -> Step:
         step = self._step
+        if player.wait is not None:
+            step.has_waited = True
+            step.take_in(player.wait.touched)
+            player.wait = None
         step.call, step.subject, step.number = call, subject, player.calls
-        if player.actor.after_crash_of and player.calls == 1:
-            step.keys_read.update(
-                crash_key(other.place) for other in self.players if other.actor.name == player.actor.after_crash_of
-            )
         if player.faults:
             step.fault = player.faults.get(player.calls, "")
             if step.fault == "f":
@@ -303,7 +350,7 @@ class Run:
         for number, memory in enumerate(self.memories):
             for lease, state in memory.leases.items():
                 if state.deadline <= self.time:
-                    end_of_lease(step, memory, lease, number)
+                    end_of_lease(step, memory, lease, (number, self.revisions_matter))
             with memory.condition:
                 memory.expire_leases()
 
@@ -336,8 +383,7 @@ def actor_waits(condition: Callable[[], bool]) -> None:
     player = current_player()
     run = player.run
     seen = Step(player.place)
-    step = run.park("waits", None, is_ready=lambda: run.look(condition, seen))
-    step.take_in(seen)
+    run.park("waits", None, wait=Wait(lambda: run.look(condition, seen), seen))
 
 
 class Outcome:
@@ -350,9 +396,7 @@ class Outcome:
     def __init__(self, run: Run) -> None:
         self._run = run
         self.scenario: Final = run.scenario
-        self.stores: Final[tuple[Store, ...]] = tuple(
-            still_store(MemoryEngine(shared=memory, profile=run.scenario.profile), run.clock) for memory in run.memories
-        )
+        self.stores: Final[tuple[Store, ...]] = tuple(still_store(engine, run.clock) for engine in run.bare_engines())
         self.answers: Final[Mapping[str, Any]] = {
             player.actor.name: player.answer for player in run.players if player.is_over and player.error is None
         }
@@ -389,16 +433,15 @@ class Outcome:
 
     def history(self, engine: int = 0) -> tuple[Event, ...]:
         """Return every change since the store was empty, as far as it was not compacted."""
-        memory = self._run.memories[engine]
-        return tuple(event for revision in sorted(memory.history) for event in memory.history[revision])
+        return self._run.history(engine)
 
     def compacted(self, engine: int = 0) -> int:
         """Return the revision up to which history was forgotten."""
-        return self._run.memories[engine].compacted
+        return self._run.compacted(engine)
 
     def stored(self) -> tuple[Stored, ...]:
         """Return key, value and lease of everything that is stored, for each engine."""
-        return tuple(stored_in(memory) for memory in self._run.memories)
+        return self._run.stored()
 
     def in_order(self, names: Sequence[str]) -> "Outcome":
         """Return what comes of running these actors alone, one after the other, from the same set-up."""

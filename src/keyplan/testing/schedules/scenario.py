@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Engine, Memory, MemoryEngine, Profile, Snapshot
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Clock, Engine, Memory, MemoryEngine, Profile, Snapshot
 from keyplan.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -173,7 +173,7 @@ def bound_of(layout: "type[Layout] | BoundLayout") -> BoundLayout:
     return layout.bound() if isinstance(layout, type) else layout
 
 
-def still_store(engine: Engine, clock: FakeClock, keeper: StillKeeper | None = None) -> Store:
+def still_store(engine: Engine, clock: Clock, keeper: StillKeeper | None = None) -> Store:
     """Return a store that starts no threads and waits for nothing."""
     return Store(engine, backoff=_NO_WAIT, clock=clock, keeper=keeper or StillKeeper(engine, clock))
 

@@ -1,19 +1,19 @@
 """A step, and what engines that park ask of the run that they belong to."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit
 from keyplan.errors import KeyplanError
-from keyplan.testing.schedules.footprint import Footprint
+from keyplan.testing.schedules.footprint import Footprint, Touched
 
-__all__ = ["Parking", "Step", "failed", "note"]
+__all__ = ["Parking", "Step", "Wait", "failed", "note"]
 
 
 class Step(Footprint):
     """One call of the engine, and the actor's own code after it: from being let go until it parks again or ends."""
 
-    __slots__ = ("actor", "answers", "call", "fault", "number", "open_snapshots", "outcome", "subject")
+    __slots__ = ("actor", "answers", "call", "fault", "has_waited", "number", "open_snapshots", "outcome", "subject")
 
     def __init__(self, actor: int) -> None:
         super().__init__()
@@ -29,6 +29,8 @@ class Step(Footprint):
         self.answers: list[tuple[str, object, object]] | None = None
         """What was read, with what was asked; None unless the run is recorded."""
         self.open_snapshots = 0
+        self.has_waited = False
+        """Whether the call may be let go only when something is so: others' steps enable and hinder it."""
 
     @property
     def seen(self) -> tuple[object, ...]:
@@ -36,6 +38,13 @@ class Step(Footprint):
         outcome = self.outcome
         shown = (type(outcome).__name__, str(outcome)) if isinstance(outcome, BaseException) else outcome
         return (self.actor, self.call, self.subject, shown, self.answers)
+
+
+class Wait(NamedTuple):
+    """What a call waits for, and what decides whether that is so: it joins the footprint of the call."""
+
+    is_over: Callable[[], bool]
+    touched: Touched
 
 
 class Parking(Protocol):
@@ -46,10 +55,10 @@ class Parking(Protocol):
     revision_names: dict[int, tuple[int, int]]
     """Which call made a revision: actor and number."""
 
-    def park(self, call: str, subject: object = None, *, is_ready: Callable[[], bool] | None = None) -> Step:
+    def park(self, call: str, subject: object = None, *, wait: "Wait | None" = None) -> Step:
         """Wait until the schedule lets the calling actor go. Raises what a fault at this call raises before it is done.
 
-        With `is_ready` it is not let go before that is true, or nobody else can go on.
+        With `wait` it is not let go before that is over, or nobody else can go on.
         """
         ...
 

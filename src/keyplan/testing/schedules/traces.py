@@ -19,6 +19,7 @@ class Seen(Touched, Protocol):
 
     actor: int
     call: str
+    has_waited: bool
 
 
 class Search(Protocol):
@@ -29,7 +30,10 @@ class Search(Protocol):
         ...
 
     def learn(self, steps: Sequence[Seen]) -> bool:
-        """Take in a run that was cut or has ended; return whether there is another to make. Raises DepartedError."""
+        """Take in a run that was cut or has ended; return whether there is another to make. Raises DepartedError.
+
+        After the steps that were made come those of actors that wait, which were not.
+        """
         ...
 
 
@@ -152,6 +156,7 @@ def races(steps: Sequence[Seen]) -> Iterator[Race]:
     """Yield the races of a run."""
     count = len(steps)
     before: list[int] = []  # for each step the set of those that happen before it, as bits
+    before_own: list[int] = []  # the same for the step of the same actor before it
     dependent: list[int] = []  # of those, the ones of other actors that it depends on itself
     numbers: list[int] = []
     seen: dict[int, int] = {}
@@ -160,18 +165,25 @@ def races(steps: Sequence[Seen]) -> Iterator[Race]:
         actor = step.actor
         numbers.append(seen.get(actor, 0) + 1)
         seen[actor] = numbers[-1]
-        happened = own = 0
+        happened = own = at_own = 0
         for earlier in range(later - 1, -1, -1):
             other = steps[earlier]
             if other.actor == actor:
                 happened |= before[earlier] | 1 << earlier
+                at_own |= before[earlier] | 1 << earlier
             elif are_dependent(other, step):
                 own |= 1 << earlier
                 happened |= before[earlier] | 1 << earlier
         before.append(happened)
+        before_own.append(at_own)
         dependent.append(own)
     for later in range(count):
         for earlier in _bits(dependent[later]):
+            if steps[later].has_waited:
+                # Why also those with something in between: that may be what let it go, and it could go before.
+                if not before_own[later] >> earlier & 1:
+                    yield Race(earlier, later, {steps[later].actor}, (numbers[earlier], numbers[later]))
+                continue
             between = before[later] >> (earlier + 1)
             if not any(before[earlier + 1 + place] >> earlier & 1 for place in _bits(between)):
                 initials = _initials(steps, before, earlier, later)

@@ -6,8 +6,16 @@ from typing import TypeVar
 from keyplan.engine import Event, KeyRange, Lease, Memory, Watch
 from keyplan.errors import HistoryCompactedError, KeyplanError
 from keyplan.testing.contract import controls
-from keyplan.testing.schedules.footprint import CLOCK, history_key, lease_key, placed_range, revision_key
-from keyplan.testing.schedules.steps import Parking, Step, failed, note
+from keyplan.testing.schedules.footprint import (
+    CLOCK,
+    EMPTINESS,
+    Footprint,
+    history_key,
+    lease_key,
+    placed_range,
+    revision_key,
+)
+from keyplan.testing.schedules.steps import Parking, Step, Wait, failed, note
 
 __all__ = ["ParkingLease", "ParkingWatch", "end_of_lease"]
 
@@ -26,17 +34,16 @@ class ParkingWatch:
 
     def poll(self, timeout_seconds: float) -> Sequence[Event]:
         run, number, memory = self._run, self._number, self._memory
-        begun = run.time
+        looked = Footprint()
+        looked.keys_read |= {history_key(number), revision_key(number)}
+        looked.ranges_read.append(placed_range(number, self._range))
+        wait: Wait | None = None
         if timeout_seconds > 0:
-
-            def is_ready() -> bool:
-                return run.time != begun or self._has_something()
-
-            step = run.park("poll", self._range, is_ready=is_ready)
-        else:
-            step = run.park("poll", self._range)
-        step.keys_read |= {history_key(number), revision_key(number)}
-        step.ranges_read.append(placed_range(number, self._range))
+            begun = run.time
+            looked.keys_read |= {CLOCK, EMPTINESS}
+            wait = Wait(lambda: run.time != begun or self._has_something(), looked)
+        step = run.park("poll", self._range, wait=wait)
+        step.take_in(looked)
         if step.fault == "h":
             raise failed(step, HistoryCompactedError(revision=self.revision, compacted_revision=memory.revision))
         try:
@@ -94,7 +101,7 @@ class ParkingLease:
 
     def revoke(self) -> None:
         step = self._park("revoke")
-        end_of_lease(step, self._memory, self.id, self._number)
+        end_of_lease(step, self._memory, self.id, (self._number, self._run.revisions_matter))
         self._answered(step, self._inner.revoke)
 
     def _park(self, call: str) -> Step:
@@ -112,9 +119,12 @@ class ParkingLease:
         return answer
 
 
-def end_of_lease(step: Step, memory: Memory, lease: int, number: int) -> None:
-    """Join what the end of a lease writes: the lease and every key on it."""
+def end_of_lease(step: Step, memory: Memory, lease: int, place: tuple[int, bool]) -> None:
+    """Join what the end of a lease writes: the lease and every key on it; and the revision, where revisions matter."""
+    number, revisions_matter = place
     step.keys_written.add(lease_key(number, lease))
     if lease in memory.leases:
+        if revisions_matter and memory.leases[lease].keys:
+            step.keys_written.add(revision_key(number))
         prefix = b"%c" % number
         step.keys_written.update([prefix + key for key in memory.leases[lease].keys])
