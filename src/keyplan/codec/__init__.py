@@ -13,6 +13,7 @@ from keyplan.codec.element import (
 from keyplan.codec.foreign_forms import ProtobufForm, PydanticForm
 from keyplan.codec.language import (
     ANY_BYTE,
+    AUTOMATON_STATES_MAX,
     Automaton,
     AutomatonTooLargeError,
     Bytes,
@@ -41,6 +42,7 @@ from keyplan.codec.words import Enclosed, Word
 
 __all__ = [
     "ANY_BYTE",
+    "AUTOMATON_STATES_MAX",
     "F64",
     "I8",
     "I16",

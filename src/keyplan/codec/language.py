@@ -14,6 +14,7 @@ from typing import Final
 
 __all__ = [
     "ANY_BYTE",
+    "AUTOMATON_STATES_MAX",
     "Automaton",
     "AutomatonTooLargeError",
     "Bytes",

@@ -110,7 +110,12 @@ def _comings_and_goings(pairs: LayoutPairs, drops: Collection[str], root: Templa
         else:
             advice = f"say what it is called now (--rename {item.name}=NEW), or that it shall be removed (--drop {item.name})"
             yield LayoutChange(
-                code, item.name, Impact.BREAKING, message, advice, witness=shortest_key(item.template.prefixed(root))
+                code,
+                item.name,
+                Impact.BREAKING,
+                message,
+                advice,
+                witness=shortest_key(item.template.prefixed(root)).key,
             )
 
 

@@ -61,7 +61,7 @@ def compare_keys(old: Template, new: Template) -> KeyComparison:
     """
     labels = field_labels(old, new)
     if labels is None:
-        return KeyComparison(KeyRelation.OTHER_FIELDS, shortest_key(old))
+        return KeyComparison(KeyRelation.OTHER_FIELDS, shortest_key(old).key)
     if plain_shape(old) == plain_shape(new) and list(labels.values()) == list(old.field_names):
         return KeyComparison(KeyRelation.SAME)
     misread = _misread_key(old, new, labels)
@@ -70,7 +70,7 @@ def compare_keys(old: Template, new: Template) -> KeyComparison:
     boundaries = key_read_otherwise(old, new, labels)
     lost, gained = key_beyond(old, new), key_beyond(new, old)
     if boundaries.is_open or lost.is_open:
-        return KeyComparison(KeyRelation.UNDECIDED, shortest_key(old))
+        return KeyComparison(KeyRelation.UNDECIDED, shortest_key(old).key)
     if lost.key is None:
         # Why: where it stayed open whether there are more new keys, to say that there are is on the safe side.
         is_same = gained.key is None and not gained.is_open
@@ -83,7 +83,8 @@ def compare_keys(old: Template, new: Template) -> KeyComparison:
 
 
 def _misread_key(old: Template, new: Template, labels: Labels) -> bytes | None:
-    if key_below(old, None, new).key is None:
+    shared = key_below(old, None, new)
+    if shared.key is None and shared.is_proven:
         return None
     parted = key_read_otherwise(old, new, labels).key
     if parted is not None:

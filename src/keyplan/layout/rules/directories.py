@@ -42,7 +42,9 @@ def lease_mismatches(own: Sequence[Subject], leased_tables: frozenset[str]) -> I
         if not parent.template.is_text and not _extends(parent.template, child.template):
             continue
         answer = _key_in(parent, child)
-        if answer.key is not None:
+        if answer.is_open:
+            yield Finding.undecided("L11", parent.name, child.name)
+        elif answer.key is not None:
             message = f"{child.name} stays when the lease of the {parent.name} record above it ends"
             yield Finding("L11", (parent.name, child.name), message, answer.key[: answer.cut], answer.key)
 

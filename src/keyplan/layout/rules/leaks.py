@@ -89,6 +89,8 @@ def _leak(listed: Subject, other: Subject) -> _Leak | Finding | None:
         answer = key_below(trimmed, NOT_BELOW, other.template)
         if answer.key is not None:
             return _Leak(listed, other, trimmed, True, answer.key, answer.cut)  # noqa: FBT003  # Why: as above.
+        if answer.is_open:
+            return Finding.undecided("L4", listed.name, other.name)
     return None
 
 
@@ -131,7 +133,12 @@ def _of_other_values(subject: Subject, prefix: Template) -> Finding | None:
 
 def _inside_a_word(subject: Subject, prefix: Template) -> Finding | None:
     end = ends_in_literal(prefix)[-1:] if prefix.is_text else b""
-    known = shortest_key(prefix) if end and end[0] in WORD_BYTES else None
+    if not end or end[0] not in WORD_BYTES:
+        return None
+    answer = shortest_key(prefix)
+    if answer.is_open:
+        return Finding.undecided("L4", subject.name)
+    known = answer.key
     if known is None:
         return None
     message = "a list's prefix ends inside a word, so that longer words share it"

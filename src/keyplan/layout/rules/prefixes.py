@@ -69,7 +69,7 @@ def _nothing(
         for answer in (key_below(prefix, tail, subject.template),)
         if answer.key is not None or answer.is_open or (not is_whole and _begins_with(subject.template, prefix))
     ]
-    spelled_prefix = shortest_key(prefix)
+    spelled_prefix = shortest_key(prefix).key
     for name in returns:
         if name not in found:
             yield Finding("L5", (prefix.source, name), f"no key of {name} can exist below the prefix", spelled_prefix)
@@ -78,8 +78,11 @@ def _nothing(
 
 
 def _open_world(prefix: Template) -> Iterator[Finding]:
-    known = shortest_key(prefix)
-    if known is not None:
+    answer = shortest_key(prefix)
+    if answer.is_open:
+        yield Finding.undecided("L4", prefix.source)
+    if answer.key is not None:
+        known = answer.key
         message = "the prefix does not end at a separator, so that keys of others that begin alike are returned"
         yield Finding("L4", (prefix.source,), message, known + b"a", known)
 

@@ -32,22 +32,23 @@ def nested_roots(spec: LayoutSpec, others: Sequence[LayoutSpec]) -> Iterator[Fin
 
 def _nested(outer: LayoutSpec, inner: LayoutSpec, message: str) -> Iterator[Finding]:
     root = bound_root(outer)
-    inside = [
-        (answer.key, answer.cut)
-        for subject in subjects_of(inner)[0]
-        for answer in (key_below(root, _ANYTHING, subject.template),)
-        if answer.key is not None
-    ]
+    answers = [key_below(root, _ANYTHING, subject.template) for subject in subjects_of(inner)[0]]
+    inside = [(answer.key, answer.cut) for answer in answers if answer.key is not None]
     if inside:
         key, cut = min(inside, key=lambda found: (len(found[0]), found[0]))
         yield Finding("L6", (outer.name, inner.name), message, key, key[:cut])
+    elif any(answer.is_open for answer in answers):
+        yield Finding.undecided("L6", outer.name, inner.name)
 
 
 def _nested_in_itself(spec: LayoutSpec) -> Iterator[Finding]:
     answer = key_below(spec.root, _SOMETHING, spec.root)
     if answer.is_open:
         yield Finding.undecided("L6", spec.name)
-    keys = [key for item in spec.items for key in (shortest_key(item.template),) if key is not None]
+    shortest = [shortest_key(item.template) for item in spec.items]
+    keys = [found.key for found in shortest if found.key is not None]
+    if answer.key is not None and not keys and any(found.is_open for found in shortest):
+        yield Finding.undecided("L6", spec.name)
     if answer.key is not None and keys:
         message = "one value of its root's parameters gives a root inside that of another value"
         key = min(keys, key=lambda found: (len(found), found))

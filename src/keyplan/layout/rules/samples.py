@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from keyplan.codec import Element
+from keyplan.codec import AutomatonTooLargeError, Element, Language
 from keyplan.errors import InvalidKeyError
 from keyplan.layout.rules.decision import shortest_key
 from keyplan.layout.rules.reading import holds, readings, spelled
-from keyplan.layout.rules.search import OwnWords, words
+from keyplan.layout.rules.search import OwnWords, SearchTooLargeError, words
 from keyplan.layout.template import Template
 
 __all__ = ["key_with", "member_of_length", "members", "numbers"]
@@ -56,18 +56,25 @@ def _spellings(element: Element[object]) -> Iterator[bytes]:
     """Short words of the language, or a few of each of its first slices when it has such."""
     bytes_max = element.bytes_min + MEMBER_BYTES_SPAN
     for _, language in element.slices()[:SLICES_MAX]:
+        yield from islice(_words(language, element.bytes_min, bytes_max), SLICES_MAX)
+    yield from _words(element.language, element.bytes_min, bytes_max)
+
+
+def _words(language: Language, bytes_min: int, bytes_max: int) -> Iterator[bytes]:
+    """Words of a language, bounds on length aside; none where its automaton is too large to be searched."""
+    try:
         automaton = language.automaton(relaxed=True)
-        yield from islice(words(OwnWords(automaton), bytes_max=bytes_max), SLICES_MAX)
-    yield from words(OwnWords(element.language.automaton(relaxed=True)), bytes_max=bytes_max)
+        yield from words(OwnWords(automaton), bytes_min=bytes_min, bytes_max=bytes_max)
+    except (AutomatonTooLargeError, SearchTooLargeError):
+        return
 
 
 def member_of_length(element: Element[object], length: int) -> bytes | None:
     """Return a member of at least `length` bytes and hardly more; None when there is none."""
-    automaton = element.language.automaton(relaxed=True)
     longest = (
         length + MEMBER_BYTES_SPAN if element.bytes_max is None else min(element.bytes_max, length + MEMBER_BYTES_SPAN)
     )
-    for raw in islice(words(OwnWords(automaton), bytes_min=length, bytes_max=longest), MEMBERS_MAX):
+    for raw in islice(_words(element.language, length, longest), MEMBERS_MAX):
         try:
             element.decode(raw)
         except InvalidKeyError:
@@ -78,7 +85,7 @@ def member_of_length(element: Element[object], length: int) -> bytes | None:
 
 def key_with(template: Template, fields: Mapping[str, bytes]) -> bytes | None:
     """Return the key of `template` that has these fields and the shortest others; None when they do not fit together."""
-    shortest = shortest_key(template)
+    shortest = shortest_key(template).key
     if shortest is None:
         return None
     try:

@@ -13,6 +13,7 @@ __all__ = [
     "AmbiguousWords",
     "CommonWords",
     "Edges",
+    "Effort",
     "OwnWords",
     "PartedWords",
     "Product",
@@ -37,8 +38,41 @@ PRODUCT_STATES_MAX: Final = 1_000_000
 """Why: about a second and 200 MB; products of templates that people write have some thousands of states."""
 
 
+SCANS_PER_EDGE: Final = 4
+"""Why: to look at a known edge again takes about a quarter of what it took to find it."""
+
+EFFORT_MAX: Final = 2_000_000
+"""Why: some two seconds; no question about a shipped layout takes a tenth of it."""
+
+
 class SearchTooLargeError(Exception):
-    """The product has more states than PRODUCT_STATES_MAX. Never leaves the package: the question counts as undecided."""
+    """The product has more states than PRODUCT_STATES_MAX, or the search took more than EFFORT_MAX.
+
+    Never leaves the layout package: the question counts as undecided.
+    """
+
+
+class Effort:
+    """What one question has cost, in states and edges looked at: a bound that holds alike on every machine.
+
+    Automata count each time that they are asked for, whether they are kept or not: an answer must not depend on what was
+    asked before.
+    """
+
+    __slots__ = ("_left",)
+
+    def __init__(self, most: int = EFFORT_MAX) -> None:
+        self._left = most
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < 0
+
+    def spend(self, count: int) -> None:
+        """Count so many states or edges. Raises SearchTooLargeError when that is more than the question may cost."""
+        self._left -= count
+        if self._left < 0:
+            raise SearchTooLargeError
 
 
 class Product(Protocol):
@@ -145,11 +179,12 @@ class PartedWords:
         return bool(has_parted) and left in self._first.accepting and right in self._second.accepting
 
 
-def shortest_word(product: Product) -> bytes | None:
+def shortest_word(product: Product, effort: Effort | None = None) -> bytes | None:
     """Return the shortest word of `product`, the first of these in reading order; None when it has no word.
 
     Raises SearchTooLargeError.
     """
+    effort = effort or Effort()
     if product.is_accepting(0):
         return b""
     edges: dict[int, Edges] = {}
@@ -159,6 +194,7 @@ def shortest_word(product: Product) -> bytes | None:
         reached: set[int] = set()
         for state in levels[-1]:
             edges[state] = product.edges(state)
+            effort.spend(1 + len(edges[state]))
             reached.update(target for _, target in edges[state] if target not in seen)
         seen |= reached
         if len(seen) > PRODUCT_STATES_MAX:
@@ -170,24 +206,29 @@ def shortest_word(product: Product) -> bytes | None:
     return None
 
 
-def words(product: Product, *, bytes_max: int, bytes_min: int = 0, alike_max: int = 1) -> Iterator[bytes]:
+def words(
+    product: Product, *, bytes_max: int, bytes_min: int = 0, alike_max: int = 1, effort: Effort | None = None
+) -> Iterator[bytes]:
     """Yield words of `product`, `bytes_min` to `bytes_max` long, short ones first, each length in reading order.
 
     Of bytes that the product does not tell apart at some place, the first `alike_max` stand for all. Raises
     SearchTooLargeError.
     """
-    edges = _reachable(product)
+    effort = effort or Effort()
+    edges = _reachable(product, effort)
+    size = sum(map(len, edges.values()))
     # Invariant: finishing[n] holds the states from which a word ends after exactly n more bytes.
     finishing = [{state for state in edges if product.is_accepting(state)}]
     for length in range(bytes_max + 1):
         if length:
+            effort.spend(1 + size // SCANS_PER_EDGE)
             ahead = finishing[-1]
             finishing.append({state for state, out in edges.items() if any(target in ahead for _, target in out)})
         if length >= bytes_min and 0 in finishing[length]:
-            yield from _spellings(edges, finishing, length, alike_max)
+            yield from _spellings(edges, finishing, length, alike_max, effort)
 
 
-def _reachable(product: Product) -> dict[int, Edges]:
+def _reachable(product: Product, effort: Effort) -> dict[int, Edges]:
     edges: dict[int, Edges] = {}
     frontier = [0]
     while frontier:
@@ -197,6 +238,7 @@ def _reachable(product: Product) -> dict[int, Edges]:
         if len(edges) >= PRODUCT_STATES_MAX:
             raise SearchTooLargeError
         edges[state] = product.edges(state)
+        effort.spend(1 + len(edges[state]))
         frontier.extend(target for _, target in edges[state] if target not in edges)
     return edges
 
@@ -221,7 +263,9 @@ def _first_spelling(edges: dict[int, Edges], levels: list[set[int]], ends: set[i
     return bytes(word)
 
 
-def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int, alike_max: int) -> Iterator[bytes]:
+def _spellings(
+    edges: dict[int, Edges], finishing: list[set[int]], length: int, alike_max: int, effort: Effort
+) -> Iterator[bytes]:
     """The words of exactly `length` bytes in reading order, `alike_max` for each class of bytes that are not told apart."""
     stack: list[tuple[bytes, frozenset[int]]] = [(b"", frozenset({0}))]
     while stack:
@@ -233,6 +277,7 @@ def _spellings(edges: dict[int, Edges], finishing: list[set[int]], length: int, 
         steps = [
             (allowed, target) for state in current for allowed, target in edges[state] if target in finishing[left - 1]
         ]
+        effort.spend(1 + len(steps))
         branches = [
             (byte, frozenset(target for allowed, target in steps if allowed >> byte & 1))
             for byte in sorted(

@@ -90,7 +90,7 @@ def _longest(spec: LayoutSpec, template: Template) -> int | None:
 
 def _key_longer_than(template: Template, allowed: int) -> bytes | None:
     """A key just longer than `allowed`, made by lengthening the fields in order; None when the root must be longer for it."""
-    key = shortest_key(template)
+    key = shortest_key(template).key
     if key is None:
         return None
     fields = next(readings(template, key))

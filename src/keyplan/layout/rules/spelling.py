@@ -2,12 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Final
 
-from keyplan.codec import Automaton, Bytes, Language, Series, literal
+from keyplan.codec import AUTOMATON_STATES_MAX, Automaton, AutomatonTooLargeError, Bytes, Language, Series, literal
 from keyplan.errors import InvalidKeyError
+from keyplan.layout.rules.search import Effort
 from keyplan.layout.template import Field, Template
 
-__all__ = ["Slice", "Spelling", "slices_of", "spelling_of"]
+__all__ = ["Counted", "Slice", "Spelling", "slices_of", "spelling_of"]
+
+
+STATE_COST: Final = 12
+"""Why: to build a state of an automaton takes about as long as to look at a dozen edges of a product."""
 
 
 class Spelling:
@@ -18,19 +24,47 @@ class Spelling:
 
     def __init__(self, languages: tuple[Language, ...]) -> None:
         self.languages = languages
-        self._automata: dict[tuple[Language | None, bool], Automaton] = {}
+        self._automata: dict[tuple[Language | None, bool], Automaton | None] = {}
 
     @cached_property
     def bytes_min(self) -> int:
         return sum(language.bytes_min for language in self.languages)
 
+    @cached_property
+    def can_exist(self) -> bool:
+        """Whether each part's shortest word is within its bound on length."""
+        return all(one.bytes_max is None or one.bytes_min <= one.bytes_max for one in self.languages)
+
     def automaton(self, tail: Language | None = None, *, relaxed: bool) -> Automaton:
-        """The automaton of the parts, followed by `tail`; relaxed, bounds on length are dropped and the language grows."""
-        known = self._automata.get((tail, relaxed))
-        if known is None:
+        """The automaton of the parts, followed by `tail`; relaxed, bounds on length are dropped and the language grows.
+
+        Raises AutomatonTooLargeError, soon when it did so before.
+        """
+        asked = tail, relaxed
+        if asked not in self._automata:
             languages = self.languages if tail is None else (*self.languages, tail)
-            known = self._automata[tail, relaxed] = _pruned(Automaton.of(languages, relaxed=relaxed))
+            self._automata[asked] = _built(languages, relaxed=relaxed)
+        known = self._automata[asked]
+        if known is None:
+            raise AutomatonTooLargeError
         return known
+
+
+class Counted:
+    """A spelling whose automata count against what a question may cost."""
+
+    def __init__(self, spelling: Spelling, effort: Effort) -> None:
+        self._spelling, self._effort = spelling, effort
+
+    def automaton(self, tail: Language | None = None, *, relaxed: bool) -> Automaton:
+        """As the spelling's own. Raises SearchTooLargeError, AutomatonTooLargeError."""
+        try:
+            found = self._spelling.automaton(tail, relaxed=relaxed)
+        except AutomatonTooLargeError:
+            self._effort.spend(STATE_COST * AUTOMATON_STATES_MAX)
+            raise
+        self._effort.spend(STATE_COST * len(found.classes) + sum(map(len, found.followers)))
+        return found
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +105,8 @@ def slices_of(template: Template) -> tuple[Slice, ...]:
             continue
         divided = _by_derived_value(template, place, part) if part.is_derived else _by_codec(template, place, part)
         if divided:
-            return divided
+            # Why: a path of 200 components is longer than its bound of four bytes; most slices fall away unsearched.
+            return tuple(one for one in divided if one.exact.can_exist) or divided[:1]
     return (Slice(whole, whole),)
 
 
@@ -116,6 +151,13 @@ def _members(language: Language) -> list[bytes]:
         return []
     automaton = language.automaton(relaxed=False)
     return [bytes((byte,)) for byte in range(256) if automaton.step((0,), byte) & automaton.accepting]
+
+
+def _built(languages: tuple[Language, ...], *, relaxed: bool) -> Automaton | None:
+    try:
+        return _pruned(Automaton.of(languages, relaxed=relaxed))
+    except AutomatonTooLargeError:
+        return None
 
 
 def _pruned(automaton: Automaton) -> Automaton:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from keyplan.layout.rules.decision import shortest_key
 from keyplan.layout.rules.reading import readings
+from keyplan.layout.rules.samples import members
 from keyplan.layout.spec import CounterSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Field, Literal, Part, Template
 
@@ -71,8 +72,11 @@ def prefix_of(template: Template, bound_fields: int) -> Template:
 
 
 def _shortest_fields(root: Template) -> dict[str, bytes]:
-    key = shortest_key(root)
-    return {} if key is None else next(readings(root, key), {})
+    """The fields of the shortest root; where none was found, each field's own shortest encoding."""
+    key = shortest_key(root).key
+    if key is not None:
+        return next(readings(root, key))
+    return {field.name: next(raw for _, raw in members(field.element)) for field in root.fields}
 
 
 def ends_in_literal(template: Template) -> bytes:
