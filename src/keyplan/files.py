@@ -25,9 +25,11 @@ def make_folder(path: Path, *, mode: int = FOLDER_MODE) -> None:
     Folders that are there stay as they are. Raises InvalidInputError when a folder cannot be made, or a file is in its place.
     """
     # Why not `Path.is_dir`: it raises where a folder above may not be searched.
+    if os.path.isdir(path):
+        return
     # Why from the top: a folder is in its parent for good before anything is put into it.
     for folder in reversed((path, *path.parents)):
-        if not os.path.isdir(folder):  # Why: `Path.is_dir` raises where a folder above may not be searched.
+        if not os.path.isdir(folder):
             _make_one(folder, mode)
 
 
@@ -46,9 +48,10 @@ def _make_one(folder: Path, mode: int) -> None:
         ) from error
 
 
-def open_file(path: Path, flags: int, *, mode: int = FILE_MODE) -> int:
+def open_file(path: Path, flags: int, *, mode: int = FILE_MODE, owner: tuple[int, int] | None = None) -> int:
     """Open a file as `os.open` does. With O_CREAT, a missing one is made with exactly this mode, whatever the umask is.
 
+    `owner` is a user's and a group's id: a file that is made becomes theirs as far as this process may give it away.
     Why not `os.open` alone: the umask narrows its mode, and what is there must keep its own. Raises OSError.
     """
     while flags & os.O_CREAT and not flags & os.O_EXCL:
@@ -57,13 +60,22 @@ def open_file(path: Path, flags: int, *, mode: int = FILE_MODE) -> int:
         except FileNotFoundError:
             pass
         try:
-            return open_file(path, flags | os.O_EXCL, mode=mode)
+            return open_file(path, flags | os.O_EXCL, mode=mode, owner=owner)
         except FileExistsError:
             continue  # somebody made it at this moment
     descriptor = os.open(path, flags, mode & FILE_MODE)
     if flags & os.O_CREAT:
+        if owner is not None:
+            _give_away(descriptor, *owner)
         os.fchmod(descriptor, mode)
     return descriptor
+
+
+def _give_away(descriptor: int, user: int, group: int) -> None:
+    # Why each alone: only the superuser may change the user; a member of a group may give a file to it.
+    for ids in ((user, -1), (-1, group)):
+        with suppress(OSError):
+            os.fchown(descriptor, *ids)
 
 
 def write_whole(

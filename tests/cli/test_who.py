@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.engine import Commit, Put, open_engine
+from keyplan.engine import Commit, Put, open_engine, store_users
 from keyplan.testing.engine_suite import eventually
 
 HOLDS = """
@@ -96,3 +96,15 @@ def test_other_engines_have_no_such_list(tmp_path: Path) -> None:
     assert "only lmdb:PATH tells who has it open" in done.stderr
     assert "there is no store here" in keyplan("who", "--store", f"lmdb:{tmp_path}/none").stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_who_looks_in_a_process_that_has_the_store_open_takes_none_of_its_locks_away(tmp_path: Path) -> None:
+    url = made(tmp_path / "store")
+    with open_engine(url) as engine, engine.snapshot() as snapshot:
+        assert snapshot.get(b"a") is not None
+        assert store_users(url) == []
+        told = json.loads(keyplan("who", "--store", url, "--json").stdout)["users"]
+    assert {(user["process"], user["activity"]) for user in told} == {
+        (os.getpid(), "open for writing"),
+        (os.getpid(), "reading"),
+    }

@@ -1,12 +1,19 @@
 """A store that went back: what an engine on LMDB's files notices. Of servers: tests/postgres and tests/etcd."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from keyplan.engine import ALL_KEYS, LEAP, Commit, Engine, KeyUnchanged, MemoryEngine, Put, open_engine
+from keyplan.engine.lmdb import identity
+from keyplan.engine.lmdb.format import Databases, LineageRecord
 from keyplan.errors import CommitConflictError, EngineUnavailableError, HistoryCompactedError
+from keyplan.testing.engine_suite import eventually
 
 
 def put(engine: Engine, key: bytes, value: bytes = b"") -> int:
@@ -129,3 +136,64 @@ def test_a_folder_that_is_replaced_while_it_is_open_takes_no_commit(folder: Path
         with opened(folder) as again, again.snapshot() as snapshot:
             assert [entry.key for entry in snapshot.scan(ALL_KEYS)] == [b"a"]
             put(again, b"c")
+
+
+COMMITS_ON_COMMAND = """
+import sys
+from keyplan.engine import *
+with open_engine(sys.argv[1]) as engine:
+    for line in sys.stdin:
+        print(engine.commit(Commit((), (Put(b"a", line.encode()),))), flush=True)
+"""
+
+
+def test_who_opens_a_store_while_another_process_commits_is_told_its_lineage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(folder) as engine:
+        put(engine, b"a")
+        before = engine.lineage()
+    command = [sys.executable, "-c", COMMITS_ON_COMMAND, f"lmdb:{folder}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        writer_in, writer_out = writer.stdin, writer.stdout
+        assert writer_in is not None
+        assert writer_out is not None
+        look = identity._record_of
+
+        def look_late(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> LineageRecord | None:
+            print("once more", file=writer_in, flush=True)
+            assert writer_out.readline()
+            return look(transaction, databases)
+
+        monkeypatch.setattr(identity, "_record_of", look_late)
+        with opened(folder, "?readonly=true") as reader:
+            assert reader.lineage() == before
+        writer_in.close()
+
+
+def test_a_store_that_flushes_nothing_soon_refuses_commits_when_it_is_replaced(folder: Path, tmp_path: Path) -> None:
+    with opened(folder, "?durability=none") as engine:
+        put(engine, b"a")
+        shutil.copytree(folder, tmp_path / "copy")
+        folder.rename(tmp_path / "aside")
+        (tmp_path / "copy").rename(folder)
+
+        def is_refused() -> bool:
+            try:
+                put(engine, b"b")
+            except EngineUnavailableError:
+                return True
+            return False
+
+        eventually(is_refused)
+
+
+def test_a_store_that_was_replaced_leaves_no_files_open(folder: Path) -> None:
+    engine = opened(folder)
+    put(engine, b"a")
+    shutil.rmtree(folder)
+    with pytest.raises(EngineUnavailableError, match="replaced while it was open"):
+        put(engine, b"lost")
+    engine.close()
+    held = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [path for path in held if str(folder) in path]

@@ -188,3 +188,24 @@ def test_a_commit_looks_at_the_leases_only_when_one_may_be_over(
         assert len(looks) == 2
         for lease in leases:
             lease.revoke()  # what is over is no error
+
+
+@pytest.mark.parametrize("name", ["turn.lock", "last-transaction", "lock.mdb"])
+def test_a_file_that_comes_later_has_the_mode_of_the_store(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "store"
+    open_engine(f"lmdb:{folder}?mode=0660").close()
+    (folder / name).unlink()
+    open_engine(f"lmdb:{folder}").close()
+    assert (folder / name).stat().st_mode & 0o777 == 0o660
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser may give files away")
+@pytest.mark.parametrize("name", ["turn.lock", "last-transaction", "lock.mdb"])
+def test_the_superuser_shuts_the_owner_of_a_store_out_of_no_file(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "store"
+    open_engine(f"lmdb:{folder}").close()
+    (folder / name).unlink()
+    os.chown(folder / "data.mdb", 12_345, 23_456)
+    open_engine(f"lmdb:{folder}").close()
+    made = (folder / name).stat()
+    assert (made.st_uid, made.st_gid) == (12_345, 23_456)

@@ -99,6 +99,22 @@ def test_a_later_format_is_refused(postgres_server: PostgresServer) -> None:
         postgres_server.opened(schema)
 
 
+def test_a_store_without_a_lineage_gets_one(postgres_server: PostgresServer) -> None:
+    schema = postgres_server.fresh_schema()
+    with postgres_server.opened(schema) as engine:
+        revision = engine.commit(ONE)
+    postgres_server.query(f"ALTER TABLE {schema}.state DROP COLUMN store, DROP COLUMN server, DROP COLUMN leapt")
+    with pytest.raises(EngineOpenError, match="open the store once for writing"):
+        postgres_server.opened(schema, readonly="true")
+    with postgres_server.opened(schema) as engine:
+        lineage = engine.lineage()
+        with engine.snapshot() as snapshot:
+            assert snapshot.revision == revision
+    with postgres_server.opened(schema) as engine:
+        assert lineage.store
+        assert engine.lineage() == lineage
+
+
 def test_a_store_that_several_make_at_once_is_made_once(postgres_server: PostgresServer) -> None:
     schema = postgres_server.fresh_schema()
     revisions: list[int] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from keyplan.engine import ALL_KEYS, LEAP, Commit, Engine, KeyRange, KeyUnchanged, Put, RangeUnchanged
-from keyplan.engine.postgres import PostgresEngine
+from keyplan.engine.postgres import PostgresEngine, lineage
 from keyplan.errors import CommitConflictError, HistoryCompactedError
 from tests.servers.postgres import PostgresServer
 
@@ -123,6 +123,21 @@ def test_who_only_reads_claims_nothing(
         assert snapshot.revision == kept
     ((server,),) = postgres_server.query(f"SELECT server FROM {OWN}.state")
     assert server == "of another server:00000001"
+
+
+def test_who_is_not_told_the_servers_name_claims_nothing(
+    postgres_server: PostgresServer, engine: PostgresEngine, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = put(engine, b"a")
+    before = engine.lineage()
+    monkeypatch.setattr(lineage, "_SERVER", "nobody_may_ask()")  # an undefined function, as for who lacks the privilege
+    with postgres_server.opened(OWN) as unprivileged:
+        assert unprivileged.lineage() == before
+        assert put(unprivileged, b"b") == revision + 1
+    replica.keep()
+    replica.take_over(name=None)
+    assert put(engine, b"c") == revision + 2
+    assert engine.lineage() == before
 
 
 @pytest.fixture(autouse=True)

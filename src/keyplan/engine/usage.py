@@ -36,9 +36,9 @@ class ExposedFile(NamedTuple):
 
 
 def store_users(url: str) -> list[StoreUser]:
-    """Return who has a store open: who writes, who waits for it in order, who could, and who reads.
+    """Return which other processes have a store open: who writes, who waits for it in order, who could, and who reads.
 
-    Trap: not in a process that has the store open. Raises EngineOpenError, also for an engine that keeps no such list.
+    Raises EngineOpenError, also for an engine that keeps no such list.
     """
     parsed = _lmdb_url(url)
     if parsed is None:

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import lmdb
 
+from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.files import code_of, create_databases, open_files, open_turn, refusal
@@ -23,7 +24,7 @@ from keyplan.engine.lmdb.format import (
     State,
 )
 from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
-from keyplan.engine.lmdb.options import LmdbOptions
+from keyplan.engine.lmdb.options import Durability, LmdbOptions
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
 
@@ -38,6 +39,9 @@ _LEASE_LOOK_SECONDS_MAX: Final = 1.0
 _READERS_LOOK_COMMITS: Final = 256
 """Why: a reader that was killed keeps the pages of its snapshot, and all that are replaced after it, from being used again.
 Looking for such readers costs some microseconds for each process that reads."""
+_PLACE_LOOK_SECONDS: Final = 0.01
+"""Where nothing is flushed, how long a commit trusts that the file is in its place. Why: a look takes a fifth of such a commit,
+and what is committed so shortly after the file was replaced is lost like what was committed before."""
 _REPLACED: Final = "another file stands at its path by now: the store was replaced while it was open; open it again"
 _WRITING: Final = 0
 """Stands in `live` for the write transaction."""
@@ -66,6 +70,8 @@ class Environment:
         """Commits since dead readers were looked for."""
         self.look_at = 0.0 if options.has_history else math.inf
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
+        self._place_look_seconds = _PLACE_LOOK_SECONDS if options.durability is Durability.NONE else 0.0
+        self._place_look_at = 0.0
         self.turn = None if options.is_readonly else open_turn(path, options, check=self._check_open)
         self._queue = CommitQueue[_Work](
             self._carry_out,
@@ -77,7 +83,7 @@ class Environment:
         except BaseException:
             self._close_turn()
             raise
-        self._file = StoreFile(path, is_readonly=options.is_readonly, mode=options.mode)
+        self._file = StoreFile(path, is_readonly=options.is_readonly)
         try:
             if self.is_locked:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
@@ -186,7 +192,10 @@ class Environment:
 
     def _attempt(self, batch: list[Ticket[_Work]]) -> None:
         """Carry out the batch in one transaction. Raises lmdb.Error when nothing was written."""
-        self.check_in_place()
+        now = SYSTEM_CLOCK.monotonic()
+        if now >= self._place_look_at:
+            self.check_in_place()
+            self._place_look_at = now + self._place_look_seconds
         self._commits_since_look += 1
         if self._commits_since_look >= _READERS_LOOK_COMMITS:
             self._look_around()
@@ -373,6 +382,7 @@ class Environment:
         self.looker = None
         # Why: the locks of the turn are the parent's alone; closing the child's copy of the file leaves them as they are.
         self._close_turn()
+        self._file.close()
         # Trap: closing ends this copy of the parent's transactions, and with it the parent's own slots and locks. Where
         # one lasted, the files stay open, and LMDB then refuses to open them again in this process.
         if not self.live:

@@ -46,7 +46,8 @@ def open_turn(path: Path, options: LmdbOptions, check: Callable[[], None]) -> Wr
     """Make the folder when that is asked for, and open the file of the turn to write in it. Raises EngineOpenError."""
     _prepare_folder(path, options)
     try:
-        return WriteTurn(path, mode=options.mode, seconds=options.turn_seconds, check=check)
+        mode, owner = _mode_and_owner(path, options)
+        return WriteTurn(path, mode=mode, owner=owner, seconds=options.turn_seconds, check=check)
     except OSError as error:
         if error.errno in _DENIED and os.access(path / "data.mdb", os.R_OK):
             raise refusal(path, "it may not be written; open it with ?readonly=true") from error
@@ -73,6 +74,18 @@ def open_files(path: Path, options: LmdbOptions, turn: WriteTurn | None) -> tupl
         environment.close()
         raise refusal(path, "it would be read by LMDB 1.0, which returned damaged pages under load; only 0.9 is used")
     return environment, is_locked
+
+
+def _mode_and_owner(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, int] | None]:
+    """Return the mode and the owner of a file that is made beside the data file: those of the data file where there is one.
+
+    Why: whoever opens a store first, the superuser for one, shall not shut out those who may write it.
+    """
+    try:
+        found = (path / "data.mdb").stat()
+    except FileNotFoundError:
+        return options.mode, None
+    return found.st_mode & 0o666, (found.st_uid, found.st_gid)
 
 
 def _prepare_folder(path: Path, options: LmdbOptions) -> None:
@@ -145,7 +158,7 @@ def _check_whole(path: Path) -> None:
         raise refusal(path, problem)
 
 
-def _allocate_lock_file(path: Path, mode: int) -> None:
+def _allocate_lock_file(path: Path, options: LmdbOptions) -> None:
     """Make the lock file with room on the disk for all of it.
 
     Why: LMDB leaves holes in it. On a full disk, the first reader to use a slot in a hole would be ended by a bus error.
@@ -153,7 +166,9 @@ def _allocate_lock_file(path: Path, mode: int) -> None:
     """
     # Why: whatever is wrong with the folder, LMDB will say, or open what can be read.
     with suppress(OSError):
-        descriptor = open_file(path / "lock.mdb", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode=mode)
+        mode, owner = _mode_and_owner(path, options)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = open_file(path / "lock.mdb", flags, mode=mode, owner=owner)
         try:
             os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
         finally:
@@ -161,7 +176,7 @@ def _allocate_lock_file(path: Path, mode: int) -> None:
 
 
 def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
-    _allocate_lock_file(path, options.mode)
+    _allocate_lock_file(path, options)
     try:
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:

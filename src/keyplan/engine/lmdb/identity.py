@@ -5,11 +5,14 @@ that was written into the file itself is noticed by the number of the last trans
 """
 
 import ctypes
+import mmap
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 import lmdb
 import msgspec
@@ -52,29 +55,43 @@ def identity_of(file: Path) -> str:
 class StoreFile:
     """The data file of a store that is open, and the small file beside it. Make it after LMDB has opened the folder."""
 
-    def __init__(self, path: Path, *, is_readonly: bool, mode: int) -> None:
-        self._data = path / "data.mdb"
+    def __init__(self, path: Path, *, is_readonly: bool) -> None:
+        self._data = str(path / "data.mdb")
         self._stat = os.stat(self._data)
-        self.identity = identity_of(self._data)
+        self.identity = identity_of(path / "data.mdb")
         """Another one for another file, even at the same path."""
         self._descriptor = -1
+        self._page: mmap.mmap | None = None
+        """The small file, where it may be written."""
         flags = os.O_RDONLY if is_readonly else os.O_RDWR | os.O_CREAT
         # Why suppressed: without it a copy that was written into the file is not noticed; everything else goes on.
         with suppress(OSError):
-            self._descriptor = open_file(path / SEEN_FILE, flags | os.O_CLOEXEC, mode=mode)
+            mode, owner = self._stat.st_mode & 0o666, (self._stat.st_uid, self._stat.st_gid)
+            self._descriptor = open_file(path / SEEN_FILE, flags | os.O_CLOEXEC, mode=mode, owner=owner)
+            if not is_readonly:
+                # Why allocated: writing into a hole would be a bus error on a full disk.
+                os.posix_fallocate(self._descriptor, 0, _SEEN.size)
+                self._page = mmap.mmap(self._descriptor, _SEEN.size)
 
     @property
     def last_seen(self) -> int:
-        """The last transaction that is known to have been committed to this file; 0 when none is."""
+        """The last transaction that is known to have been committed to this file; 0 when none is.
+
+        Trap: ask before the file is looked at. What is committed in between is no sign of anything.
+        """
         with suppress(OSError):
             raw = os.pread(self._descriptor, _SEEN.size, 0)
             return int(_SEEN.unpack(raw)[0]) if len(raw) == _SEEN.size else 0
         return 0
 
     def note(self, transaction: int) -> None:
-        """Keep the number of a transaction that was committed. Not flushed: a number that is lost hides nothing but a copy."""
-        with suppress(OSError):
-            os.pwrite(self._descriptor, _SEEN.pack(transaction), 0)
+        """Keep the number of a transaction that was committed. Not flushed: a number that is lost hides nothing but a copy.
+
+        Why through a map: a call of the system for each commit would cost a tenth of a small one. Who is killed amid the bytes
+        leaves a smaller number, since zeros are written first.
+        """
+        if self._page is not None:
+            _SEEN.pack_into(self._page, 0, transaction)
 
     def is_replaced(self) -> bool:
         """Tell whether another file stands at the path by now, or none: what is written here, nobody else will find."""
@@ -86,6 +103,7 @@ class StoreFile:
 
     def close(self) -> None:
         """Let go of the small file. Closing twice is harmless."""
+        self._page = None
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -98,9 +116,10 @@ def claim_lineage(
 
     Who opened it for reading only changes nothing, and tells an epoch of its own until somebody who writes opens the store.
     """
+    seen = file.last_seen
     with environment.begin() as transaction:
         record = _record_of(transaction, databases)
-        if record is not None and _is_as_left(record, file, last=transaction.id()):
+        if record is not None and _is_as_left(record, file, seen=seen, last=transaction.id()):
             return Lineage(record.store, record.epoch)
     if is_readonly:
         known = record or LineageRecord("", "", "")
@@ -108,7 +127,7 @@ def claim_lineage(
     with environment.begin(write=True) as transaction:
         # Why again: another process may have done it since.
         record = _record_of(transaction, databases)
-        if record is None or not _is_as_left(record, file, last=transaction.id() - 1):
+        if record is None or not _is_as_left(record, file, seen=file.last_seen, last=transaction.id() - 1):
             if record is not None:
                 _leap(transaction, databases)
             record = LineageRecord.drawn(file.identity, store=None if record is None else record.store)
@@ -123,8 +142,8 @@ def _record_of(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> 
     return None if raw is None else msgspec.json.decode(raw, type=LineageRecord)
 
 
-def _is_as_left(record: LineageRecord, file: StoreFile, *, last: int) -> bool:
-    return record.file == file.identity and file.last_seen <= last
+def _is_as_left(record: LineageRecord, file: StoreFile, *, seen: int, last: int) -> bool:
+    return record.file == file.identity and seen <= last
 
 
 def _leap(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
@@ -138,11 +157,16 @@ def _leap(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
 
 def _birth_of(file: Path) -> str:
     """Return when a file was made; "" where the system does not tell. Why by hand: `os.stat` leaves it out on Linux."""
+    statx, told = _statx(), _Statx()
+    if statx is None or statx(_HERE, os.fsencode(file), 0, _STATX_BIRTH, ctypes.byref(told)) != 0:
+        return ""
+    return f"{told.birth_seconds}.{told.birth_nanoseconds:09}" if told.mask & _STATX_BIRTH else ""
+
+
+@cache
+def _statx() -> Callable[..., Any] | None:
     try:
-        statx = ctypes.CDLL(None, use_errno=True).statx
+        found: Callable[..., Any] = ctypes.CDLL(None, use_errno=True).statx
     except (AttributeError, OSError):
-        return ""
-    told = _Statx()
-    if statx(_HERE, os.fsencode(file), 0, _STATX_BIRTH, ctypes.byref(told)) != 0 or not told.mask & _STATX_BIRTH:
-        return ""
-    return f"{told.birth_seconds}.{told.birth_nanoseconds:09}"
+        return None
+    return found

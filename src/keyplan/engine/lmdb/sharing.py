@@ -1,6 +1,8 @@
 """One LMDB environment a process and path, as LMDB demands: counted, shared by engines, let go in a forked child."""
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -10,7 +12,7 @@ from keyplan.engine.lmdb.environment import Environment
 from keyplan.engine.lmdb.files import refusal
 from keyplan.engine.lmdb.options import LmdbOptions
 
-__all__ = ["acquire", "release"]
+__all__ = ["acquire", "held_here", "release"]
 
 
 class _OpenEnvironments:
@@ -40,9 +42,16 @@ class _OpenEnvironments:
     def release(self, environment: Environment) -> None:
         with self._lock:
             environment.users -= 1
-            if environment.users == 0 and environment.problem is None:
+            # Why asked for here: one that was replaced, or whose process was forked, was closed and let go of before.
+            if environment.users == 0 and environment in self._by_path.values():
                 self._by_path = {path: other for path, other in self._by_path.items() if other is not environment}
-                environment.close("the engine was closed")
+                environment.close(environment.problem or "the engine was closed")
+
+    @contextmanager
+    def held(self, path: Path) -> Iterator[Environment | None]:
+        """Give what is open at a path, which is neither opened nor closed while the block runs."""
+        with self._lock:
+            yield self._by_path.get(os.path.realpath(path))
 
     def abandon(self) -> None:
         """Let go of everything in a forked child: LMDB forbids the use of an environment across a fork."""
@@ -64,6 +73,11 @@ def acquire(path: Path, options: LmdbOptions) -> Environment:
     Raises EngineOpenError when it cannot be opened, or is open here with other options.
     """
     return _environments.acquire(path, options)
+
+
+def held_here(path: Path) -> AbstractContextManager[Environment | None]:
+    """Give the environment that this process has open at a path, or None; for a block, in which that stays as it is."""
+    return _environments.held(path)
 
 
 def release(environment: Environment) -> None:

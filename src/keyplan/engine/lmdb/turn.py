@@ -153,12 +153,19 @@ class WriteTurn(TurnFile):
     """
 
     def __init__(
-        self, folder: Path, *, mode: int = FILE_MODE, seconds: float, check: Callable[[], None] = lambda: None
+        self,
+        folder: Path,
+        *,
+        mode: int = FILE_MODE,
+        owner: tuple[int, int] | None = None,
+        seconds: float,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._seconds = seconds
         self._check = check
         self._process = os.getpid()
-        descriptor = open_file(folder / TURN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode=mode)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = open_file(folder / TURN_FILE, flags, mode=mode, owner=owner)
         page, self._has_page = _page_of(descriptor)
         super().__init__(descriptor, page)
         self._page: mmap.mmap = page
@@ -178,7 +185,7 @@ class WriteTurn(TurnFile):
     def take(self, since: float | None = None) -> None:
         """Return with the turn: at once when it is free, else when it is ours, at most `seconds` after `since` or now.
 
-        Pair with `give_back` in a `finally` that begins before this call. Raises WriterBusyError, with nothing taken.
+        Pair with `give_back` in a `finally` that begins before this call. Raises WriterBusyError.
         """
         page = self._page
         if self._is_resident:
@@ -291,7 +298,12 @@ def _busy(ahead: Sequence[Holder], waited_seconds: float) -> WriterBusyError:
     first = ahead[0]
     since = "" if first.since is None else f" since {utc_time(first.since)}"
     did = "has waited for the turn to write" if first.is_waiting else "has been writing"
-    problem = f"process {first.process} {did}{since}; gave up after {waited_seconds:.0f} s"
+    who = (
+        f"process {first.process}"
+        if first.process
+        else "a process that cannot be seen from here, in another container,"
+    )
+    problem = f"{who} {did}{since}; gave up after {waited_seconds:.0f} s"
     return WriterBusyError(engine="lmdb", problem=problem)
 
 

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import lmdb
 
 from keyplan.engine.lmdb.engine import mode_of
+from keyplan.engine.lmdb.environment import Environment
 from keyplan.engine.lmdb.files import refusal
 from keyplan.engine.lmdb.identity import SEEN_FILE
 from keyplan.engine.lmdb.options import LmdbOptions
-from keyplan.engine.lmdb.turn import TURN_FILE, observed_turn
+from keyplan.engine.lmdb.sharing import held_here
+from keyplan.engine.lmdb.turn import TURN_FILE, TurnFile, observed_turn
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.usage import ExposedFile, StoreUser
 
@@ -23,12 +25,13 @@ def users_of(url: EngineUrl) -> list[StoreUser]:
     folder = _folder_of(url)
     if not (folder / "data.mdb").exists():
         raise refusal(folder, "there is no store here")
-    return [*_writers(folder), *_readers(folder)]
+    with held_here(folder) as environment:
+        return [*_writers(folder, environment), *_readers(folder, environment)]
 
 
-def _writers(folder: Path) -> Iterator[StoreUser]:
+def _writers(folder: Path, environment: Environment | None) -> Iterator[StoreUser]:
     try:
-        with observed_turn(folder) as turn:
+        with _turn_of(folder, environment) as turn:
             holders, present = turn.holders(), turn.writers()
     except FileNotFoundError:
         return  # nobody has opened it for writing since there are turns
@@ -44,16 +47,28 @@ def _writers(folder: Path) -> Iterator[StoreUser]:
             yield _user(process, "open for writing")
 
 
-def _readers(folder: Path) -> Iterator[StoreUser]:
+def _turn_of(folder: Path, environment: Environment | None) -> AbstractContextManager[TurnFile]:
+    # Trap: where this process has the turn's file open, to open and close it again would give up the locks.
+    if environment is not None and environment.turn is not None:
+        return nullcontext(environment.turn)
+    return observed_turn(folder)
+
+
+def _readers(folder: Path, environment: Environment | None) -> Iterator[StoreUser]:
     """Yield the processes that hold a snapshot now, from LMDB's table: lines of process, thread and transaction."""
     try:
-        with lmdb.Environment(str(folder), readonly=True, create=False, max_spare_txns=0, lib_version=0) as environment:
-            lines = environment.readers().splitlines()
+        # Trap: LMDB's files may be open once in a process; so the environment that has them is asked.
+        with nullcontext(environment.lmdb) if environment is not None else _observed(folder) as opened:
+            lines = opened.readers().splitlines()
     except lmdb.Error as error:
         raise refusal(folder, f"the readers cannot be listed: {error}") from error
     numbers = {int(line.split()[0]) for line in lines if line.split()[:1] and line.split()[0].isdigit()}
     for process in sorted(numbers - {os.getpid()}):
         yield _user(process, "reading")
+
+
+def _observed(folder: Path) -> lmdb.Environment:
+    return lmdb.Environment(str(folder), readonly=True, create=False, max_spare_txns=0, lib_version=0)
 
 
 def _user(process: int, activity: str, *, since: float | None = None) -> StoreUser:

@@ -64,15 +64,17 @@ class Identity:
         known = self._revision
         server, known_server, store, leapt, revision = self._ask(session, give_up_at)
         may_claim = server is not None and not self._is_readonly
-        if may_claim and server != known_server:
+        # Why not without a name: who may not ask for it, beside others who may, would claim the store in turn with them.
+        is_taken_over = bool(server) and server != known_server
+        if may_claim and is_taken_over:
             session.run((self._claim, (server.encode(),)), give_up_at=give_up_at)
         elif may_claim and revision < known:
             session.run((self._leap, (number(known),)), give_up_at=give_up_at)
-        if may_claim and (server != known_server or revision < known):
+        if may_claim and (is_taken_over or revision < known):
             server, known_server, store, leapt, revision = self._ask(session, give_up_at)
         session.leapt = leapt
         session.is_checked = server is not None or self._is_readonly
-        self._lineage = Lineage(store, f"{known_server if server is None else server}:{leapt}")
+        self._lineage = Lineage(store, f"{server or known_server}:{leapt}")
 
     def _ask(self, session: Session, give_up_at: float) -> tuple[Any, ...]:
         if self._names_servers:

@@ -51,6 +51,14 @@ _TABLES: Final = (
     ),
 )
 
+_ADD_LINEAGE: Final = (
+    "ALTER TABLE @state ADD COLUMN IF NOT EXISTS store text NOT NULL "
+    "DEFAULT md5(random()::text || clock_timestamp()::text), "
+    "ADD COLUMN IF NOT EXISTS server text NOT NULL DEFAULT '', "
+    "ADD COLUMN IF NOT EXISTS leapt bigint NOT NULL DEFAULT 0"
+)
+"""For a store that was made before stores had a lineage."""
+
 _SETTINGS: Final = {
     "search_path": "pg_catalog",
     "default_transaction_isolation": "read committed",
@@ -108,7 +116,8 @@ class Statements:
             b"find",
             f"SELECT to_regnamespace('\"{schema}\"') IS NOT NULL, to_regclass('\"{schema}\".state') IS NOT NULL".encode(),
         )
-        self.format = self.of("format", "SELECT format FROM @state")
+        self.format = self.of("format", "SELECT s.format, to_jsonb(s) ->> 'leapt' IS NOT NULL FROM @state s")
+        self.add_lineage = self.of("add_lineage", _ADD_LINEAGE)
         self.lock = self.of("lock", "SELECT compacted FROM @state FOR UPDATE")
         self.listen = Statement(b"listen", f'LISTEN "{channel}"'.encode())
         self.revision = self.of("revision", f"SELECT {LAST_REVISION}, s.compacted FROM @state s")

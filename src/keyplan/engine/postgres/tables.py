@@ -50,7 +50,13 @@ def _check_format(session: Session, options: PostgresOptions, statements: Statem
         if refusal.state != "42703":  # a column that is not there
             raise
         rows = []
-    found = rows[0][0] if rows else "of somebody else"
+    found, has_lineage = rows[0] if rows else ("of somebody else", False)
     if found != FORMAT:
         problem = f"the tables in the schema {options.schema!r} are {found}; this keyplan reads {FORMAT!r}"
         raise EngineOpenError(url=options.shown_url, problem=problem)
+    if has_lineage:
+        return
+    if options.is_readonly:
+        problem = f"the tables in the schema {options.schema!r} have no lineage yet; open the store once for writing"
+        raise EngineOpenError(url=options.shown_url, problem=problem)
+    session.run((statements.add_lineage, ()), give_up_at=give_up_at)
