@@ -49,6 +49,17 @@ def test_a_refresh_leaves_a_binary_value_as_it_is(form: str) -> None:
         assert shown == BINARY.decode("utf-8", "replace")
 
 
+def test_a_key_that_is_no_text_is_refused_and_taken_for_no_other() -> None:
+    engine = MemoryEngine()
+    with GatewayServer(engine) as server:
+        for method in ("PUT", "GET", "DELETE"):
+            answer = httpx.request(method, f"{server.url}/v2/keys/%FF", content="value=x", headers=FORM)
+            assert (answer.status_code, answer.json()["errorCode"]) == (400, 210)
+            assert "UTF-8" in answer.json()["cause"]
+        assert httpx.put(f"{server.url}/v2/keys/%C3%A9", data={"value": "x"}).status_code == 201
+        assert stored(engine, "/é".encode()) == b"x"
+
+
 def test_a_value_is_stored_and_compared_byte_by_byte() -> None:
     engine = MemoryEngine()
     with GatewayServer(engine) as server:

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 from keyplan.errors import CorruptionError
 from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, read_form
+from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, read_form
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.media import media_type_of
 from keyplan.server.etcd_v2.operations import Operation
@@ -61,6 +61,9 @@ class KeysEndpoint:
                 await _answer(send, failure.status, headers, failure_body(failure).encode(), is_head=method == "HEAD")
 
     async def _keys(self, method: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if not is_text(scope.get("raw_path", b"")):
+            # Why: servers put one character in the place of all such bytes, and two keys would be one.
+            raise KeysFailure(Code.INVALID_FORM, "keyplan: the key is not UTF-8, and only such keys are kept here")
         path = clean(scope["path"][len(PREFIX) :])
         if path.count("/") > DEPTH_MAX:
             raise KeysFailure(Code.INVALID_FORM, f"more than {DEPTH_MAX} levels")

@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
 
-__all__ = ["FORM_TYPE", "KeysForm", "has_broken_escape", "read_form"]
+__all__ = ["FORM_TYPE", "KeysForm", "has_broken_escape", "is_text", "read_form"]
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 
@@ -138,6 +138,15 @@ def _unescaped(raw: bytes) -> str:
 def has_broken_escape(raw: bytes) -> bool:
     """Tell whether a percent sign is not followed by two hexadecimal digits."""
     return _broken_escape(raw) is not None
+
+
+def is_text(raw: bytes) -> bool:
+    """Tell whether bytes with escapes are UTF-8."""
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _broken_escape(raw: bytes) -> bytes | None:
