@@ -113,11 +113,12 @@ def small_members(element: Element[Any], *, is_text: bool) -> list[tuple[bytes, 
     return _members(element, _TEXT_ALPHABET if is_text else _BINARY_ALPHABET)
 
 
-def small_keys(template: Template) -> KeysByBytes:
+def small_keys(template: Template, alphabet: bytes = b"") -> KeysByBytes:
     """All keys of at most KEY_BYTES_MAX bytes of the alphabet, each with all values of its fields that spell it."""
+    alphabet = alphabet or alphabet_of_keys(template)
     elements = {field.name: field.element for field in template.fields}
     found: KeysByBytes = {}
-    for values in _values(template, 0, 0):
+    for values in _values(template, alphabet, 0, 0):
         given = dict(zip(template.field_names, values, strict=True))
         try:
             raw = b"".join(
@@ -135,16 +136,16 @@ def _spelled(part: Field, element: Element[Any], value: Any) -> bytes:
     return part.element.encode(value if part.attribute is None else element.attributes[part.attribute](value))
 
 
-def _values(template: Template, number: int, used: int) -> Iterator[tuple[Any, ...]]:
+def _values(template: Template, alphabet: bytes, number: int, used: int) -> Iterator[tuple[Any, ...]]:
     fields = template.fields
     if number == len(fields):
         yield ()
         return
     others = sum(field.element.bytes_min for field in fields[number + 1 :]) + len(template.literal_bytes)
-    for raw, value in small_members(fields[number].element, is_text=template.is_text):
+    for raw, value in _members(fields[number].element, alphabet):
         if used + len(raw) + others > KEY_BYTES_MAX:
             break
-        for rest in _values(template, number + 1, used + len(raw)):
+        for rest in _values(template, alphabet, number + 1, used + len(raw)):
             yield (value, *rest)
 
 
