@@ -15,6 +15,7 @@ from keyplan.engine import (
     ALL_KEYS,
     Commit,
     Delete,
+    DeleteRange,
     Engine,
     KeyRange,
     MemoryEngine,
@@ -22,7 +23,7 @@ from keyplan.engine import (
     Snapshot,
     WrappedEngine,
 )
-from keyplan.errors import CorruptionError, EngineUnavailableError, KeyplanError
+from keyplan.errors import CorruptionError, EngineUnavailableError, KeyplanError, PrefixInUseError
 from keyplan.keyspace import (
     FaultKind,
     Founding,
@@ -35,6 +36,7 @@ from keyplan.keyspace import (
     Sweeper,
     open_key_space,
 )
+from keyplan.keyspace.rows import key_of
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import Item, Shop, put_raw, raw_content, swept
 
@@ -132,6 +134,27 @@ def test_two_damaged_entries_take_nothing_away(raw_key: bytes) -> None:
 
 
 # ---- what was seen --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["all", "end"])
+def test_a_log_that_was_cut_with_its_head_shows_of_nothing_that_it_never_was(memory: Engine, lost: str) -> None:
+    """Old stores have no head; and whoever removes the end of a log may remove it as well."""
+    registry = KeySpaces(memory)
+    registry.create("a", "app")
+    registry.create("b", "bank")
+    with open_key_space(memory, "b", "bank", session_seconds=None) as store:
+        Shop(store).items.put("x", Item("x"))
+    cut = [KeyRange.of_prefix(AUDIT)] if lost == "all" else [KeyRange(key_of("audit", 2), AUDIT + b"\xff")]
+    record = KeyRange.of_prefix(key_of("records", "b"))
+    memory.commit(Commit((), tuple(DeleteRange(one) for one in (*cut, KeyRange.of_prefix(HEAD), record))))
+    before = without_log(registry_of(memory))
+    assert FaultKind.AUDIT_BROKEN in {fault.kind for fault in registry.diagnose().faults}
+    assert registry.repair() == []
+    assert without_log(registry_of(memory)) == before
+    with pytest.raises(PrefixInUseError):
+        registry.create("thief", "thief", prefix="02", adopt_existing_data=True)
+    assert registry.create("c", "app").prefix == "03"  # what is damaged stops nobody else
+    assert registry.verify_audit().broken_at == (1 if lost == "all" else 2)
 
 
 def damage(engine: Engine, table: str, key: object, value: bytes = b"{brok") -> None:

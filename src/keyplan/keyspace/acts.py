@@ -5,7 +5,7 @@ while nobody has it. So no two acts come from one state, and whatever an act has
 free numbers, marks) is still true when it commits, without a guard for each. A loser has written nothing, and begins again.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -201,4 +201,15 @@ def _turn_of(state: Snapshot) -> tuple[int, str]:
     if head is not None and head.value is not None and number < head.value.number <= _NUMBER_MAX:
         # Why: numbers are places in the list as well, and none is given twice.
         number, digest = head.value.number, head.value.digest
+    if head is None or head.value is None:
+        # Why: the end of the log may be cut with its head, and a number that has a place in the list is not given again.
+        number = max([number, *_last_places(state)])
     return number + 1, digest
+
+
+def _last_places(state: Snapshot) -> Iterator[int]:
+    """Yield the number of the last place in the list, if there is one."""
+    for row in rows_of(state, "order", reverse=True):
+        if row.key is not None and row.key <= _NUMBER_MAX:
+            yield row.key
+            return

@@ -10,8 +10,8 @@ from keyplan.keyspace.audit import AuditVerdict, verified
 from keyplan.keyspace.evidence import Evidence, evidence_of
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_range
-from keyplan.keyspace.records import AuditEntry, Header, Mark, MarkKind
-from keyplan.keyspace.rows import Row, prefixes_held, rows_of, value_of
+from keyplan.keyspace.records import AuditEntry, Header, Mark, MarkKind, PrefixHolder
+from keyplan.keyspace.rows import Row, has_entries, prefixes_held, rows_of, value_of
 from keyplan.keyspace.soundness import Fault, Tables, defects_of
 from keyplan.keyspace.unmanaged import Unmanaged, gaps, unmanaged_in
 
@@ -74,7 +74,35 @@ def verified_in(snapshot: Snapshot) -> AuditVerdict:
         verdict = verified(_log_rows(snapshot))
         problem = "the log's head cannot be read: the next act writes it anew"
         return verdict._replace(is_whole=False, broken_at=verdict.broken_at or verdict.entries, problem=problem)
-    return verified(_log_rows(snapshot), None if head is None else head.value)
+    verdict = verified(_log_rows(snapshot), None if head is None else head.value)
+    # Why: the act that makes a registry has the first entry, so that a registry without a log has lost it.
+    return _reaching(verdict, 1) if has_entries(snapshot, "header", "records", "holders") else verdict
+
+
+def _reaching(verdict: AuditVerdict, number: int) -> AuditVerdict:
+    """Return the verdict on a log that is known to have had an entry of this number: its end may be cut with its head."""
+    if not verdict.is_whole or verdict.entries >= number:
+        return verdict
+    problem = f"it is missing: the registry has something of act {number}"
+    return verdict._replace(is_whole=False, broken_at=verdict.entries + 1, problem=problem)
+
+
+def _last_turn(content: Mapping[str, Mapping[Any, Any]]) -> int:
+    """Return the highest number of an act that two entries speak of: one alone may have been put there by anybody."""
+    records, fences, order = content["records"], content["fences"], content["order"]
+    turns = [
+        record.sequence
+        for name, record in records.items()
+        if PrefixHolder(name, record.generation) == order.get(record.sequence)
+    ]
+    held = set(content["holders"].values())
+    turns += [
+        number
+        for number, place in order.items()
+        if place.name not in records
+        and (place in held or getattr(fences.get(place.name), "generation", 0) == place.generation)
+    ]
+    return max(turns, default=0)
 
 
 def _log_rows(snapshot: Snapshot) -> Iterator[tuple[int, AuditEntry | None]]:
@@ -130,7 +158,7 @@ def _read(snapshot: Snapshot, now: str) -> Tables:
                 unread[name][row.key] = problem
             else:
                 content[name][row.key] = row.value
-    verdict = verified_in(snapshot)
+    verdict = _reaching(verified_in(snapshot), _last_turn(content))
     evidence = evidence_of(content["audit"].items(), is_whole=verdict.is_whole)
     header: Header | None = content["header"].get(ONLY)
     tables = Tables(
