@@ -123,6 +123,18 @@ def test_key_spaces_are_backed_up_and_restored(run: Keyplan, shared_store: str, 
         assert [space.state for space in KeySpaces(engine).all()] == [State.ENABLED, State.ENABLED]
 
 
+def test_a_damaged_record_is_told_and_the_other_key_spaces_are_in_the_backup(
+    run: Keyplan, shared_store: str, tmp_path: Path
+) -> None:
+    with open_engine(f"lmdb:{tmp_path}/shared.kv") as engine:
+        engine.commit(Commit((), (Put(b"\x00kp\x01orders\x00", b"{brok"),)))
+    answer = run("keyspace", "backup", "full.kpb", "--store", shared_store)
+    assert answer.code == 8
+    assert "damaged: key space orders, which is left out" in answer.err
+    assert [line.split()[0] for line in answer.lines] == ["users", "wrote"]
+    assert run("keyspace", "restore", "full.kpb", "users", "--store", "lmdb:again.kv").code == 0
+
+
 def test_a_restore_is_logged_with_who_called_for_it(
     run: Keyplan, shared_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "w
                     for section in report.sections
                 ],
                 "left_out": list(report.left_out),
+                "damaged": list(report.damaged),
             }
         )
         return
@@ -102,3 +103,5 @@ def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "w
         print_hint(f"{report.leased} entries hang on leases and were left out; --keep-leased takes them along")
     for name in report.left_out:
         print_hint(f"{name} is being restored and was left out")
+    for damage in report.damaged:
+        print_hint(f"damaged: {damage}")

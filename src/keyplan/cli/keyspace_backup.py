@@ -6,7 +6,7 @@ import typer
 
 from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, print_backup
 from keyplan.cli.bar import progress_bar
-from keyplan.cli.exit_codes import FINDINGS
+from keyplan.cli.exit_codes import EXIT_CODES, FINDINGS
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
@@ -21,7 +21,7 @@ from keyplan.cli.options import (
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.registries import user_name
 from keyplan.cli.restore import print_restored, restored_data
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
 from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
@@ -49,7 +49,10 @@ def backup(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write one key space, or all, with their entries in the registry, as of one snapshot, to a new file with checksums."""
+    """Write one key space, or all, with their entries in the registry, as of one snapshot, to a new file with checksums.
+
+    What cannot be read of the registry is reported, and all else is in the file; the exit code is then 8.
+    """
     with (
         store_of_option(store, config, readonly=True) as opened,
         progress_bar("backup") as progress,
@@ -64,6 +67,8 @@ def backup(
             progress=progress,
         )
     print_backup(file, report, json=json)
+    if report.damaged:
+        raise typer.Exit(EXIT_CODES[CorruptionError])
 
 
 def restore(

@@ -1,6 +1,6 @@
 """Backups: a store, a prefix or key spaces as one file, from one snapshot. What a file holds: backup_file.py."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +9,18 @@ from uuid import uuid4
 
 import msgspec
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, Entry, KeyRange, Snapshot
-from keyplan.errors import InvalidInputError, KeySpaceDeletingError, KeySpaceNotFoundError, KeySpaceRestoringError
-from keyplan.keyspace import Header, KeySpaceRecord, KeySpaceRegistry, State
-from keyplan.layout import BoundTable, Only
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, Entry, Snapshot
+from keyplan.errors import (
+    CorruptionError,
+    InvalidInputError,
+    KeySpaceDeletingError,
+    KeySpaceNotFoundError,
+    KeySpaceRestoringError,
+)
+from keyplan.keyspace import Header, KeySpaceRecord, State
+from keyplan.keyspace.names import checked_name
+from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
+from keyplan.layout import Only
 from keyplan.maintenance.backup_file import (
     KIND_FULL,
     KIND_SINGLE,
@@ -42,6 +50,8 @@ Progress = Callable[[int], None]
 
 _PROGRESS_PAIRS: Final = 256
 
+_REPAIR: Final = "`keyplan doctor --repair` makes it again from the audit log, where that can be"
+
 
 @dataclass(frozen=True, slots=True)
 class SectionReport:
@@ -57,13 +67,15 @@ class SectionReport:
 class BackupReport:
     """What a backup holds. `left_out`: key spaces that are being restored, and have no state to be kept.
 
-    `registry`: the registry's own section, in a backup of all key spaces.
+    `registry`: the registry's own section, in a backup of all key spaces. `damaged`: what could not be read of the registry,
+    with what that leaves out.
     """
 
     header: BackupHeader
     sections: tuple[SectionReport, ...]
     left_out: tuple[str, ...] = ()
     registry: SectionReport | None = None
+    damaged: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -156,27 +168,26 @@ def back_up_key_spaces(
     """Write one key space, or all, with their metadata, as of one snapshot of registry and data.
 
     All: the registry is kept as it is, with switches, marks, history and audit log. Of key spaces that are deleted, or being
-    deleted or restored, what the registry says is kept, and no data. One: raises KeySpaceNotFoundError, KeySpaceDeletingError,
-    KeySpaceRestoringError.
+    deleted or restored, what the registry says is kept, and no data. What cannot be read of the registry stops nothing else:
+    a key space without its record is left out, and `damaged` of the report says so; the registry's section has the bytes as
+    they stand. One: raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceRestoringError, CorruptionError.
     """
     with engine.snapshot() as snapshot:
         registry = _Registry(snapshot)
-        records = registry.records()
-        if name is not None:
-            records = [_single(records, name)]
-        header = registry.header()
-        if header is None:
+        if not registry.is_there:
             raise KeySpaceNotFoundError(name=name or "", problem="there is no registry in this store")
+        records = registry.records() if name is None else [_single(registry.record(name), name)]
+        header = registry.header()
         backup = BackupHeader(
             id=str(uuid4()),
             kind=KIND_FULL if name is None else KIND_SINGLE,
             created_at=utc_text(clock),
             engine=engine.profile.name,
             revision=snapshot.revision,
-            registry_format=header.format_version,
-            cluster=header.cluster,
-            prefix_codec=header.prefix_codec,
-            profile=header.profile,
+            registry_format=None if header is None else header.format_version,
+            cluster=None if header is None else header.cluster,
+            prefix_codec=None if header is None else header.prefix_codec,
+            profile=None if header is None else header.profile,
         )
         writer = _Writer(file, backup, snapshot, keeps_leased, is_compressed, progress)
         kept = writer.registry() if name is None else None
@@ -196,11 +207,10 @@ def back_up_key_spaces(
         ]
         writer.end()
     left_out = tuple(record.name for record in records if record.state is State.RESTORING)
-    return BackupReport(backup, tuple(sections), left_out, kept)
+    return BackupReport(backup, tuple(sections), left_out, kept, tuple(registry.damaged))
 
 
-def _single(records: Sequence[KeySpaceRecord], name: str) -> KeySpaceRecord:
-    found = next((record for record in records if record.name == name), None)
+def _single(found: KeySpaceRecord | None, name: str) -> KeySpaceRecord:
     if found is None:
         raise KeySpaceNotFoundError(name=name)
     if found.state is State.RESTORING:
@@ -211,34 +221,69 @@ def _single(records: Sequence[KeySpaceRecord], name: str) -> KeySpaceRecord:
 
 
 class _Registry:
-    """The registry as of a snapshot."""
+    """The registry as of a snapshot. `damaged` collects what was asked for and cannot be read."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._tables = KeySpaceRegistry.bound().tables
+        self.damaged: list[str] = []
+
+    @property
+    def is_there(self) -> bool:
+        return has_entries(self._snapshot, "header", "records", "holders")
 
     def header(self) -> Header | None:
-        header: Header | None = self._get("header", Only())
-        return header
+        """Return the header; None for one that is lost, or cannot be read."""
+        row = value_of(self._snapshot, "header", Only())
+        if row is None or not row.is_read:
+            problem = "it is lost" if row is None else row.problem
+            self.damaged.append(f"the registry's header: {problem}; its cluster and prefix code are not known")
+            return None
+        found: Header = row.value
+        return found
+
+    def record(self, name: str) -> KeySpaceRecord | None:
+        """Return the record of a name. Raises CorruptionError."""
+        row = value_of(self._snapshot, "records", checked_name(name))
+        if row is None:
+            return None
+        if problem := _problem_of(row):
+            raise CorruptionError(problem=f"the record of key space {name}: {problem}", advice=_REPAIR)
+        found: KeySpaceRecord = row.value
+        return found
 
     def records(self) -> list[KeySpaceRecord]:
-        table = self._tables["records"]
-        entries = self._snapshot.scan(KeyRange(*table.keys.range(())))
-        return [table.form.decode(entry.value) for entry in entries]
+        """Return the records that can be read; key spaces without one are told of."""
+        found: dict[str, KeySpaceRecord] = {}
+        names: set[str] = set()
+        for row in rows_of(self._snapshot, "records"):
+            if problem := _problem_of(row):
+                shown = row.raw_key.hex() if row.key is None else row.key
+                self.damaged.append(f"key space {shown}, which is left out: its record: {problem}")
+                names.add(shown)
+            else:
+                found[row.key] = row.value
+        for row in rows_of(self._snapshot, "holders"):
+            if row.is_read and row.value.name not in found and row.value.name not in names:
+                self.damaged.append(f"key space {row.value.name}, which is left out: its record is lost")
+        return list(found.values())
 
     def quota(self, name: str) -> dict[str, int | None] | None:
-        quota = self._get("quotas", name)
-        return None if quota is None else dict(msgspec.to_builtins(quota))
+        row = value_of(self._snapshot, "quotas", name)
+        if row is not None and not row.is_read:
+            self.damaged.append(f"the quota of {name}, which is left out: {row.problem}")
+        return None if row is None or not row.is_read else dict(msgspec.to_builtins(row.value))
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        table = self._tables["history"]
-        entries = self._snapshot.scan(KeyRange(*table.keys.range((name,))))
-        return [msgspec.to_builtins(table.form.decode(entry.value)) for entry in entries]
+        rows = list(rows_of(self._snapshot, "history", name))
+        self.damaged += [f"history of {name}, left out: {row.problem}" for row in rows if not row.is_read]
+        return [msgspec.to_builtins(row.value) for row in rows if row.is_read]
 
-    def _get(self, name: str, key: object) -> Any:
-        table: BoundTable = self._tables[name]
-        entry = self._snapshot.get(table.keys.encode(key))
-        return None if entry is None else table.form.decode(entry.value)
+
+def _problem_of(row: Row) -> str:
+    """Say what makes a record one that no key space can be taken by."""
+    if row.is_read and row.value.name != row.key:
+        return f"it is the record of {row.value.name!r}"
+    return row.problem
 
 
 class _Writer:
