@@ -72,6 +72,7 @@ from keyplan.keyspace.records import (
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Stage, SweepProgress
 from keyplan.keyspace.roles import Registry, Role
+from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.soundness import Fault, FaultKind
 from keyplan.keyspace.sweeper import Sweeper
@@ -132,6 +133,7 @@ __all__ = [
     "Registry",
     "RegistryOperations",
     "Role",
+    "Row",
     "Session",
     "SessionKey",
     "Stage",
@@ -146,6 +148,7 @@ __all__ = [
     "UsageCount",
     "UvarintKeySpaces",
     "apply_steps",
+    "has_entries",
     "open_for_care",
     "open_key_space",
     "open_keyspace_url",
@@ -154,7 +157,9 @@ __all__ = [
     "plan_steps",
     "prefix_codec",
     "read_declaration",
+    "rows_of",
     "share_on",
     "unmanaged",
+    "value_of",
     "verified",
 ]

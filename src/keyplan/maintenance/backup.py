@@ -17,9 +17,7 @@ from keyplan.errors import (
     KeySpaceNotFoundError,
     KeySpaceRestoringError,
 )
-from keyplan.keyspace import Header, KeySpaceRecord, State
-from keyplan.keyspace.names import checked_name
-from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
+from keyplan.keyspace import Header, KeySpaceRecord, Row, State, has_entries, rows_of, value_of
 from keyplan.layout import Only
 from keyplan.maintenance.backup_file import (
     KIND_FULL,
@@ -243,7 +241,7 @@ class _Registry:
 
     def record(self, name: str) -> KeySpaceRecord | None:
         """Return the record of a name. Raises CorruptionError."""
-        row = value_of(self._snapshot, "records", checked_name(name))
+        row = value_of(self._snapshot, "records", name)
         if row is None:
             return None
         if problem := _problem_of(row):
