@@ -7,6 +7,7 @@ from tests.schedules.matrix_applications import APPLICATION_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_owners import OWNER_GROUPS
+from tests.schedules.matrix_rings import RING_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["GROUPS"]
@@ -17,4 +18,5 @@ GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **KEYSPACE_GROUPS,
     **OWNER_GROUPS,
     **APPLICATION_GROUPS,
+    **RING_GROUPS,
 }

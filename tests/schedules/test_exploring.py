@@ -1,16 +1,19 @@
 """The exploration itself: planted defects are found, sound pairs are proven, and how many schedules that takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import msgspec
 import pytest
 
-from keyplan.engine import Guard, KeyAbsent, KeyUnchanged
+from keyplan.engine import Commit, Guard, KeyAbsent, KeyUnchanged
 from keyplan.errors import CommitOutcomeUnknownError, InvalidInputError
 from keyplan.maintenance import FindingKind
 from keyplan.store import Store
 from keyplan.testing.schedules import (
     ACTOR_ERRORS,
     Exploration,
+    ParkingEngine,
     Scenario,
     ScheduleFailure,
     actor,
@@ -19,10 +22,12 @@ from keyplan.testing.schedules import (
     explore,
     healthy,
 )
+from keyplan.testing.schedules.steps import Step
 from tests.maintenance.layouts import Blade, BladeKey, Site, write
 from tests.schedules.scenes import (
     OTHER,
     R1,
+    STATE_KEY,
     build,
     drop,
     guards_left_out,
@@ -107,6 +112,33 @@ def test_a_drop_that_guards_nothing_leaves_a_readable_index_without_entries() ->
     assert found.first_failure_at <= 20
     assert found.failures[0].kind == "healthy: missing-entry"
     assert strings(found)[0] == "a4b24a2"
+
+
+@contextmanager
+def drop_guarded_by_what_it_reads() -> Iterator[None]:
+    """Plant a drop that deletes under the state that it reads with the keys, whoever wrote it."""
+    carry_out = ParkingEngine.carry_out
+
+    def planted(engine: ParkingEngine, step: Step, commit: Commit) -> int:
+        if any(of_drop(guard, commit) for guard in commit.guards):
+            with engine.inner.snapshot() as snapshot:
+                state = snapshot.get(STATE_KEY)
+            as_read = () if state is None else (KeyUnchanged(STATE_KEY, state.mod_revision),)
+            others = tuple(guard for guard in commit.guards if not of_drop(guard, commit))
+            commit = msgspec.structs.replace(commit, guards=(*others, *as_read))
+        return carry_out(engine, step, commit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ParkingEngine, "carry_out", planted)
+        yield
+
+
+def test_a_drop_guarded_by_the_state_of_another_still_loses_entries() -> None:
+    scenario = Scenario(drop, build, setup=one_record, layouts=[Site], only_raises=(*ACTOR_ERRORS, InvalidInputError))
+    with drop_guarded_by_what_it_reads():
+        found = explore(scenario)
+    assert [failure.kind for failure in found.failures] == ["healthy: missing-entry"]
+    assert explore(scenario, complete=True).failures == []
 
 
 def of_unchanged(guard: Guard, _commit: object) -> bool:

@@ -1,0 +1,249 @@
+"""The lines of rings that grow, of a runm that starts or builds its indexes, and of a broker's bindings."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from uuid import UUID
+
+from keyplan.apps.patroni import BindingKey, Broker
+from keyplan.apps.patroni.broker_bindings import Bindings
+from keyplan.apps.patroni.catalog import Plan
+from keyplan.apps.patroni.operations import SUCCESS
+from keyplan.apps.patroni.records import Credentials, InstanceState, Operation
+from keyplan.apps.patroni.refusals import RefusedError
+from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.layout import Runm
+from keyplan.apps.runm.records import Object
+from keyplan.apps.runm.reindex import reindex
+from keyplan.apps.runm.start import ensure_started, unreadable_indexes
+from keyplan.engine import SYSTEM_CLOCK, Commit, Delete, Put
+from keyplan.errors import RingMismatchError
+from keyplan.ring import rebalance, ring_of
+from keyplan.store import Store
+from keyplan.testing.checked import assert_healthy
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, healthy
+from tests.ring.sites import Blade, BladeKey, Site
+from tests.schedules.lines import Line, line_name
+
+__all__ = ["RING_GROUPS"]
+
+# ---- rings -----------------------------------------------------------------------------------------------------------------
+
+BOUND = Site.bound()
+RACKS = "abcd"
+
+
+def _grown(*stores: Store) -> Site:
+    return Site(Store(ring_of([store.engine for store in stores], BOUND)))
+
+
+def two_of_three(*stores: Store) -> None:
+    site = _grown(*stores[:2])
+    for rack in RACKS:
+        site.blades.insert(BladeKey(rack, "1"), Blade(f"s{rack}", ("t",)))
+    site.notes.put("n", "old")
+
+
+def _rebalances(*stores: Store) -> None:
+    rebalance([store.engine for store in stores])
+
+
+RING_WRITERS: dict[str, Callable[[Site], object]] = {
+    **{
+        f"put in {rack}": partial(lambda rack, site: site.blades.put(BladeKey(rack, "1"), Blade("new")), rack)
+        for rack in RACKS
+    },
+    **{
+        f"insert in {rack}": partial(lambda rack, site: site.blades.insert(BladeKey(rack, "2"), Blade("new")), rack)
+        for rack in RACKS
+    },
+    "note": lambda site: site.notes.put("n", "new"),
+    "count": lambda site: site.numbers.next(),
+}
+
+
+def _writes(name: str) -> Callable[..., object]:
+    return lambda *stores: RING_WRITERS[name](_grown(*stores[:2]))
+
+
+def _nothing_is_lost(outcome: Outcome) -> None:
+    """Once the ring has grown, it holds what was there and what was acknowledged, each key once."""
+    engines = [store.engine for store in outcome.stores]
+    rebalance(engines)
+    ring = ring_of(engines, BOUND)
+    site = Site(Store(ring))
+    assert_healthy(Store(ring), BOUND)
+    found = dict(site.blades.list())
+    for rack in RACKS:
+        assert BladeKey(rack, "1") in found, f"lost: the blade of rack {rack}"
+    for name in outcome.answers:
+        if name.startswith("put in"):
+            assert found[BladeKey(name[-1], "1")].serial == "new", f"lost: {name}"
+        elif name.startswith("insert in"):
+            assert BladeKey(name[-1], "2") in found, f"lost: {name}"
+        elif name == "note":
+            assert site.notes.get("n") == "new", "lost: the note"
+    keys = [key for one in outcome.stored() for key, _, _ in one if not key.startswith(b"\x00")]
+    assert len(set(keys)) == len(keys), "a key is in two databases"
+
+
+def _growing(names: tuple[str, ...], faults: dict[str, str] | str = "") -> Scenario:
+    actors = [
+        actor(_rebalances, name) if name.startswith("rebalance") else actor(_writes(name), name) for name in names
+    ]
+    return Scenario(
+        *actors,
+        setup=two_of_three,
+        engines=3,
+        invariants=[_nothing_is_lost],
+        faults=faults,
+        only_raises=(*ACTOR_ERRORS, RingMismatchError),
+    )
+
+
+def growing_rings() -> Iterator[Line]:
+    """A ring that grows beside a writer who opened it before, or while it grows; with a crash at each call."""
+    for name in RING_WRITERS:
+        is_long = name not in {"put in a", "count"}
+        yield Line(line_name("rebalance", name), partial(_growing, ("rebalance", name)), is_long=is_long)
+    for name in ("put in a", "put in c"):
+        crashing = partial(_growing, ("rebalance", name), {"rebalance": "c"})
+        yield Line(line_name("rebalance that crashes", name), crashing, is_long=True)
+    two = partial(_growing, ("rebalance", "rebalance again"))
+    yield Line("rebalance x rebalance", two, Preemptions(1), is_long=True)
+
+
+# ---- runm ------------------------------------------------------------------------------------------------------------------
+
+
+def _object(number: int, name: str = "") -> Object:
+    return Object(UUID(int=1), "runm.image", UUID(int=number), name or f"n{number}", tags=("t",))
+
+
+def one_object(store: Store) -> None:
+    Runm(store).objects.insert(UUID(int=1), _object(1))
+
+
+def _starts(store: Store) -> None:
+    ensure_started(Deployment(store))
+
+
+def _reindexes(store: Store) -> None:
+    reindex(store, "")
+
+
+RUNM_ACTS: dict[str, Callable[[Store], object]] = {
+    "insert": lambda store: Runm(store).objects.insert(UUID(int=2), _object(2)),
+    "modify": lambda store: Runm(store).objects.modify(UUID(int=1), lambda _: _object(1, "other")),
+    "delete": lambda store: Runm(store).objects.delete(UUID(int=1)),
+    "start": _starts,
+    "reindex": _reindexes,
+}
+
+
+def _is_started(outcome: Outcome) -> None:
+    """A start after all of them ends, and a search index that can be read is whole."""
+    ensure_started(Deployment(outcome.store))
+    ensure_started(Deployment(outcome.store))
+    if not unreadable_indexes(Deployment(outcome.store)):
+        healthy(Runm)(outcome)
+
+
+def _of_runm(names: tuple[str, ...], setup: Callable[[Store], None] | None) -> Scenario:
+    actors = [actor(RUNM_ACTS[name], name) for name in names]
+    return Scenario(*actors, setup=setup, layouts=[Runm], invariants=[_is_started])
+
+
+def starts() -> Iterator[Line]:
+    """Servers that start at once, and indexes that are built beside writers and a start."""
+    for name in ("insert", "modify", "delete"):
+        yield Line(line_name("reindex", name), partial(_of_runm, ("reindex", name), one_object), is_long=True)
+    yield Line("reindex x start", partial(_of_runm, ("reindex", "start"), one_object), Preemptions(1), is_long=True)
+    yield Line("start x start", partial(_of_runm, ("start", "start"), None), Preemptions(1))
+    yield Line("start x insert", partial(_of_runm, ("start", "insert"), None), Preemptions(1))
+
+
+# ---- bindings of a broker --------------------------------------------------------------------------------------------------
+
+BINDING = BindingKey("i", "b")
+ROLE = b"role/"
+
+
+class _BindingsWithoutPostgres(Bindings):
+    """A role of the leader's PostgreSQL is a key of the store: made and dropped in one step each, as there."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, SYSTEM_CLOCK)
+        self._engine = store.engine
+
+    def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:
+        # Why by its variables: what it would do, it would do in PostgreSQL.
+        cells = (cell.cell_contents for cell in work.__closure__ or ())
+        known = dict(zip(work.__code__.co_freevars, cells, strict=True))
+        if "username" in known:
+            self._engine.commit(Commit((), (Delete(ROLE + known["username"].encode()),)))
+        else:
+            self._engine.commit(Commit((), (Put(ROLE + known["record"].credentials.username.encode(), b""),)))
+
+
+def one_instance(store: Store) -> None:
+    broker = Broker(store)
+    state = InstanceState(
+        instance_id="i", service_id="s", plan_id="p", superuser_credentials=Credentials(username="u", password="p")
+    )
+    broker.instances.insert("i", state)
+    broker.operations.insert("i", Operation(id="o", kind="provision", status=SUCCESS))
+
+
+def bound(store: Store) -> None:
+    one_instance(store)
+    _binds(store)
+
+
+def _binds(store: Store) -> bool:
+    plan = Plan(id="p", name="p", description="")
+    return _BindingsWithoutPostgres(store).bind(BINDING, "s", plan, "app", {})
+
+
+def _unbinds(store: Store) -> None:
+    _BindingsWithoutPostgres(store).unbind(BINDING, "s", "p", "postgres")
+
+
+def _roles_are_those_of_bindings(outcome: Outcome) -> None:
+    """Who was told of a binding has its role; no role is there that no record tells of."""
+    roles = {key.removeprefix(ROLE).decode() for key, _, _ in outcome.stored()[0] if key.startswith(ROLE)}
+    record = Broker(outcome.store).bindings.get(BINDING)
+    known = set() if record is None else {record.credentials.username}
+    assert roles <= known, f"a role that no record tells of: {roles - known}"
+    if record is not None and record.state == "ready":
+        assert known <= roles, "a ready binding has no role"
+    if "unbind" in outcome.answers and "bind" not in outcome.scenario.names:
+        assert record is None
+
+
+def _of_bindings(names: tuple[str, ...], setup: Callable[[Store], None]) -> Scenario:
+    actors = [actor(_unbinds if name.startswith("unbind") else _binds, name) for name in names]
+    return Scenario(
+        *actors,
+        setup=setup,
+        invariants=[_roles_are_those_of_bindings],
+        only_raises=(*ACTOR_ERRORS, RefusedError),
+    )
+
+
+def bindings() -> Iterator[Line]:
+    """Equal binds at once, and an unbind beside them."""
+    for setup in (one_instance, bound):
+        for names in [
+            ("bind", "bind again"),
+            ("bind", "unbind"),
+            ("unbind", "unbind again"),
+            ("bind", "bind again", "unbind"),
+        ]:
+            yield Line(line_name(*names, setup.__name__), partial(_of_bindings, names, setup), is_long=len(names) > 2)
+
+
+RING_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
+    "growing rings": growing_rings,
+    "runm": starts,
+    "bindings": bindings,
+}
