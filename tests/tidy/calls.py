@@ -33,6 +33,7 @@ UNZONED: Final = (
     "datetime.datetime.today",
 )
 CODE_IN_DATA: Final = ("pickle", "marshal", "shelve")
+ENGINES: Final = ("src/keyplan/engine", "src/keyplan/testing")
 STRUCT_CALLS: Final = ("pack", "unpack", "pack_into", "unpack_from", "iter_unpack", "calcsize", "Struct")
 
 
@@ -177,3 +178,39 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
             yield Finding(
                 source.path, node.lineno, "an except that catches everything", "the errors that can happen here"
             )
+
+
+def commits_without_epoch(source: Source) -> Iterator[Finding]:
+    """A guard holds within the epoch in which it was read: a commit that has guards says which one that is.
+
+    Not one that only asks for absence, in so many words: that names no revision.
+    """
+    if source.within(*ENGINES):
+        return
+    for node in source.nodes:
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "Commit":
+            continue
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        guards = node.args[0] if node.args else keywords.get("guards")
+        names_epoch = len(node.args) > 2 or "epoch" in keywords
+        if guards is not None and not names_epoch and not _asks_only_for_absence(guards):
+            yield Finding(
+                source.path, node.lineno, "a commit that has guards and no epoch", "that of the snapshot they come from"
+            )
+
+
+def _asks_only_for_absence(guards: ast.expr) -> bool:
+    return isinstance(guards, ast.Tuple) and all(map(_is_of_absence, guards.elts))
+
+
+def _is_of_absence(guard: ast.expr) -> bool:
+    """True for `KeyAbsent(key)`, `RangeEmpty(keys)` and `*map(KeyAbsent, keys)`."""
+    if isinstance(guard, ast.Starred):
+        made = guard.value
+        is_mapped = isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "map"
+        return is_mapped and isinstance(made, ast.Call) and _is_absent_name(made.args[0])
+    return isinstance(guard, ast.Call) and _is_absent_name(guard.func)
+
+
+def _is_absent_name(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in {"KeyAbsent", "RangeEmpty"}

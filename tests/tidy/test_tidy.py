@@ -24,6 +24,7 @@ EVERYTHING: Final = ("src", "scripts", "examples", "tests")
 CHECKS: Final[dict[Check, tuple[str, ...]]] = {
     calls.clocks_and_chance: PRODUCT,
     calls.code_in_data: OURS,
+    calls.commits_without_epoch: PRODUCT,
     calls.broad_excepts: EVERYTHING,
     calls.mutable_defaults: EVERYTHING,
     calls.native_byte_order: EVERYTHING,

@@ -200,6 +200,24 @@ def test_pickle_is_found() -> None:
     assert lines(calls.code_in_data(source("import json, pickle\nfrom marshal import loads\n"))) == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("call", "is_found"),
+    [
+        ("Commit(guards, mutations)", True),
+        ("Commit((KeyUnchanged(key, 1),), mutations)", True),
+        ("Commit((KeyAbsent(key), *guards), mutations)", True),
+        ("Commit(guards=guards)", True),
+        ("Commit(guards, mutations, snapshot.epoch)", False),
+        ("Commit(guards, mutations, epoch=snapshot.epoch)", False),
+        ("Commit((), mutations)", False),
+        ("Commit(mutations=mutations)", False),
+        ("Commit((KeyAbsent(key), RangeEmpty(keys), *map(KeyAbsent, keys)), mutations)", False),
+    ],
+)
+def test_a_commit_with_guards_names_its_epoch(call: str, *, is_found: bool) -> None:
+    assert bool(lines(calls.commits_without_epoch(source(call)))) is is_found
+
+
 def test_mutable_defaults_are_found() -> None:
     assert lines(calls.mutable_defaults(source("def f(a=[], *, b=dict(), c=(), d=None): ...\n"))) == [1, 1]
 

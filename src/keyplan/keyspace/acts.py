@@ -22,7 +22,7 @@ from keyplan.engine import (
     WrappedEngine,
     WrappedSnapshot,
 )
-from keyplan.errors import CorruptionError, InvalidArgumentError
+from keyplan.errors import CommitConflictError, CorruptionError, InvalidArgumentError
 from keyplan.keyspace.audit import FIRST_PREVIOUS, digest_of_entry, digest_of_unread
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
@@ -108,6 +108,13 @@ class Act:
     def at(self) -> str:
         """The time of the act, as the registry writes it."""
         return time_text(self.now)
+
+    def join(self, commit: Commit) -> None:
+        """Add a commit to the act's. Raises CommitConflictError when its guards are of an epoch that is over."""
+        if commit.epoch and commit.epoch != self.state.epoch:
+            raise CommitConflictError(failed=())
+        self.guards += commit.guards
+        self.mutations += commit.mutations
 
     def note(self, act: str, name: str, detail: Mapping[str, Any] | None = None) -> None:
         """Write the act's entry of the audit log: once, and only when something is changed."""

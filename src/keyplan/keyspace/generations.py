@@ -71,6 +71,4 @@ def keep_history(act: Act, name: str, past: Past) -> None:
 def join(act: Act, record: KeySpaceRecord, joined: JoinedWrites | None) -> None:
     """Add to the act's commit what belongs to it."""
     if joined is not None:
-        more = joined(KeySpace.of_record(record))
-        act.guards += more.guards
-        act.mutations += more.mutations
+        act.join(joined(KeySpace.of_record(record)))

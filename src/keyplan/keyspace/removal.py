@@ -102,9 +102,9 @@ class Removal:
                 fence = KeySpaceRegistry(transaction).fences.get(keyspace.name)
                 if fence is None or fence.generation != keyspace.generation or fence.state is not State.RESTORING:
                     raise GenerationMismatchError(name=keyspace.name, generation=keyspace.generation)
-                guards = transaction.collected().guards
+                collected = transaction.collected()
                 transaction.close()
-            self._store.engine.commit(Commit(guards, (DeleteRange(_range_of(found)),)))
+            self._store.engine.commit(Commit(collected.guards, (DeleteRange(_range_of(found)),), collected.epoch))
         return len(found)
 
     def _waits_for(self, registry: KeySpaceRegistry, record: KeySpaceRecord, deletion: Deletion) -> str:

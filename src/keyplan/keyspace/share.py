@@ -173,8 +173,9 @@ class KeySpaceEngine(WrappedEngine):
                     raise InvalidInputError(source="load", problem="keys must ascend", raw_key=key.hex())
                 previous = key
             for part in _within_bytes(batch, self._profile.commit_bytes_max):
-                absent = tuple(KeyAbsent(key) for key, _ in part)
-                self.commit(Commit(absent, tuple(Put(key, value) for key, value in part)))
+                self.commit(
+                    Commit((*map(KeyAbsent, (key for key, _ in part)),), tuple(Put(key, value) for key, value in part))
+                )
                 loaded += len(part)
         return loaded
 

@@ -5,13 +5,20 @@ from typing import Final, NamedTuple
 
 from keyplan.engine import Commit, Guard, KeyAbsent, KeyUnchanged, Profile, Put
 
-__all__ = ["GuardedPut", "commits_of", "operations_max"]
+__all__ = ["GuardedPut", "Held", "commits_of", "operations_max"]
 
 _OPERATIONS_MAX: Final = 512
 """Why: where an engine has no bound, a larger commit only holds up the others' for longer."""
 
 _BYTES_MAX: Final = 1 << 20
 """Why: below what every engine with a bound takes, etcd's 1.5 MiB being the least."""
+
+
+class Held(NamedTuple):
+    """A guard that many commits rest on, and the epoch in which it holds."""
+
+    guard: Guard
+    epoch: str
 
 
 class GuardedPut(NamedTuple):
@@ -31,8 +38,11 @@ def operations_max(profile: Profile) -> int:
     return min(profile.commit_operations_max or _OPERATIONS_MAX, _OPERATIONS_MAX)
 
 
-def commits_of(puts: Iterable[GuardedPut], profile: Profile) -> Iterator[Commit]:
-    """Yield commits that hold all the puts, in order, each with its guards. A guard that several share counts once."""
+def commits_of(puts: Iterable[GuardedPut], profile: Profile, epoch: str) -> Iterator[Commit]:
+    """Yield commits that hold all the puts, in order, each with its guards. A guard that several share counts once.
+
+    `epoch` is that of the snapshot from which all the guards come.
+    """
     bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
     guards: dict[Guard, None] = {}
     mutations: list[Put] = []
@@ -40,13 +50,13 @@ def commits_of(puts: Iterable[GuardedPut], profile: Profile) -> Iterator[Commit]
     for guarded in puts:
         operations = len(guards) + len(mutations) + len(guarded.guards) + 1
         if mutations and (operations > operations_max(profile) or size + guarded.size_bytes > bytes_max):
-            yield Commit(tuple(guards), tuple(mutations))
+            yield Commit(tuple(guards), tuple(mutations), epoch)
             guards, mutations, size = {}, [], 0
         guards.update(dict.fromkeys(guarded.guards))
         mutations.append(guarded.put)
         size += guarded.size_bytes
     if mutations:
-        yield Commit(tuple(guards), tuple(mutations))
+        yield Commit(tuple(guards), tuple(mutations), epoch)
 
 
 def _size(guard: Guard) -> int:

@@ -5,7 +5,7 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ __all__ = [
     "CLAIM_FORM",
     "TRANSFER_AREA",
     "Claim",
+    "StandingClaim",
     "Transfers",
     "decoded_claim",
     "prefix_claim",
@@ -85,14 +86,22 @@ def _table(name: str) -> BoundTable:
 
 def read_claim(engine: Engine, raw_key: bytes) -> Claim | None:
     """Return the claim that stands at the key."""
-    return standing_claim(engine, raw_key)[1]
+    return standing_claim(engine, raw_key).claim
 
 
-def standing_claim(engine: Engine, raw_key: bytes) -> tuple[Entry | None, Claim | None]:
-    """Return the claim that stands at the key, with its entry."""
+class StandingClaim(NamedTuple):
+    """The claim at a key as it was read: its entry, and the epoch; None, None: there was none."""
+
+    entry: Entry | None
+    claim: Claim | None
+    epoch: str
+
+
+def standing_claim(engine: Engine, raw_key: bytes) -> StandingClaim:
+    """Return the claim that stands at the key."""
     with engine.snapshot() as snapshot:
         entry = snapshot.get(raw_key)
-    return entry, None if entry is None else decoded_claim(entry)
+        return StandingClaim(entry, None if entry is None else decoded_claim(entry), snapshot.epoch)
 
 
 def decoded_claim(entry: Entry) -> Claim:

@@ -142,7 +142,8 @@ class _Copying:
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
         """Copy, follow, verify."""
         claim_key = prefix_claim(self._prefix)
-        seen, before = standing_claim(self._engine, claim_key)
+        seen = standing_claim(self._engine, claim_key)
+        before = seen.claim
         is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
         refuse_beside(self._engine, self._prefix)
         beside = Unregistered(self._engine, self._prefix, is_resumed=is_resumed)

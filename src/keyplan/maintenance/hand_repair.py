@@ -19,7 +19,6 @@ from keyplan.engine import (
     Guard,
     KeyAbsent,
     KeyUnchanged,
-    Mutation,
     Put,
     Snapshot,
 )
@@ -75,7 +74,7 @@ def plan_put(
         table = _table_of(layout, raw_key)
         if table is None:
             notes += _notes_of_key(layout, raw_key)
-            return RawChange(raw_key, before, _plain(raw_key, before, Put(raw_key, value, own_lease)), notes)
+            return RawChange(raw_key, before, _plain(before, Put(raw_key, value, own_lease), snapshot), notes)
         key = table.keys.decode(raw_key)
         try:
             entries = pointers_of(table, key, table.form.decode(value))
@@ -121,7 +120,7 @@ def plan_quarantine(
             raise InvalidInputError(source=repr(raw_key), problem=problem)
         removal = _removal(layout, before, snapshot)
     kept = Put(place, quarantined_value(before, reason, clock))
-    commit = Commit((KeyAbsent(place), *removal.guards), (kept, *removal.mutations))
+    commit = Commit((KeyAbsent(place), *removal.guards), (kept, *removal.mutations), removal.epoch)
     return RawChange(raw_key, before, commit, notes + _notes_of_key(layout, raw_key))
 
 
@@ -133,7 +132,9 @@ def plan_release(
     change = plan_put(engine, kept.raw_key, kept.value, layout=layout, only_absent=True, past_fence=past_fence)
     with engine.snapshot() as snapshot:
         entry = _present(snapshot, place)
-    commit = Commit((_as_read(place, entry), *change.commit.guards), (Delete(place), *change.commit.mutations))
+    # Why the first snapshot's epoch: where another one began between the two, the commit is refused.
+    guards = (_as_read(place, entry), *change.commit.guards)
+    commit = Commit(guards, (Delete(place), *change.commit.mutations), change.commit.epoch)
     return RawChange(kept.raw_key, change.before, commit, change.notes)
 
 
@@ -163,12 +164,12 @@ def _table_of(layout: BoundLayout | None, raw_key: bytes) -> BoundTable | None:
 def _removal(layout: BoundLayout | None, before: Entry, snapshot: Snapshot) -> Commit:
     table = _table_of(layout, before.key)
     if table is None:
-        return _plain(before.key, before, Delete(before.key))
+        return _plain(before, Delete(before.key), snapshot)
     return _planned(table, before.key, before, None, snapshot)
 
 
-def _plain(raw_key: bytes, before: Entry | None, mutation: Mutation) -> Commit:
-    return Commit((_as_read(raw_key, before),), (mutation,))
+def _plain(before: Entry | None, mutation: Put | Delete, snapshot: Snapshot) -> Commit:
+    return Commit((_as_read(mutation.key, before),), (mutation,), snapshot.epoch)
 
 
 def _planned(
@@ -185,7 +186,7 @@ def _planned(
     read.fetch(plan.mutations)
     for place in plan.mutations:
         guards.setdefault(place, _as_read(place, read.get(place)))
-    return Commit(tuple(guards.values()), tuple(plan.mutations.values()))
+    return Commit(tuple(guards.values()), tuple(plan.mutations.values()), snapshot.epoch)
 
 
 def _version(table: BoundTable, key: object, entry: Entry, snapshot: Snapshot) -> Version:

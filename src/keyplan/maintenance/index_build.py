@@ -22,7 +22,7 @@ from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.entries_due import EntriesDue, entries_due
 from keyplan.maintenance.examine import Examiner
 from keyplan.maintenance.findings import Finding
-from keyplan.maintenance.index_states import index_named, read_index_state, replace_index_state
+from keyplan.maintenance.index_states import IndexStateRead, index_named, read_index_state, replace_index_state
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.repair import RepairResult, carry_out, plan_repairs
 from keyplan.store import Backoff, IndexStage, IndexState, Store
@@ -106,7 +106,7 @@ class _Pace:
             self._sleep(self._next - now)
 
 
-_Step: TypeAlias = Callable[[Entry, IndexState], None]
+_Step: TypeAlias = Callable[[IndexStateRead, IndexState], None]
 
 
 class _Builder:
@@ -141,8 +141,9 @@ class _Builder:
         }
         is_first = True
         while True:
-            entry, state = read_index_state(self._engine, self._index)
-            if entry is None or state is None:
+            seen = read_index_state(self._engine, self._index)
+            state = seen.state
+            if state is None:
                 if is_first:
                     raise InvalidInputError(source=self._index.name, problem="the index is readable; prepare it first")
                 return self._report(is_readable=True)
@@ -154,7 +155,7 @@ class _Builder:
             is_first = False
             step = self._begin if is_foreign else steps[state.stage]
             try:
-                step(entry, state)
+                step(seen, state)
             except _LostError:
                 continue  # Why: another builder moved the state; it is read again.
             except _ContestedError:
@@ -166,41 +167,41 @@ class _Builder:
 
     # ---- the stages ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, entry: Entry, _state: IndexState) -> None:
-        self._replace(entry, IndexState(IndexStage.BUILDING, self._definition))
+    def _begin(self, seen: IndexStateRead, _state: IndexState) -> None:
+        self._replace(seen, IndexState(IndexStage.BUILDING, self._definition))
 
-    def _build(self, entry: Entry, state: IndexState) -> None:
+    def _build(self, seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(entry, IndexState(IndexStage.VERIFYING, self._definition))
+            self._replace(seen, IndexState(IndexStage.VERIFYING, self._definition))
             self._contested.clear()
             self._unfit = 0
             return
         # Why: taken before it is built, so that another builder takes the next stretch.
-        self._replace(entry, self._moved(state, batch))
+        self._replace(seen, self._moved(state, batch))
         self._write(batch)
         self._told(state, batch)
 
-    def _verify(self, entry: Entry, state: IndexState) -> None:
+    def _verify(self, seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(entry, IndexState(IndexStage.SWEEPING, self._definition, unresolved=state.unresolved))
+            self._replace(seen, IndexState(IndexStage.SWEEPING, self._definition, unresolved=state.unresolved))
             return
         unresolved = self._write(batch)
-        self._replace(entry, self._moved(state, batch, unresolved))
+        self._replace(seen, self._moved(state, batch, unresolved))
         self._told(state, batch)
 
-    def _sweep(self, entry: Entry, state: IndexState) -> None:
+    def _sweep(self, seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(KeyRange(*self._index.keys.range(())), state)
         if batch:
             unresolved = self._remove_strangers(batch)
-            self._replace(entry, self._moved(state, batch, unresolved))
+            self._replace(seen, self._moved(state, batch, unresolved))
             self._told(state, batch)
         elif state.unresolved:
-            self._replace(entry, IndexState(IndexStage.VERIFYING, self._definition))
+            self._replace(seen, IndexState(IndexStage.VERIFYING, self._definition))
             raise _ContestedError
         else:
-            self._replace(entry, None)
+            self._replace(seen, None)
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
@@ -218,9 +219,9 @@ class _Builder:
         records = state.records + len(batch)
         return IndexState(state.stage, state.fingerprint, batch[-1].key, records, state.unresolved + unresolved)
 
-    def _replace(self, entry: Entry, state: IndexState | None) -> None:
+    def _replace(self, seen: IndexStateRead, state: IndexState | None) -> None:
         try:
-            replace_index_state(self._engine, self._index, entry, state)
+            replace_index_state(self._engine, self._index, seen, state)
         except CommitConflictError as error:
             raise _LostError from error
 
@@ -252,7 +253,7 @@ class _Builder:
             key_bytes_max = self._engine.profile.key_bytes_max
             due: EntriesDue = entries_due(self._index, records, read, key_bytes_max=key_bytes_max)
         try:
-            for commit in commits_of(due.puts, self._engine.profile):
+            for commit in commits_of(due.puts, self._engine.profile, read.epoch):
                 self._engine.commit(commit)
                 self._entries_written += len(commit.mutations)
         except LeaseNotFoundError as error:

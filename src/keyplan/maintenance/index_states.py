@@ -4,12 +4,13 @@ A state is stored while an index is not readable; see keyplan.store's index_stat
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import uuid4
 
 from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
-from keyplan.maintenance.batches import operations_max
+from keyplan.maintenance.batches import Held, operations_max
 from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
     IndexStage,
@@ -21,6 +22,7 @@ from keyplan.store import (
 )
 
 __all__ = [
+    "IndexStateRead",
     "IndexStatus",
     "claim_index",
     "drop_index",
@@ -30,6 +32,14 @@ __all__ = [
     "read_index_state",
     "replace_index_state",
 ]
+
+
+class IndexStateRead(NamedTuple):
+    """The state of an index as it was read: the entry that it stands in, and the epoch; without an entry it is readable."""
+
+    entry: Entry | None
+    state: IndexState | None
+    epoch: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +86,10 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str) -> bool
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
-    entry, state = read_index_state(store.engine, index)
-    if state is not None:
+    seen = read_index_state(store.engine, index)
+    if seen.state is not None:
         return False
-    replace_index_state(store.engine, index, entry, IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
+    replace_index_state(store.engine, index, seen, IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
     return True
 
 
@@ -92,8 +102,7 @@ def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
-    entry, _ = read_index_state(store.engine, index)
-    guard = claim_index(store.engine, index, entry)
+    held = claim_index(store.engine, index, read_index_state(store.engine, index))
     removed = 0
     key_range = KeyRange(*index.keys.range(()))
     while True:
@@ -104,26 +113,27 @@ def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
             return removed
         own = [entry.key for entry in found if index.keys.decode(entry.key) is not None]
         if own:
-            store.engine.commit(Commit((guard,), tuple(Delete(raw_key) for raw_key in own)))
+            store.engine.commit(Commit((held.guard,), tuple(Delete(raw_key) for raw_key in own), held.epoch))
         removed += len(own)
         key_range = KeyRange(found[-1].key + b"\x00", key_range.end)
 
 
-def claim_index(engine: Engine, index: BoundIndex, entry: Entry | None) -> Guard:
+def claim_index(engine: Engine, index: BoundIndex, seen: IndexStateRead) -> Held:
     """Make an index write-only and return the guard that nobody wrote its state since.
 
     Invariant: the guard holds for this one write of the state and for no other, whoever writes; what is removed under it is
-    never removed from an index that a build has made readable meanwhile. `entry` is the state as it was read. Raises
-    CommitConflictError when it was replaced.
+    never removed from an index that a build has made readable meanwhile. Raises CommitConflictError when the state is not as
+    it was seen any more.
     """
     state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex)
-    replace_index_state(engine, index, entry, state)
+    replace_index_state(engine, index, seen, state)
     raw_key = index_state_key(index)
     with engine.snapshot() as snapshot:
         written = snapshot.get(raw_key)
+        epoch = snapshot.epoch
     if written is None or written.value != index_state_value(state):
         raise CommitConflictError(failed=())
-    return KeyUnchanged(raw_key, written.mod_revision)
+    return Held(KeyUnchanged(raw_key, written.mod_revision), epoch)
 
 
 def index_named(bound: BoundLayout, name: str) -> BoundIndex:
@@ -134,16 +144,16 @@ def index_named(bound: BoundLayout, name: str) -> BoundIndex:
     return index
 
 
-def read_index_state(engine: Engine, index: BoundIndex) -> tuple[Entry | None, IndexState | None]:
-    """Return the state of an index with the entry that it stands in; None, None: readable."""
+def read_index_state(engine: Engine, index: BoundIndex) -> IndexStateRead:
+    """Return the state of an index, as it is now."""
     with engine.snapshot() as snapshot:
         entry = snapshot.get(index_state_key(index))
-    return entry, index_state_of(entry)
+        return IndexStateRead(entry, index_state_of(entry), snapshot.epoch)
 
 
-def replace_index_state(engine: Engine, index: BoundIndex, entry: Entry | None, state: IndexState | None) -> None:
-    """Write a state over the one that was read in `entry`; None: readable. Raises CommitConflictError when it was replaced."""
+def replace_index_state(engine: Engine, index: BoundIndex, seen: IndexStateRead, state: IndexState | None) -> None:
+    """Write a state over the one that was seen; None: readable. Raises CommitConflictError when it was replaced."""
     raw_key = index_state_key(index)
-    guard: Guard = KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
+    guard: Guard = KeyAbsent(raw_key) if seen.entry is None else KeyUnchanged(raw_key, seen.entry.mod_revision)
     mutation = Delete(raw_key) if state is None else Put(raw_key, index_state_value(state), NO_LEASE)
-    engine.commit(Commit((guard,), (mutation,)))
+    engine.commit(Commit((guard,), (mutation,), seen.epoch))

@@ -14,6 +14,11 @@ class Lookup:
         self._snapshot = snapshot
         self._known: dict[bytes, Entry | None] = {}
 
+    @property
+    def epoch(self) -> str:
+        """What a commit must carry whose guards come from here."""
+        return self._snapshot.epoch
+
     def fetch(self, raw_keys: Iterable[bytes]) -> None:
         """Read these keys at once. Why: over a network each read is a round trip."""
         missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in self._known]

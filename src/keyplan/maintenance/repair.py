@@ -156,7 +156,7 @@ def _commit_of(bound: BoundLayout, finding: Finding, read: Lookup) -> Commit | N
             return _put_entry(bound, finding, entry, read)
         case FindingKind.DANGLING_ENTRY | FindingKind.STALE_ENTRY | FindingKind.DAMAGED_ENTRY:
             keys = [finding.raw_key] if finding.record_key is None else [finding.raw_key, finding.record_key]
-            return Commit(tuple(_as_read(key, read) for key in keys), (Delete(finding.raw_key),))
+            return Commit(tuple(_as_read(key, read) for key in keys), (Delete(finding.raw_key),), read.epoch)
         case _:
             return None
 
@@ -175,9 +175,8 @@ def _put_entry(bound: BoundLayout, finding: Finding, entry: Entry | None, read: 
         other = primary_of(pointer.source, entry)
         if other is not None and other[1] != record_key:
             guarded.append(other[1])
-    return Commit(
-        tuple(_as_read(key, read) for key in guarded), (Put(finding.raw_key, pointer.raw_value, record.lease),)
-    )
+    put = Put(finding.raw_key, pointer.raw_value, record.lease)
+    return Commit(tuple(_as_read(key, read) for key in guarded), (put,), read.epoch)
 
 
 def _as_read(raw_key: bytes, read: Lookup) -> Guard:

@@ -74,7 +74,8 @@ def restore_store(
     held = HeldKeys(layout, old, new, root_below=new) if layout is not None else None
     _check(engine, path, new, held)
     claim_key = prefix_claim(new)
-    seen, before = standing_claim(engine, claim_key)
+    seen = standing_claim(engine, claim_key)
+    before = seen.claim
     is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
     refuse_beside(engine, new)
     beside = Unregistered(engine, new, is_resumed=is_resumed)

@@ -306,7 +306,7 @@ class _Restore:
         """Open the key space, and let the claim say that the work is done, in one commit."""
         state = State.DISABLED if step.record.state is State.DISABLED else State.ENABLED
         done = structs.replace(target.claim, is_done=True)
-        ended = Commit((target.claim_guard,), (_claim_written(step.name, done),))
+        ended = Commit((target.held.guard,), (_claim_written(step.name, done),), target.held.epoch)
         try:
             return self._registry.finish_restore(step.name, keyspace.generation, state=state, joined=lambda _: ended)
         except CommitConflictError as error:

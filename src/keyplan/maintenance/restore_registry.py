@@ -60,11 +60,12 @@ class RegistryRestore:
         self._clock = clock
         self.kept = kept
         with engine.snapshot() as snapshot:
-            self._seen = snapshot.get(_CLAIM_KEY)
+            entry = snapshot.get(_CLAIM_KEY)
+            self._seen = StandingClaim(entry, None if entry is None else decoded_claim(entry), snapshot.epoch)
             found = snapshot.scan(_REGISTRY, limit=1, keys_only=True)
             self.has_registry = any(True for _ in found)
             is_open = snapshot.get(_SWITCHES_KEY) is not None
-        is_claimed = self._seen is not None and decoded_claim(self._seen).kind == _CLAIM_KIND
+        is_claimed = self._seen.claim is not None and self._seen.claim.kind == _CLAIM_KIND
         self.is_begun = is_claimed and not is_open
         """A restore of a registry was stopped here, of this backup or another: it is done again from its beginning.
 
@@ -118,26 +119,25 @@ class RegistryRestore:
         def opened(act: Any) -> None:  # an Act of the registry
             act.write("configuration", Only(), self.kept.configuration)
             act.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
-            act.guards.append(target.claim_guard)
-            act.mutations.append(Delete(_CLAIM_KEY))
+            act.join(Commit((target.held.guard,), (Delete(_CLAIM_KEY),), target.held.epoch))
 
         KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).acts.run(opened)
         self.is_begun = False
 
-    def _first_entry(self, claim: Claim) -> Entry | None:
+    def _first_entry(self, claim: Claim) -> StandingClaim:
         """Write the header with the claim while there is nothing of a registry: from here nobody else can make one.
 
         Raises TargetTakenError when somebody has.
         """
-        guards = (RangeEmpty(_REGISTRY), _as_seen(self._seen))
+        guards = (RangeEmpty(_REGISTRY), _as_seen(self._seen.entry))
         with self._pairs() as pairs:
             header = next(Put(REGISTRY_ROOT + key, value) for key, value in pairs if REGISTRY_ROOT + key == _HEADER_KEY)
         try:
-            self._engine.commit(Commit(guards, (header, Put(_CLAIM_KEY, CLAIM_FORM.encode(claim)))))
+            self._engine.commit(Commit(guards, (header, Put(_CLAIM_KEY, CLAIM_FORM.encode(claim))), self._seen.epoch))
         except CommitConflictError as error:
             problem = "somebody has made a registry meanwhile, or restores one"
             raise TargetTakenError(prefix=REGISTRY_ROOT.hex(), problem=problem) from error
-        return standing_claim(self._engine, _CLAIM_KEY)[0]
+        return standing_claim(self._engine, _CLAIM_KEY)
 
     @staticmethod
     def _claim_of(name: str, generation: int, claim: Claim) -> Put:

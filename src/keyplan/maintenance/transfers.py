@@ -7,7 +7,6 @@ who takes the work over writes it anew, and the other one ends. Whatever reads t
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from types import EllipsisType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from msgspec import structs
@@ -35,8 +34,16 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
-from keyplan.maintenance.batches import operations_max
-from keyplan.maintenance.claims import CLAIM_FORM, TRANSFER_AREA, Claim, decoded_claim, read_claim, standing_claim
+from keyplan.maintenance.batches import Held, operations_max
+from keyplan.maintenance.claims import (
+    CLAIM_FORM,
+    TRANSFER_AREA,
+    Claim,
+    StandingClaim,
+    decoded_claim,
+    read_claim,
+    standing_claim,
+)
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 
 __all__ = [
@@ -189,7 +196,7 @@ class Target:
         *,
         fence: Callable[[], tuple[Guard, ...]] = tuple,
         look_again: Callable[[], bool] = bool,
-        seen: Entry | EllipsisType | None = ...,
+        seen: StandingClaim | None = None,
     ) -> None:
         self.engine = engine
         self.prefix = prefix
@@ -197,24 +204,25 @@ class Target:
         self._fence = fence
         self._look_again = look_again
         self.claim = claim
-        before = standing_claim(engine, claim_key)[0] if seen is ... else seen
-        self._claim_revision = self._claimed(claim, before)
+        self._held = self._claimed(claim, standing_claim(engine, claim_key) if seen is None else seen)
 
-    def _claimed(self, claim: Claim, before: Entry | None) -> int:
+    def _claimed(self, claim: Claim, seen: StandingClaim) -> Held:
         """Write the claim over the one that was read; the last one to do so has the work."""
+        before = seen.entry
         guard = KeyAbsent(self._claim_key) if before is None else KeyUnchanged(self._claim_key, before.mod_revision)
         try:
-            self.engine.commit(Commit((guard,), (Put(self._claim_key, CLAIM_FORM.encode(claim)),)))
+            self.engine.commit(Commit((guard,), (Put(self._claim_key, CLAIM_FORM.encode(claim)),), seen.epoch))
         except CommitConflictError as error:
             raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now") from error
-        return self._own_revision(claim)
+        return self._as_written(claim)
 
-    def _own_revision(self, claim: Claim) -> int:
+    def _as_written(self, claim: Claim) -> Held:
         with self.engine.snapshot() as snapshot:
             entry = snapshot.get(self._claim_key)
+            epoch = snapshot.epoch
         if entry is None or decoded_claim(entry) != claim:
             raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now")
-        return entry.mod_revision
+        return Held(KeyUnchanged(self._claim_key, entry.mod_revision), epoch)
 
     def commit(
         self, mutations: Iterable[Mutation], *, claim: Claim | None = None, guards: Iterable[Guard] = ()
@@ -229,16 +237,16 @@ class Target:
         self._send(tuple(writes), is_applied=lambda: claim is not None and self._stands(claim), guards=tuple(guards))
         if claim is not None:
             self.claim = claim
-            self._claim_revision = self._own_revision(claim)
+            self._held = self._as_written(claim)
 
     def verified(self, tally: Tally) -> None:
         """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's."""
         self.commit((), claim=structs.replace(self.claim, verified=tally.sha256))
 
     @property
-    def claim_guard(self) -> KeyUnchanged:
+    def held(self) -> Held:
         """What holds while nobody else has taken the work over."""
-        return KeyUnchanged(self._claim_key, self._claim_revision)
+        return self._held
 
     def finish(self) -> None:
         """Take the claim away: the work is done. The fence is not asked any more."""
@@ -249,9 +257,10 @@ class Target:
         self, mutations: tuple[Mutation, ...], *, is_applied: Callable[[], bool], guards: tuple[Guard, ...] = ()
     ) -> None:
         for number in range(_UNKNOWN_TRIES_MAX):
-            own = (KeyUnchanged(self._claim_key, self._claim_revision), *self._fence())
+            own = (self._held.guard, *self._fence())
             try:
-                self.engine.commit(Commit((*own, *guards), mutations))
+                # Why the claim's epoch: what was seen since was seen in it, or it is over, and the commit is refused.
+                self.engine.commit(Commit((*own, *guards), mutations, self._held.epoch))
             except CommitOutcomeUnknownError:
                 # Why again: the same bytes at the same keys, under a guard that no later work leaves standing; should the lost
                 # one arrive late, it changes nothing or is refused.
@@ -278,7 +287,8 @@ class Target:
     def _has_claim(self) -> bool:
         with self.engine.snapshot() as snapshot:
             entry = snapshot.get(self._claim_key)
-        return entry is not None and entry.mod_revision == self._claim_revision
+            epoch = snapshot.epoch
+        return entry is not None and Held(KeyUnchanged(self._claim_key, entry.mod_revision), epoch) == self._held
 
     def _holds(self, mutations: Iterable[Mutation]) -> bool:
         with self.engine.snapshot() as snapshot:

@@ -222,18 +222,18 @@ class RingEngine(Engine):
         not know of the keys.
         """
         engine, fence = self.databases[database], self._fences[database]
-        self.open_snapshot(database).close()  # Why: a ring that has changed is told before anything is sent.
+        with self.open_snapshot(database) as seen:  # Why: a ring that has changed is told before anything is sent.
+            epoch = seen.epoch
         with _telling(database, fence):
             for part in _load_parts(share, self._profile):
                 whole = RangeEmpty(KeyRange(part[0][0], part[-1][0] + b"\x00"))
                 puts = tuple(Put(key, value) for key, value in part)
                 try:
-                    engine.commit(Commit((fence, whole), puts))
+                    engine.commit(Commit((fence, whole), puts, epoch))
                 except CommitConflictError as error:
                     if any(failure.guard == fence for failure in _failures(error)):
                         raise
-                    absent = tuple(KeyAbsent(key) for key, _ in part)
-                    engine.commit(Commit((fence, *absent), puts))
+                    engine.commit(Commit((fence, *map(KeyAbsent, (key for key, _ in part))), puts, epoch))
         return len(share)
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:

@@ -186,7 +186,8 @@ class _Rebalance:
         at_once = min(len(keys), (source.profile.commit_operations_max or len(keys) + 1) - 1)
         for begin in range(0, len(keys), at_once):
             deletes = tuple(map(Delete, keys[begin : begin + at_once]))
-            source.commit(Commit((self._fences[index],), deletes))
+            # Why no epoch: what is moved is read in many snapshots, and only the ring's description must stand.
+            source.commit(Commit((self._fences[index],), deletes, ""))
         self._moved += len(keys)
         self._progress(len(keys))
 
@@ -215,7 +216,7 @@ class _Rebalance:
         engine = self._engines[index]
         guard: Guard = KeyAbsent(RING_KEY) if before is None else self._fence(index, before)
         try:
-            engine.commit(Commit((guard,), (Put(RING_KEY, after.encoded()),)))
+            engine.commit(Commit((guard,), (Put(RING_KEY, after.encoded()),), ""))
         except CommitConflictError as error:
             raise _refused(index, "another run has changed the ring meanwhile; run it again") from error
 

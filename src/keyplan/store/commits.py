@@ -97,4 +97,5 @@ class CommitWriter:
 
 def _planned(write: Write) -> Commit:
     plan = plan_writes((write,), {})
-    return Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()))
+    # Why no epoch: nothing was read, so that no guard names a revision.
+    return Commit(tuple(plan.guards.values()), tuple(plan.mutations.values()), "")

@@ -265,6 +265,7 @@ class Chamber:
             with self.store.engine.snapshot() as snapshot:
                 entry = snapshot.get(raw_key)
                 has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
+                epoch = snapshot.epoch
             self._require(owned, entry, expected_revision, missing_ok=missing_ok)
             if on_parts is OnParts.RESTRICT:
                 if has_parts:
@@ -273,15 +274,14 @@ class Chamber:
                     return self.layout.revision
                 if self._bound.indexes:
                     return self._delete_alone(owned, entry)
-                commit = Commit(
-                    (KeyUnchanged(raw_key, entry.mod_revision), RangeEmpty(owned.parts)), (Delete(raw_key),)
-                )
+                stands = KeyUnchanged(raw_key, entry.mod_revision)
+                commit = Commit((stands, RangeEmpty(owned.parts)), (Delete(raw_key),), epoch)
             else:
                 guards: tuple[Guard, ...] = ()
                 # Why also where it must be there: of two such deletes at once, one finds nothing.
                 if entry is not None and (expected_revision is not None or not missing_ok):
                     guards = (KeyUnchanged(raw_key, entry.mod_revision),)
-                commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)))
+                commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)), epoch)
             try:
                 return self.store.engine.commit(commit)
             except CommitConflictError as conflict:

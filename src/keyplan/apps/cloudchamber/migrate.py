@@ -195,6 +195,7 @@ class _Writer:
             Commit(
                 (*commit.guards, *(KeyAbsent(raw_key) for raw_key, _ in others)),
                 (*mutations, *(Put(raw_key, raw_value) for raw_key, raw_value in others)),
+                commit.epoch,
             )
         )
 

@@ -147,8 +147,9 @@ class WriteBatch:
                             guards.append(KeyAbsent(key))
                         if mode == "overwrite" or is_there == (mode == "exist"):
                             puts[key] = Put(key, value)
+                epoch = snapshot.epoch
             ring = self._databases.rings[kind]
-            commit = Commit((*guards, ring.fence(database)), tuple(puts.values()))
+            commit = Commit((*guards, ring.fence(database)), tuple(puts.values()), epoch)
             ring.databases[database].commit(commit)
 
     def __enter__(self) -> Self:

@@ -197,7 +197,8 @@ class _Desk:
                 *map(DeleteRange, ranges),
             )
             guards = (*map(KeyAbsent, _whole(absent)), ring.fence(number))
-            ring.databases[number].commit(Commit(guards, mutations))
+            # Why no epoch: the client read nothing that a guard names by its revision.
+            ring.databases[number].commit(Commit(guards, mutations, ""))
 
         await self._context.run(commit)
         return JsonAnswer({})

@@ -232,12 +232,13 @@ class DataStore:
             ring = self.databases.rings[Kind.DATASET]
             has_revisions = ring.profile.claims(Capability.REVISIONS)
             guards = (KeyUnchanged(raw_key, entry.mod_revision),) if has_revisions else ()
-            ring.commit(Commit(guards, (Delete(raw_key),)))
+            # Why no epoch: that of a ring is of all its databases, and one was read.
+            ring.commit(Commit(guards, (Delete(raw_key),), ""))
 
     def _remove_range(self, kind: Kind, key_range: KeyRange) -> None:
         ring = self.databases.rings[kind]
         for number, engine in enumerate(ring.databases):
-            engine.commit(Commit((ring.fence(number),), (DeleteRange(key_range),)))
+            engine.commit(Commit((ring.fence(number),), (DeleteRange(key_range),), ""))
 
     # ---- the end -------------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def _steps_of_keys(deployment: Deployment) -> Iterator[tuple[Step, Commit | None
 
 def _step_of_key(deployment: Deployment, snapshot: Snapshot, entry: Entry) -> tuple[Step, Commit | None] | None:
     if not entry.value and deployment.bound.meaning(entry.key).kind is Kind.NAMESPACE:
-        commit = Commit((KeyUnchanged(entry.key, entry.mod_revision),), (Delete(entry.key),))
+        commit = Commit((KeyUnchanged(entry.key, entry.mod_revision),), (Delete(entry.key),), snapshot.epoch)
         return Step("namespace-key", shown_key(entry.key), "removed: it marks a place, and places need no mark"), commit
     uuid = parsed_uuid(entry.value.decode("ascii", "replace"))
     if uuid is None:
@@ -126,7 +126,7 @@ def _respelt_name(
                 guards.append(KeyAbsent(raw_key))
                 mutations.append(Put(raw_key, raw_value))
             step = Step("raw-name", shown_key(entry.key), f"moved to {shown_key(raw_key)}")
-            return step, Commit(tuple(guards), tuple(mutations))
+            return step, Commit(tuple(guards), tuple(mutations), snapshot.epoch)
     return None
 
 
@@ -156,7 +156,7 @@ def _respelt_pointer(deployment: Deployment, snapshot: Snapshot, entry: Entry) -
         return None
     guards = (KeyUnchanged(entry.key, entry.mod_revision), KeyAbsent(raw_key))
     step = Step("misspelt-uuid", shown_key(entry.key), f"moved to {shown_key(raw_key)}")
-    return step, Commit(guards, (Delete(entry.key), Put(raw_key, entry.value)))
+    return step, Commit(guards, (Delete(entry.key), Put(raw_key, entry.value)), snapshot.epoch)
 
 
 # ---- definitions -------------------------------------------------------------------------------------------------------

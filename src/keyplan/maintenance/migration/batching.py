@@ -44,7 +44,7 @@ class Batches:
             read.fetch(raw_key for old_key in old_keys for raw_key in decider.keys_of(old_key))
             decisions = [decider.decide(old_key, read) for old_key in old_keys]
         due = [(place, decision.commit) for place, decision in enumerate(decisions) if decision.commit is not None]
-        for places, commit in _together(due, self._engine):
+        for places, commit in _together(due, self._engine, read.epoch):
             try:
                 self._commit(commit)
             except CommitConflictError:
@@ -74,8 +74,8 @@ class Batches:
             raise CommitConflictError(failed=()) from error
 
 
-def _together(due: Sequence[tuple[int, Commit]], engine: Engine) -> Iterator[tuple[list[int], Commit]]:
-    """Join commits in order, as many as the engine takes at once; never two that write one key."""
+def _together(due: Sequence[tuple[int, Commit]], engine: Engine, epoch: str) -> Iterator[tuple[list[int], Commit]]:
+    """Join commits of one snapshot in order, as many as the engine takes at once; never two that write one key."""
     most = operations_max(engine.profile) - 1  # Why: the run's state is guarded as well.
     bytes_max = min(engine.profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX)
     places: list[int] = []
@@ -84,7 +84,7 @@ def _together(due: Sequence[tuple[int, Commit]], engine: Engine) -> Iterator[tup
     size = 0
 
     def joined() -> tuple[list[int], Commit]:
-        return places, Commit(tuple(guards), tuple(mutations.values()))
+        return places, Commit(tuple(guards), tuple(mutations.values()), epoch)
 
     for place, commit in due:
         own = {mutation.key: mutation for mutation in commit.mutations if isinstance(mutation, Put | Delete)}

@@ -23,7 +23,7 @@ from keyplan.maintenance.migration.marks import as_read, read_state
 from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
-from keyplan.maintenance.migration.run_state import RunState, remove_leftovers, take_over
+from keyplan.maintenance.migration.run_state import RunState, Seen, remove_leftovers, take_over
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
 
@@ -80,7 +80,7 @@ class _Cleaning:
 
     def run(self) -> CleanUpReport:
         """Clean up."""
-        entry, state = read_state(self._engine, self._plan.id)
+        entry, state, epoch = read_state(self._engine, self._plan.id)
         if entry is None or state is None:
             raise MigrationRefusedError(obstacles=("the migration was not begun",))
         if state.is_cleaned or not self._plan.steps:
@@ -92,7 +92,7 @@ class _Cleaning:
         obstacles = tuple(self._obstacles(is_settled=state.is_settled))
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        run = self._backoff.until_committed(partial(take_over, self._engine, self._plan.id, entry))
+        run = self._backoff.until_committed(partial(take_over, self._engine, self._plan.id, Seen(entry, epoch)))
         for work in moved:
             self._remove_records(run, work)
         for name in self._plan.indexes_to_remove:
@@ -156,11 +156,11 @@ class _Cleaning:
         self._report.entries += self._swept(run, index)
 
     def _refused(self, run: RunState, index: BoundIndex) -> None:
-        entry, state = read_index_state(self._engine, index)
-        if entry is None or state is None or state.stage is not IndexStage.WRITE_ONLY:
+        entry, state, epoch = read_index_state(self._engine, index)
+        if state is None or state.stage is not IndexStage.WRITE_ONLY:
             raw_key = index_state_key(index)
             value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
-            run.commit(Commit((as_read(raw_key, entry),), (Put(raw_key, value),)))
+            run.commit(Commit((as_read(raw_key, entry),), (Put(raw_key, value),), epoch))
 
     def _swept(self, run: RunState, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
@@ -181,9 +181,10 @@ class _Cleaning:
     def _removed(self, run: RunState, keys: Sequence[bytes]) -> int:
         with self._engine.snapshot() as snapshot:
             found = [entry for entry in snapshot.get_many(keys) if entry is not None]
+            epoch = snapshot.epoch
         if found:
             guards = tuple(as_read(entry.key, entry) for entry in found)
-            run.commit(Commit(guards, tuple(Delete(entry.key) for entry in found)))
+            run.commit(Commit(guards, tuple(Delete(entry.key) for entry in found), epoch))
         return len(found)
 
     def _remove_numbers(self, run: RunState) -> None:
@@ -198,12 +199,13 @@ class _Cleaning:
         old, new = self._plan.old.counters[old_name], self._plan.new.counters[new_name]
         with self._engine.snapshot() as snapshot:
             before, after = snapshot.get_many([old.raw_key, new.raw_key])
+            epoch = snapshot.epoch
         if before is None:
             return
         if after is None or new.decode(after.value) < old.decode(before.value):
             raise CommitConflictError(failed=())
         guards = as_read(old.raw_key, before), as_read(new.raw_key, after)
-        run.commit(Commit(guards, (Delete(old.raw_key),)))
+        run.commit(Commit(guards, (Delete(old.raw_key),), epoch))
         self._report.numbers += 1
 
     # ---- the end -----------------------------------------------------------------------------------------------------------

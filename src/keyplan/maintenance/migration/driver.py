@@ -273,10 +273,11 @@ def move_counter(run: RunState, engine: Engine, plan: MigrationPlan, old_name: s
     old, new = plan.old.counters[old_name], plan.new.counters[new_name]
     with engine.snapshot() as snapshot:
         before, after = snapshot.get_many([old.raw_key, new.raw_key])
+        epoch = snapshot.epoch
     if before is None:
         return
     number = old.decode(before.value)
     if after is not None and new.decode(after.value) >= number:
         return
     guards = as_read(old.raw_key, before), as_read(new.raw_key, after)
-    run.commit(Commit(guards, (Put(new.raw_key, new.encode(max(number, new.start))),)))
+    run.commit(Commit(guards, (Put(new.raw_key, new.encode(max(number, new.start))),), epoch))

@@ -202,11 +202,11 @@ def as_read(raw_key: bytes, entry: Entry | None) -> Guard:
     return KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
 
 
-def read_state(engine: Engine, migration: bytes) -> tuple[Entry | None, MigrationState | None]:
-    """Return the state of a migration with its entry; None, None when it never began."""
+def read_state(engine: Engine, migration: bytes) -> tuple[Entry | None, MigrationState | None, str]:
+    """Return the state of a migration with its entry, and the epoch; None, None when it never began."""
     with engine.snapshot() as snapshot:
         entry = snapshot.get(state_key(migration))
-    return entry, None if entry is None else decoded(entry)
+        return entry, None if entry is None else decoded(entry), snapshot.epoch
 
 
 def states_of(engine: Engine) -> list[tuple[Entry, MigrationState]]:

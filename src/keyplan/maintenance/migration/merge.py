@@ -70,6 +70,7 @@ class _Sides:
     new: Entry | None
     mark_key: bytes
     mark: Entry | None
+    epoch: str
 
     @property
     def guards(self) -> tuple[Guard, ...]:
@@ -109,7 +110,7 @@ class Merger:
         except InvalidKeyError:
             return _contested(Contest(old_key, None, "the record has no key in the new layout"))
         place = mark_key(self._migration, old_key)
-        sides = _Sides(old_key, read.get(old_key), new_key, read.get(new_key), place, read.get(place))
+        sides = _Sides(old_key, read.get(old_key), new_key, read.get(new_key), place, read.get(place), read.epoch)
         try:
             return self._decided(sides, read)
         except UniqueViolationError as error:
@@ -339,7 +340,7 @@ def _observed(write: Write, read: Lookup) -> dict[bytes, Entry | None]:
 
 
 def _commit(sides: _Sides, guards: Mapping[bytes, Guard], mutations: Mapping[bytes, Mutation]) -> Commit:
-    return Commit(tuple(dict.fromkeys((*sides.guards, *guards.values()))), tuple(mutations.values()))
+    return Commit(tuple(dict.fromkeys((*sides.guards, *guards.values()))), tuple(mutations.values()), sides.epoch)
 
 
 def _contested(contest: Contest) -> Decision:

@@ -90,7 +90,7 @@ class _Planner:
 
     def plan(self, changes: tuple[LayoutChange, ...], drops: Collection[str]) -> MigrationPlan:
         identity = self._id
-        _, state = read_state(self._engine, identity)
+        _, state, _ = read_state(self._engine, identity)
         is_cleaned = state is not None and state.is_cleaned
         rewritten = self._rewritten(changes)
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]

@@ -47,7 +47,7 @@ class Remover:
         guards = [as_read(raw_key, read.get(raw_key)) for raw_key in (old_key, new_key, place, *entries)]
         # Invariant: a mark without its old record says that somebody removed it, and takes the copy along.
         mutations: list[Mutation] = [Delete(raw_key) for raw_key in (old_key, place, *entries)]
-        return Decision(Outcome.REMOVED, Commit(tuple(guards), tuple(mutations)))
+        return Decision(Outcome.REMOVED, Commit(tuple(guards), tuple(mutations), read.epoch))
 
     def _entries(self, old: Entry, new: Entry | None, read: Lookup) -> Iterator[bytes]:
         """The entries of the old record, but for those that the new record has as well."""

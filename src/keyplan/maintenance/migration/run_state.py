@@ -5,7 +5,7 @@ one of its roots, beside a restore or a copy into them, or to convert records th
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from msgspec import structs
@@ -13,7 +13,7 @@ from msgspec import structs
 from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, KeyUnchanged, Mutation, Put, Snapshot
 from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.layout import shown_key
-from keyplan.maintenance.batches import operations_max
+from keyplan.maintenance.batches import Held, operations_max
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
 from keyplan.maintenance.migration.marks import (
@@ -32,7 +32,7 @@ from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
-__all__ = ["RunState", "begin_run", "remove_leftovers", "take_over"]
+__all__ = ["RunState", "Seen", "begin_run", "remove_leftovers", "take_over"]
 
 _TAKEN_OVER: Final = (
     "another run of this migration has taken it over, or has ended it: plan it again to see what is left"
@@ -40,36 +40,47 @@ _TAKEN_OVER: Final = (
 _OVER: Final = "the migration was ended since it was planned, and nothing is done twice: plan it again"
 
 
-class RunState:
-    """The state of one migration, as this run has read or written it."""
+class Seen(NamedTuple):
+    """The entry of a migration's state as it was read, and the epoch."""
 
-    def __init__(self, engine: Engine, migration: bytes, entry: Entry) -> None:
-        self._engine = engine
-        self._migration = migration
-        self._entry = entry
-        self.state: MigrationState = decoded(entry)
+    entry: Entry
+    epoch: str
 
     @property
-    def guard(self) -> Guard:
-        """That the state is as this run knows it."""
-        return KeyUnchanged(self._entry.key, self._entry.mod_revision)
+    def held(self) -> Held:
+        """That the state is as it was read."""
+        return Held(KeyUnchanged(self.entry.key, self.entry.mod_revision), self.epoch)
+
+
+class RunState:
+    """The state of one migration, as this run has read or written it, in the epoch that `seen` names."""
+
+    def __init__(self, engine: Engine, migration: bytes, seen: "Seen") -> None:
+        self._engine = engine
+        self._migration = migration
+        self._seen = seen
+        self.state: MigrationState = decoded(seen.entry)
 
     def commit(self, commit: Commit) -> None:
         """Commit while the state stands. Raises MigrationRefusedError when it does not, else CommitConflictError."""
+        held = self._seen.held
         try:
-            self._engine.commit(Commit((self.guard, *commit.guards), commit.mutations))
+            # Why the state's epoch: what was read since was read in it, or it is over, and the commit is refused.
+            self._engine.commit(Commit((held.guard, *commit.guards), commit.mutations, held.epoch))
         except CommitConflictError:
             with self._engine.snapshot() as snapshot:
-                entry = snapshot.get(self._entry.key)
-            if entry is None or entry.mod_revision != self._entry.mod_revision:
+                entry = snapshot.get(self._seen.entry.key)
+                epoch = snapshot.epoch
+            if entry is None or Seen(entry, epoch).held != held:
                 raise MigrationRefusedError(obstacles=(_TAKEN_OVER,)) from None
             raise
 
     def save(self, state: MigrationState, *, guards: Iterable[Guard] = (), mutations: Iterable[Mutation] = ()) -> None:
         """Write another state over this run's, with further mutations in the same commit. Raises as `commit`."""
         value = encoded(state)
-        self.commit(Commit(tuple(guards), (Put(self._entry.key, value), *mutations)))
-        self._entry = _written(self._engine, self._entry.key, value)
+        key = self._seen.entry.key
+        self.commit(Commit(tuple(guards), (Put(key, value), *mutations), self._seen.epoch))
+        self._seen = _written(self._engine, key, value)
         self.state = state
 
     def end(self) -> None:
@@ -80,7 +91,7 @@ class RunState:
         over = structs.replace(self.state, is_settled=True, is_cleaned=True, run="")
         guards = [as_read(entry.key, entry) for entry in turns]
         self.save(over, guards=guards, mutations=[Delete(entry.key) for entry in turns])
-        _remove_marks(self._engine, self._migration, self.guard)
+        _remove_marks(self._engine, self._migration, self._seen.held)
 
 
 def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool) -> RunState:
@@ -96,11 +107,13 @@ def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool) -> RunS
         obstacles = list(_obstacles(plan, state, snapshot))
         if obstacles:
             raise MigrationRefusedError(obstacles=tuple(obstacles))
+        epoch = snapshot.epoch
         if entry is not None and state is not None and not state.is_cleaned:
-            return take_over(engine, plan.id, entry) if is_switched else RunState(engine, plan.id, entry)
+            seen = Seen(entry, epoch)
+            return take_over(engine, plan.id, seen) if is_switched else RunState(engine, plan.id, seen)
         guards, mutations = _beginning(plan, state, snapshot)
     # Why: marks of an earlier time, left by a run that died at its end, would tell of records that are others by now.
-    _remove_marks(engine, plan.id, as_read(key, entry))
+    _remove_marks(engine, plan.id, Held(as_read(key, entry), epoch))
     run = uuid4().hex
     indexes = plan.indexes_to_build
     fresh = MigrationState(
@@ -115,24 +128,25 @@ def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool) -> RunS
     value = encoded(begun)
     for root in sorted({plan.old.root, plan.new.root}):
         mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, run))))
-    engine.commit(Commit((as_read(key, entry), *guards), (Put(key, value), *mutations)))
+    engine.commit(Commit((as_read(key, entry), *guards), (Put(key, value), *mutations), epoch))
     return RunState(engine, plan.id, _written(engine, key, value))
 
 
-def take_over(engine: Engine, migration: bytes, entry: Entry) -> RunState:
+def take_over(engine: Engine, migration: bytes, seen: Seen) -> RunState:
     """Let this run have the migration alone. Raises CommitConflictError when another one took it just now."""
-    state: MigrationState = decoded(entry)
-    value = encoded(structs.replace(state, run=uuid4().hex))
-    engine.commit(Commit((as_read(entry.key, entry),), (Put(entry.key, value),)))
-    return RunState(engine, migration, _written(engine, entry.key, value))
+    state: MigrationState = decoded(seen.entry)
+    key, value = seen.entry.key, encoded(structs.replace(state, run=uuid4().hex))
+    engine.commit(Commit((seen.held.guard,), (Put(key, value),), seen.epoch))
+    return RunState(engine, migration, _written(engine, key, value))
 
 
 def remove_leftovers(engine: Engine, migration: bytes) -> None:
     """Remove the marks of a migration that is over, which a run left that died at its end."""
     with engine.snapshot() as snapshot:
         entry = snapshot.get(state_key(migration))
+        epoch = snapshot.epoch
     if entry is not None and decoded(entry).is_cleaned:
-        _remove_marks(engine, migration, as_read(entry.key, entry))
+        _remove_marks(engine, migration, Seen(entry, epoch).held)
 
 
 def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
@@ -185,25 +199,26 @@ def _turns(snapshot: Snapshot, state: MigrationState) -> list[Entry]:
     return [entry for entry in snapshot.get_many(keys) if entry is not None]
 
 
-def _remove_marks(engine: Engine, migration: bytes, guard: Guard) -> None:
-    """Remove marks and hints while the guard holds; until a migration is over they keep records from a second conversion."""
+def _remove_marks(engine: Engine, migration: bytes, held: Held) -> None:
+    """Remove marks and hints while the state is held: until a migration is over they keep records from a second conversion."""
     for key_range in (mark_range(migration), cursor_range(migration)):
         while True:
             with engine.snapshot() as snapshot:
                 keys = _first_keys(snapshot, key_range, operations_max(engine.profile) - 1)
             if not keys:
                 break
-            engine.commit(Commit((guard,), tuple(map(Delete, keys))))
+            engine.commit(Commit((held.guard,), tuple(map(Delete, keys)), held.epoch))
 
 
 def _first_keys(snapshot: Snapshot, key_range: KeyRange, limit: int) -> list[bytes]:
     return [entry.key for entry in snapshot.scan(key_range, limit=limit, keys_only=True)]
 
 
-def _written(engine: Engine, key: bytes, value: bytes) -> Entry:
+def _written(engine: Engine, key: bytes, value: bytes) -> Seen:
     """The entry that was just written there. Raises CommitConflictError when it is somebody else's by now."""
     with engine.snapshot() as snapshot:
         entry = snapshot.get(key)
+        epoch = snapshot.epoch
     if entry is None or entry.value != value:
         raise CommitConflictError(failed=())
-    return entry
+    return Seen(entry, epoch)

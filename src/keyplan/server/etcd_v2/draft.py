@@ -152,4 +152,5 @@ class Draft:
                 *(Delete(key) for key in sorted(self._deletes)),
                 *(DeleteRange(key_range) for key_range in self._ranges),
             ),
+            self._snapshot.epoch,
         )

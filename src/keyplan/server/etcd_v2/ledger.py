@@ -121,9 +121,9 @@ class Ledger:
             assert entry is not None
             index = unpack_state(entry.value).index + self._history_events + 1
             state = State(index, snapshot.revision, 0, index, index)
-        self._try(
-            Commit((KeyUnchanged(STATE_KEY, entry.mod_revision),), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)))
-        )
+            epoch = snapshot.epoch
+        guard = KeyUnchanged(STATE_KEY, entry.mod_revision)
+        self._try(Commit((guard,), (Put(STATE_KEY, pack(state)), DeleteRange(EVENTS)), epoch))
 
     def _try(self, commit: Commit) -> None:
         try:

@@ -134,7 +134,7 @@ class Changes:
             if guards_max is None or grown <= guards_max:
                 range_guards.append(guard)
                 size = grown
-        return Commit((*self._guards.values(), *range_guards), tuple(mutations))
+        return Commit((*self._guards.values(), *range_guards), tuple(mutations), self._snapshot.epoch)
 
 
 def _guard_of(key: bytes, entry: Entry | None) -> Guard:
