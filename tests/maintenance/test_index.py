@@ -20,6 +20,7 @@ from keyplan.errors import (
 from keyplan.layout import lint
 from keyplan.maintenance import (
     BuildProgress,
+    BuildReport,
     FindingKind,
     build_index,
     check,
@@ -321,6 +322,36 @@ def test_of_two_builders_with_two_definitions_the_later_goes_on_and_the_other_en
         build_index(store, Site.bound(), "by_serial", progress=meanwhile)
     assert build_index(store, Renamed.bound(), "by_serial").is_readable
     assert Renamed(store).by_serial.count() == 300
+
+
+def test_a_build_that_another_definition_has_ended_meanwhile_is_not_reported_readable(store: Store) -> None:
+    fill(store, 300)
+
+    class Renamed(keyplan.Layout, root="/site/"):
+        blades = keyplan.Table("rack/{rack}/blades/{slot}", key=BladeKey, value=Blade)
+        by_serial = keyplan.Unique("serials/{serial}", of=blades, key=str)
+
+    reports: list[BuildReport] = []
+
+    def meanwhile(_now: BuildProgress) -> None:
+        if not reports:
+            reports.append(build_index(store, Renamed.bound(), "by_serial"))
+
+    with pytest.raises(TargetTakenError, match="by another definition"):
+        build_index(store, Site.bound(), "by_serial", progress=meanwhile)
+    assert reports[0].is_readable
+
+
+def test_a_build_that_the_same_definition_has_ended_meanwhile_is_readable(store: Store) -> None:
+    fill(store, 300)
+    reports: list[BuildReport] = []
+
+    def meanwhile(_now: BuildProgress) -> None:
+        if not reports:
+            reports.append(build_index(store, Site.bound(), "by_serial"))
+
+    assert build_index(store, Site.bound(), "by_serial", progress=meanwhile).is_readable
+    assert reports[0].is_readable
 
 
 def test_an_index_that_is_readable_is_not_built(store: Store, site: Site) -> None:

@@ -80,7 +80,7 @@ def build_index(
     call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch.
 
     Raises InvalidInputError when the index is readable already, UnknownNameError, TargetTakenError when somebody builds the
-    index by another definition meanwhile, EngineError, CommitOutcomeUnknownError.
+    index by another definition meanwhile, or has built it, EngineError, CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
     pace = _Pace(records_per_second, clock, sleep or Event().wait)
@@ -146,6 +146,7 @@ class _Builder:
             if state is None:
                 if is_first:
                     raise InvalidInputError(source=self._index.name, problem="the index is readable; prepare it first")
+                self._require_own_entries()
                 return self._report(is_readable=True)
             is_foreign = state.stage is not IndexStage.WRITE_ONLY and state.fingerprint != self._definition
             if is_foreign and not is_first:
@@ -202,6 +203,29 @@ class _Builder:
             raise _ContestedError
         else:
             self._replace(seen, None)
+
+    def _require_own_entries(self) -> None:
+        """Compare an index that somebody else made readable with the records, as this definition has it.
+
+        Why: a build by another definition may have come and gone meanwhile, and readable says nothing of which one it was. Each
+        batch is one state, in which every writer has kept the index. Raises TargetTakenError.
+        """
+        examiner = Examiner(self._bound, key_bytes_max=self._engine.profile.key_bytes_max)
+        for key_range in (self._table_range, KeyRange(*self._index.keys.range(()))):
+            start = key_range.start
+            while True:
+                with self._engine.snapshot() as snapshot:
+                    batch = batch_of(snapshot, KeyRange(start, key_range.end), _BATCH_RECORDS_MAX)
+                    found = examiner.examine(batch, Lookup(snapshot))
+                if any(finding.item == self._index.name for finding in found):
+                    problem = (
+                        "the index was made readable meanwhile, and does not hold what the records call for: another program"
+                        " has built it by another definition; when one of the two is gone, prepare it and build it again"
+                    )
+                    raise TargetTakenError(index=self._index.name, prefix=self._bound.root.hex(), problem=problem)
+                if not batch:
+                    break
+                start = batch[-1].key + b"\x00"
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
