@@ -29,7 +29,7 @@ def test_a_damaged_record_is_taken_from_a_backup(broken: Keyplan, tmp_path: Path
     refused = broken("extract", str(tmp_path / "b.kpb"), "--key", BOX, "--into-store", "--yes")
     assert refused.code == 5
     done = broken("extract", str(tmp_path / "b.kpb"), "--key", BOX, "--into-store", "--overwrite", "--yes")
-    assert (done.code, done.lines[-1]) == (0, "1 entries written")
+    assert (done.code, done.lines[-1]) == (0, "1 entries written, 0 were there already")
     assert broken("check").code == 0
 
 
@@ -90,3 +90,15 @@ def test_a_table_is_taken_out_as_json(site: Keyplan, tmp_path: Path) -> None:
     ]
     assert site("extract", str(tmp_path / "b.kpb"), "--key", "/nothing").code == 3
     assert site("extract", str(tmp_path / "b.kpb"), "--table", "nothing").code != 0
+
+
+def test_an_extraction_that_was_stopped_in_the_middle_is_finished_by_the_same_command(
+    site: Keyplan, tmp_path: Path
+) -> None:
+    assert site("backup", str(tmp_path / "b.kpb")).code == 0
+    assert site("delete", "notes", "help").code == 0
+    words = ("extract", str(tmp_path / "b.kpb"), "--table", "notes", "--into-store", "--yes", "--json")
+    assert site(*words).documents[-1] == {"written": 1, "there_already": 1}
+    assert site("put", "notes", "help", "other").code == 0
+    assert site(*words).code == 5
+    assert site("get", "notes", "help").document == "other"

@@ -1,5 +1,6 @@
 """Single keys by hand: shown with what belongs to them, guarded by what was shown, never past a fence unsaid."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from keyplan.maintenance import (
     plan_release,
 )
 from keyplan.store import Store
-from tests.maintenance.backups import filled, write_backup
+from tests.maintenance.backups import file_of, filled, section_file, write_backup
 from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
 
 BLADE_1 = b"/site/rack/r1/blades/1"
@@ -161,3 +162,13 @@ def test_of_a_backup_of_key_spaces_one_is_named(tmp_path: Path) -> None:
     for name in (None, "other"):
         with pytest.raises(InvalidInputError, match="it holds: orders"):
             extract(tmp_path / "full.kpb", Selection(), keyspace=name)
+
+
+def test_what_is_taken_out_is_bounded_by_what_it_takes_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file_of(tmp_path / "many.kpb", section_file({b"%04d" % number: b"" for number in range(100)}))
+    monkeypatch.setattr(sys.modules["keyplan.maintenance.extract"], "EXTRACT_BYTES_MAX", 100 * 200)
+    with pytest.raises(InvalidInputError, match="select less"):
+        extract(path, Selection())
+    assert len(extract(path, Selection(prefix=b"000"))) == 10

@@ -84,13 +84,15 @@ def _put_back(
                 past_fence=options.past_fence,
             )
 
-        for raw_key, value in found:
+        # Why without those that are there: what was stopped in the middle is finished by the same command.
+        missing = [pair for pair in found if is_overwriting or store.engine.value(pair[0]) != pair[1]]
+        for raw_key, value in missing:
             print_change(store, planned(raw_key, value), bound, json=options.json)
-        if options.dry_run or not agreed(f"Write {len(found)} entries?", is_agreed=options.yes):
+        if options.dry_run or not agreed(f"Write {len(missing)} entries?", is_agreed=options.yes):
             return
-        for raw_key, value in found:
+        for raw_key, value in missing:
             carry_out_change(store.engine, planned(raw_key, value))
     if options.json:
-        print_json({"written": len(found)})
+        print_json({"written": len(missing), "there_already": len(found) - len(missing)})
     else:
-        print_text(f"{len(found)} entries written")
+        print_text(f"{len(missing)} entries written, {len(found) - len(missing)} were there already")

@@ -14,6 +14,10 @@ EXTRACT_BYTES_MAX: Final = 64 << 20
 """Why: what is taken out is held in memory and looked at; whoever wants more restores below another prefix, and copies."""
 
 
+_PAIR_BYTES: Final = 200
+"""Why: what a pair takes in memory beside its bytes; millions of small ones would take gigabytes."""
+
+
 class Selection(NamedTuple):
     """What to take out: the keys below `prefix`, or `key` alone; of these the records of `table`, as `layout` reads them."""
 
@@ -54,7 +58,7 @@ def extract(path: Path, selection: Selection, *, keyspace: str | None = None) ->
             prefix = b"" if keyspace is not None else bytes.fromhex(section.prefix)
             for key, value in reader.pairs():
                 if selection.takes(prefix + key):
-                    size += len(prefix) + len(key) + len(value)
+                    size += len(prefix) + len(key) + len(value) + _PAIR_BYTES
                     if size > EXTRACT_BYTES_MAX:
                         problem = (
                             f"more than {EXTRACT_BYTES_MAX >> 20} MiB are selected: select less, or restore the backup"
