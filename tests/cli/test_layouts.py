@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import keyplan
-from keyplan.testing.checked import assert_healthy
 from tests.cli.conftest import SITE, CheckAfter, Keyplan
 from tests.cli.layouts import Rooted, Site
 
@@ -134,8 +133,11 @@ def rooted(run: Keyplan, monkeypatch: pytest.MonkeyPatch, check_after: CheckAfte
     monkeypatch.setenv("KEYPLAN_STORE", "lmdb:rooted.kv")
     monkeypatch.setenv("KEYPLAN_LAYOUT", "tests.cli.layouts:Rooted")
     yield run
-    with keyplan.open("lmdb:rooted.kv") as store, check_after(store, Rooted(store, tenant="ada")):
-        assert_healthy(store, Rooted(store, tenant="bob"))
+    with (
+        keyplan.open("lmdb:rooted.kv") as store,
+        check_after(store, *(Rooted(store, tenant=tenant) for tenant in ("ada", "bob"))),
+    ):
+        pass
 
 
 def test_a_parameter_moves_the_root(rooted: Keyplan) -> None:

@@ -40,7 +40,7 @@ def engine(opener: Opener, check_after: CheckAfter) -> Iterator[Engine]:
     """An empty store, whose registry is checked when the test is over."""
     with opener() as opened:
         yield opened
-        with check_after(Store(opener()), KeySpaceRegistry):
+        with check_after(Store(opener()), KeySpaceRegistry, has_others=True):
             pass
 
 
@@ -56,5 +56,5 @@ def memory(check_after: CheckAfter) -> Iterator[Engine]:
     """An empty store in memory, for what does not depend on the engine; its registry is checked when the test is over."""
     with open_engine("memory:") as opened:
         yield opened
-        with check_after(Store(opened), KeySpaceRegistry):
+        with check_after(Store(opened), KeySpaceRegistry, has_others=True):
             pass

@@ -50,6 +50,16 @@ def test_layouts_of_one_root_do_not_call_each_others_keys_unknown(store: Store) 
         assert_healthy(store, Site)
 
 
+def test_a_key_outside_of_all_roots_is_a_fault_unless_it_is_left_or_others_are_there(store: Store) -> None:
+    write(store, puts={b"/sites/x": b"", b"\x00kx": b""})
+    with pytest.raises(AssertionError, match="key-outside: /sites/x lies below no root"):
+        assert_healthy(store, Site)
+    assert_healthy(store, Site, leaves=["key-outside"])
+    assert_healthy(store, Site, has_others=True)
+    with pytest.raises(AssertionError, match="nothing is found that is key-outside"):
+        assert_healthy(store, Site, leaves=["key-outside"], has_others=True)
+
+
 def test_notes_are_no_failure(store: Store) -> None:
     write(store, puts={b"/site/members/m": b"{}"})
     assert_healthy(store, Site)

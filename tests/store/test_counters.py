@@ -18,6 +18,7 @@ def test_numbers_come_in_order_from_the_start(site: Site) -> None:
     assert site.ports.peek() == 33006
 
 
+@pytest.mark.leaves("key-outside")
 def test_a_text_counter_is_decimal_and_a_binary_one_eight_bytes(site: Site, store: Store) -> None:
     site.ports.next()
     Events(store).serial.next()
@@ -93,6 +94,7 @@ def test_at_least_one_number_is_taken(site: Site, count: int) -> None:
         site.ports.next(count)
 
 
+@pytest.mark.leaves("key-outside")
 def test_a_counter_ends_at_64_bits(site: Site, store: Store) -> None:
     serial = Events(store).serial
     assert serial.advance_to(2**64 - 1) == 2**64 - 1

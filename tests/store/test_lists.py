@@ -104,6 +104,7 @@ class Nested(Layout, root="n/"):
     files = Table("{folder}/file", key=str, value=str)
 
 
+@pytest.mark.leaves("key-outside")
 def test_keys_of_another_table_inside_the_range_are_not_shown(store: Store) -> None:
     nested = Nested(store)
     for name in "abc":
@@ -116,6 +117,7 @@ def test_keys_of_another_table_inside_the_range_are_not_shown(store: Store) -> N
     assert [key for key, _ in nested.folders.page(limit=2).records] == ["a", "b"]
 
 
+@pytest.mark.leaves("key-outside")
 def test_uuids_that_begin_with_ff_end_a_list_where_they_should(store: Store) -> None:
     events = Events(store)
     for dataset in (LOW, HIGH):

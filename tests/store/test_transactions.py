@@ -92,6 +92,7 @@ def test_a_transaction_that_wrote_nothing_sends_nothing(site: Site, race: Race) 
     assert tx.revision == revision
 
 
+@pytest.mark.leaves("key-outside")
 def test_a_layout_bound_twice_and_two_layouts_share_one_transaction(store: Store) -> None:
     key = EventKey(UUID(int=5), 7)
     with store.transaction() as tx:

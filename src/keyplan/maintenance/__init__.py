@@ -24,6 +24,7 @@ from keyplan.maintenance.check import Check, check
 from keyplan.maintenance.claims import Claim, Transfers
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.departures import Departure
+from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
 from keyplan.maintenance.extract import EXTRACT_BYTES_MAX, Selection, extract
 from keyplan.maintenance.findings import Finding, FindingKind
@@ -67,6 +68,7 @@ __all__ = [
     "KIND_FULL",
     "KIND_SINGLE",
     "KIND_STORE",
+    "SYSTEM_AREA",
     "AuditReport",
     "BackupHeader",
     "BackupReader",

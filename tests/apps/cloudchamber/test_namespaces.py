@@ -154,6 +154,7 @@ def test_a_purge_takes_all_tests_and_leaves_production(store: Store) -> None:
     assert raw_keys(store) == [P + b"Tes", P + b"Test0", P + b"users/a"]
 
 
+@pytest.mark.leaves("key-outside")
 def test_a_purge_of_production_takes_all_but_the_tests(store: Store) -> None:
     """R15."""
     fill(store, b"users/a", b"racks/r", b"Test/a/users/x", b"Test0", b"Test", b"index/begun")

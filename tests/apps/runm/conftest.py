@@ -70,7 +70,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(store_url: str, check_after: Callable[..., AbstractContextManager[Store]]) -> Generator[Store, None, None]:
-    with keyplan.open(store_url) as opened, check_after(opened, Runm(opened)):
+    with keyplan.open(store_url) as opened, check_after(opened, Runm(opened), has_others=True):
         yield opened
 
 
