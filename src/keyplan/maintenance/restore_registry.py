@@ -30,7 +30,15 @@ from keyplan.keyspace import KeySpaceRegistry, KeySpaces
 from keyplan.layout import Only
 from keyplan.maintenance.backup import open_backup
 from keyplan.maintenance.backup_file import BackupHeader, utc_text
-from keyplan.maintenance.claims import CLAIM_FORM, Claim, decoded_claim, prefix_claim, space_claim, standing_claim
+from keyplan.maintenance.claims import (
+    CLAIM_FORM,
+    Claim,
+    StandingClaim,
+    decoded_claim,
+    prefix_claim,
+    space_claim,
+    standing_claim,
+)
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, RegistryKept, refuse_unsound
 from keyplan.maintenance.transfers import Target, check_fits
 from keyplan.store import Backoff
