@@ -164,7 +164,7 @@ def test_two_devices_and_many_zones_are_imported_when_both_are_asked_for(
 # ---- what is not the file's ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.leaves("unknown-key")
+@pytest.mark.leaves("key-outside", "unknown-key")
 def test_users_workloads_other_prefixes_and_test_instances_are_not_touched(
     store: Store, chamber: CloudChamber, desired: Callable[[str], Desired]
 ) -> None:
