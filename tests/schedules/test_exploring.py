@@ -8,6 +8,7 @@ import pytest
 
 from keyplan.engine import Commit, Guard, KeyAbsent, KeyUnchanged
 from keyplan.errors import CommitOutcomeUnknownError, InvalidInputError
+from keyplan.keyspace.lifecycle import required_record
 from keyplan.maintenance import FindingKind
 from keyplan.store import Store
 from keyplan.testing.schedules import (
@@ -24,6 +25,7 @@ from keyplan.testing.schedules import (
 )
 from keyplan.testing.schedules.steps import Step
 from tests.maintenance.layouts import Blade, BladeKey, Site, write
+from tests.schedules.matrix import GROUPS
 from tests.schedules.scenes import (
     OTHER,
     R1,
@@ -239,3 +241,10 @@ def test_the_report_is_the_text_of_the_failure() -> None:
     assert "stale-entry: /site/by-serial/s1" in text
     assert "Shortest: 27 steps, 2 switches, no faults" in text
     assert " calls\n" in text
+
+
+def test_a_quota_for_a_key_space_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = next(line for line in GROUPS["key spaces"]() if line.name == "delete and sweep x set quota")
+    assert explore(line.make(), complete=True).failures == []
+    monkeypatch.setattr("keyplan.keyspace.usage.live_record", required_record)
+    assert "leftover" in explore(line.make()).failures[0].message.lower()
