@@ -16,6 +16,7 @@ from msgspec import structs
 from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Engine, Put, open_engine
 from keyplan.errors import (
     CommitConflictError,
+    CorruptionError,
     GenerationMismatchError,
     InvalidInputError,
     KeyplanError,
@@ -403,6 +404,13 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
             deleted_at=record.deleted_at or act.at,
             delete_completed_at=record.delete_completed_at or act.at,
         )
+        fence = act.registry.fences.get(step.name)
+        later = [key.generation for key, _ in act.seen.history.list(step.name, reverse=True, limit=1)]
+        later += [] if fence is None else [fence.generation + (fence.state is not State.DELETED)]
+        if max(later, default=0) > gone.generation:
+            # Why: the record is lost, and is no sign that nobody has had the name since.
+            problem = "its record is lost, and it has had a later generation: run `keyplan doctor --repair` first"
+            raise CorruptionError(problem=problem, name=step.name)
         act.registry.records.insert(step.name, gone)
         act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
         act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
