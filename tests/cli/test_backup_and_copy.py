@@ -12,6 +12,7 @@ import pytest
 import keyplan
 from keyplan.engine import ALL_KEYS, Commit, KeyRange, Put, open_engine
 from keyplan.keyspace import KeySpaces, State
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
 from keyplan.testing.checked import assert_healthy
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
@@ -54,6 +55,23 @@ def test_a_file_that_is_there_is_not_written_over_and_a_damaged_one_not_restored
     answer = site("restore", "site.kpb", "--store", "lmdb:again.kv")
     assert answer.code == 5
     assert "the file ends in the middle" in answer.err
+
+
+def test_a_part_of_something_is_not_backed_up_for_the_whole(site: Keyplan, tmp_path: Path) -> None:
+    claim = Claim(kind="restore", source="s", run="r", begun_at="2026-01-01T00:00:00Z")
+    with open_engine(f"lmdb:{tmp_path}/site.kv") as engine:
+        engine.commit(Commit((), (Put(prefix_claim(b""), CLAIM_FORM.encode(claim)),)))
+    for command in (["copy", "--from", "lmdb:site.kv", "--to", "lmdb:again.kv"], ["backup", "part.kpb"]):
+        answer = site(*command)
+        assert answer.code == 4
+        assert "a restore into the whole store, begun at 2026-01-01T00:00:00Z, is not finished" in answer.err
+        assert "--unfinished" in answer.err
+        assert not list(tmp_path.glob("part*"))
+        assert site(*command, "--unfinished").code == 0
+    checked = site("check")
+    assert checked.code == 1
+    assert "is not finished: what it has not brought yet is missing here" in checked.err
+    assert len(site("check", "--json").document["unfinished"]) == 1
 
 
 def test_a_place_that_is_not_empty_is_told_and_overwritten_when_asked(site: Keyplan, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_findings_as_json_have_stable_codes(site: Keyplan, damage: Damage) -> No
     damage(Put(b"/site/what", b"secret"))
     finding, end = site("check", "--json").documents
     assert (finding["finding"], finding["key"], finding["is_repairable"]) == ("unknown-key", "/site/what", False)
-    assert end == {"keys": 14, "remaining": 1, "resume": None}
+    assert end == {"keys": 14, "remaining": 1, "resume": None, "unfinished": []}
     assert "secret" not in str(finding)
 
 

@@ -14,6 +14,7 @@ from keyplan.errors import (
     InvalidInputError,
     TargetNotEmptyError,
 )
+from keyplan.files import new_file
 from keyplan.maintenance import back_up_store, read_backup, restore_store
 from keyplan.testing.faults import FailingEngine
 from tests.maintenance.backups import content_of, file_of, filled, section_file, write_backup
@@ -131,5 +132,7 @@ def test_another_backup_does_not_go_on_where_the_first_was_stopped(tmp_path: Pat
 
 def test_claims_are_in_no_backup(tmp_path: Path) -> None:
     with filled("memory:", {**CONTENT, b"\x00ktc": b"{}"}) as engine:
-        path = write_backup(engine, tmp_path / "all.kpb")
+        path = tmp_path / "all.kpb"
+        with new_file(path) as file:
+            back_up_store(engine, file, takes_unfinished=True)
     assert read_backup(path).count == len(CONTENT)

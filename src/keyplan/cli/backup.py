@@ -15,11 +15,22 @@ from keyplan.files import new_file
 from keyplan.layout import raw_key_of
 from keyplan.maintenance import BackupReport, back_up_store
 
-__all__ = ["FileArgument", "KeepLeasedOption", "PlainOption", "prefix_of_option", "print_backup", "run"]
+__all__ = [
+    "FileArgument",
+    "KeepLeasedOption",
+    "PlainOption",
+    "UnfinishedOption",
+    "prefix_of_option",
+    "print_backup",
+    "run",
+]
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False)]
 KeepLeasedOption = Annotated[
     bool, typer.Option("--keep-leased", help="Entries on a lease too, as if they hung on none.")
+]
+UnfinishedOption = Annotated[
+    bool, typer.Option("--unfinished", help="What a restore or a copy has brought so far, although it has not ended.")
 ]
 PlainOption = Annotated[bool, typer.Option("--uncompressed", help="Do not compress.")]
 
@@ -33,6 +44,7 @@ def run(
     ] = "",
     keep_leased: KeepLeasedOption = False,
     uncompressed: PlainOption = False,
+    unfinished: UnfinishedOption = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -55,6 +67,7 @@ def run(
                 prefix=raw_prefix,
                 keeps_leased=keep_leased,
                 is_compressed=not uncompressed,
+                takes_unfinished=unfinished,
                 progress=progress,
             )
     print_backup(file, report, json=json)

@@ -17,7 +17,17 @@ from keyplan.cli.output import print_json, print_text, printable
 from keyplan.engine import Commit, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundLayout, shown_key
-from keyplan.maintenance import Check, Finding, FindingKind, Repair, RepairResult, carry_out, check, plan_repairs
+from keyplan.maintenance import (
+    Check,
+    Finding,
+    FindingKind,
+    Repair,
+    RepairResult,
+    carry_out,
+    check,
+    plan_repairs,
+    unfinished_work,
+)
 from keyplan.store import Explanation
 
 __all__ = ["run"]
@@ -60,6 +70,7 @@ def run(
             with engine.snapshot() as snapshot:
                 return snapshot.count(KeyRange.of_prefix(open_layout.bound.root))
 
+        unfinished = _unfinished(open_layout)
         with progress_bar("check", total) as progress:
             examined = check(
                 open_layout.store,
@@ -76,9 +87,18 @@ def run(
             remaining += _repaired(open_layout, repairs, json=json, is_agreed=yes)
     if not json:
         _print_advice(told)
-    _print_end(examined, remaining, json=json)
-    if remaining:
+    _print_end(examined, remaining, unfinished, json=json)
+    if remaining or unfinished:
         raise typer.Exit(FINDINGS)
+
+
+def _unfinished(open_layout: OpenLayout) -> list[str]:
+    """Say what is being brought below the layout's root, or was when it was killed. Why first: findings are no damage then."""
+    with open_layout.store.engine.snapshot() as snapshot:
+        found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root])]
+    for problem in found:
+        print_hint(f"{problem}: what it has not brought yet is missing here; give its command again until it ends")
+    return found
 
 
 def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
@@ -180,9 +200,10 @@ def _print_advice(told: set[FindingKind]) -> None:
             print_hint(f"{kind.value}: {kind.advice}")
 
 
-def _print_end(examined: Check, remaining: int, *, json: bool) -> None:
+def _print_end(examined: Check, remaining: int, unfinished: list[str], *, json: bool) -> None:
     if json:
-        print_json({"keys": examined.keys_examined, "remaining": remaining, "resume": examined.cursor})
+        end = {"keys": examined.keys_examined, "remaining": remaining, "resume": examined.cursor}
+        print_json({**end, "unfinished": unfinished})
         return
     print_text(f"{examined.keys_examined} keys examined, {remaining} findings remain")
     if examined.cursor is not None:

@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from keyplan.cli.backup import KeepLeasedOption, prefix_of_option
+from keyplan.cli.backup import KeepLeasedOption, UnfinishedOption, prefix_of_option
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import ConfigOption, JsonOption, store_of_option
 from keyplan.cli.output import print_json, print_text
 from keyplan.engine import EngineUrl, KeyRange
 from keyplan.errors import InvalidInputError
-from keyplan.maintenance import CopyProgress, copy_store
+from keyplan.maintenance import CopyProgress, CopyReport, copy_store
 
 __all__ = ["run"]
 
@@ -34,6 +34,7 @@ def run(
         bool, typer.Option("--follow", help="Then apply every change as it comes, until Ctrl-C or SIGTERM.")
     ] = False,
     keep_leased: KeepLeasedOption = False,
+    unfinished: UnfinishedOption = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -73,9 +74,14 @@ def run(
                 prefix=raw_prefix,
                 is_overwriting=overwrite,
                 keeps_leased=keep_leased,
+                takes_unfinished=unfinished,
                 follow_until=stop,
                 progress=progress,
             )
+    _print_copied(report, json=json)
+
+
+def _print_copied(report: CopyReport, *, json: bool) -> None:
     if json:
         print_json(
             {

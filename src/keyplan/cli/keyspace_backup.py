@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, print_backup
+from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, UnfinishedOption, print_backup
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import EXIT_CODES, FINDINGS
 from keyplan.cli.failures import print_hint
@@ -46,6 +46,7 @@ def backup(
     store: StoreOption = None,
     keep_leased: KeepLeasedOption = False,
     uncompressed: PlainOption = False,
+    unfinished: UnfinishedOption = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -64,6 +65,7 @@ def backup(
             name=name,
             keeps_leased=keep_leased,
             is_compressed=not uncompressed,
+            takes_unfinished=unfinished,
             progress=progress,
         )
     print_backup(file, report, json=json)

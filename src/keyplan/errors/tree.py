@@ -280,6 +280,16 @@ class TargetTakenError(ConflictError):
     summary = "this work was taken over"
 
 
+class SourceUnfinishedError(ConflictError):
+    """What is to be backed up or copied is a part: a restore or a copy into it has not ended.
+
+    Facts: `prefix` in hex, that of the work; `problem`; `advice`.
+    """
+
+    code = "source-unfinished"
+    summary = "these keys are a part of what they shall be"
+
+
 class MigrationRefusedError(ConflictError):
     """A migration cannot go on. Nothing was written. Facts: `obstacles`, a tuple of sentences."""
 

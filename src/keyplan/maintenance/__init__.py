@@ -21,7 +21,7 @@ from keyplan.maintenance.backup_file import (
     BackupWriter,
 )
 from keyplan.maintenance.check import Check, check
-from keyplan.maintenance.claims import Claim, Transfers
+from keyplan.maintenance.claims import Claim, Transfers, unfinished_work
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.examine import SYSTEM_AREA
@@ -159,4 +159,5 @@ __all__ = [
     "read_backup",
     "restore_key_spaces",
     "restore_store",
+    "unfinished_work",
 ]

@@ -31,6 +31,7 @@ from keyplan.maintenance.backup_file import (
     section_states,
     utc_text,
 )
+from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, registry_pairs
 from keyplan.maintenance.transfers import pairs_of
@@ -130,6 +131,7 @@ def back_up_store(
     prefix: bytes = b"",
     keeps_leased: bool = False,
     is_compressed: bool = True,
+    takes_unfinished: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     progress: Progress | None = None,
 ) -> BackupReport:
@@ -137,8 +139,12 @@ def back_up_store(
 
     keeps_leased: entries that hang on a lease are written as if they hung on none; otherwise they are left out and counted. A
         lease cannot be kept: its time runs in the store that granted it.
+    takes_unfinished: what a restore or a copy has brought so far is written although it has not ended; otherwise raises
+        SourceUnfinishedError.
     """
     with engine.snapshot() as snapshot:
+        if not takes_unfinished:
+            refuse_unfinished(snapshot, [prefix])
         header = BackupHeader(
             id=str(uuid4()),
             kind=KIND_STORE,
@@ -160,6 +166,7 @@ def back_up_key_spaces(
     name: str | None = None,
     keeps_leased: bool = False,
     is_compressed: bool = True,
+    takes_unfinished: bool = False,
     clock: Clock = SYSTEM_CLOCK,
     progress: Progress | None = None,
 ) -> BackupReport:
@@ -169,12 +176,16 @@ def back_up_key_spaces(
     deleted or restored, what the registry says is kept, and no data. What cannot be read of the registry stops nothing else:
     a key space without its record is left out, and `damaged` of the report says so; the registry's section has the bytes as
     they stand. One: raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceRestoringError, CorruptionError.
+    takes_unfinished: as of `back_up_store`.
     """
     with engine.snapshot() as snapshot:
         registry = _Registry(snapshot)
         if not registry.is_there:
             raise KeySpaceNotFoundError(name=name or "", problem="there is no registry in this store")
         records = registry.records() if name is None else [_single(registry.record(name), name)]
+        if not takes_unfinished:
+            whole = [REGISTRY_ROOT] if name is None else []
+            refuse_unfinished(snapshot, [*whole, *(bytes.fromhex(record.prefix) for record in records)])
         header = registry.header()
         backup = BackupHeader(
             id=str(uuid4()),

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
-from keyplan.layout import BoundTable, Layout, Table
+from keyplan.errors import CorruptionError, SourceUnfinishedError
+from keyplan.layout import BoundTable, Layout, Table, shown_key
 
 __all__ = [
     "CLAIM_FORM",
@@ -21,9 +22,11 @@ __all__ = [
     "decoded_claim",
     "prefix_claim",
     "read_claim",
+    "refuse_unfinished",
     "space_claim",
     "standing_claim",
     "standing_claims",
+    "unfinished_work",
 ]
 
 TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
@@ -120,3 +123,34 @@ def standing_claims(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[by
         if any(prefix.startswith(root) or root.startswith(prefix) for root in roots):
             found.append((prefix, decoded_claim(entry)))
     return found
+
+
+def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, str]]:
+    """Return the prefixes above or below one of the roots that hold a part of what is brought into them, each with a sentence.
+
+    A claim that cannot be read says so too: work was begun there, and nobody knows that it ended.
+    """
+    wanted = tuple(roots)
+    low, high = _table("prefixes").keys.range(())
+    found = []
+    for entry in snapshot.scan(KeyRange(low, high)):
+        prefix = entry.key[len(low) :]
+        if not any(prefix.startswith(root) or root.startswith(prefix) for root in wanted):
+            continue
+        into = shown_key(prefix) or "the whole store"
+        try:
+            claim = decoded_claim(entry)
+        except CorruptionError:
+            found.append((prefix, f"something was brought into {into}, and its claim cannot be read"))
+            continue
+        # Why: what was read back and found right is whole, though its claim still stands.
+        if not claim.is_done and not claim.verified:
+            found.append((prefix, f"a {claim.kind} into {into}, begun at {claim.begun_at}, is not finished"))
+    return found
+
+
+def refuse_unfinished(snapshot: Snapshot, roots: Iterable[bytes]) -> None:
+    """Refuse to take the part of something for the whole. Raises SourceUnfinishedError."""
+    for prefix, problem in unfinished_work(snapshot, roots):
+        advice = "give its command again until it ends, or take what there is: --unfinished"
+        raise SourceUnfinishedError(prefix=prefix.hex(), problem=problem, advice=advice)

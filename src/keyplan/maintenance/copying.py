@@ -30,7 +30,7 @@ from keyplan.engine import (
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
 from keyplan.maintenance.backup_file import utc_text
 from keyplan.maintenance.beside import refuse_beside, require_alone
-from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, standing_claim
+from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, refuse_unfinished, standing_claim
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.registered import Unregistered
@@ -90,6 +90,7 @@ def copy_store(
     prefix: bytes = b"",
     is_overwriting: bool = False,
     keeps_leased: bool = False,
+    takes_unfinished: bool = False,
     follow_until: Stop | None = None,
     clock: Clock = SYSTEM_CLOCK,
     progress: Callable[[CopyProgress], None] | None = None,
@@ -103,16 +104,18 @@ def copy_store(
     is_overwriting: the target may hold keys below the prefix; those that the source does not have are removed.
     keeps_leased: entries on a lease are copied as if they hung on none. Otherwise they are left out: a lease lives in the store
         that granted it, and its holder makes its entries again when it comes to the new one.
+    takes_unfinished: what a restore or a copy has brought into the source so far is copied although it has not ended.
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
         the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
 
     Raises EngineLimitError, TargetNotEmptyError, MigrationUnderWayError, UnsupportedByEngineError before anything is written;
+    SourceUnfinishedError then, and when a restore or a copy into the source begins before this copy ends;
     TargetTakenError when another process takes the copy over, or copies across it; TargetNotEmptyError or CorruptionError when
     somebody else writes into the target; HistoryCompactedError when the source forgets its state faster than it is read.
     """
     if follow_until is not None and not source.profile.claims(Capability.WATCH):
         raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
-    copying = _Copying(source, target, source_name, prefix, keeps_leased, clock, progress)
+    copying = _Copying(source, target, source_name, prefix, keeps_leased, takes_unfinished, clock, progress)
     return copying.run(follow_until, is_overwriting=is_overwriting)
 
 
@@ -124,6 +127,7 @@ class _Copying:
         source_name: str,
         prefix: bytes,
         keeps_leased: bool,  # noqa: FBT001  # Why: private, one caller.
+        takes_unfinished: bool,  # noqa: FBT001  # Why: as above.
         clock: Clock,
         progress: Callable[[CopyProgress], None] | None,
     ) -> None:
@@ -138,6 +142,7 @@ class _Copying:
         self._followed = 0
         self._written = Written()
         self._only_adds = False
+        self._takes_unfinished = takes_unfinished
 
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
         """Copy, follow, verify."""
@@ -192,11 +197,13 @@ class _Copying:
             return act(snapshot)
 
     def _checked(self, snapshot: Snapshot) -> None:
+        self._require_whole(snapshot)
         check_fits(self._engine, self._prefix, self._pairs(snapshot))
 
     def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
         """Bring the target to the state of the snapshot, and verify it."""
         self._leased = 0
+        self._require_whole(snapshot)
         put_index_states(self._engine, self._prefix, index_states_below(snapshot, self._prefix))
         written = target.reconcile(
             self._pairs(snapshot),
@@ -210,6 +217,10 @@ class _Copying:
         self._written.unchanged = written.unchanged
         self._written.tally = written.tally
         return written.tally, snapshot.revision
+
+    def _require_whole(self, snapshot: Snapshot) -> None:
+        if not self._takes_unfinished:
+            refuse_unfinished(snapshot, [self._prefix])
 
     def _pairs(self, snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
         self._leased = 0
