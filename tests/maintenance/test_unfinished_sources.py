@@ -10,7 +10,7 @@ from keyplan.engine import Commit, Engine, MemoryEngine, Put
 from keyplan.errors import SourceUnfinishedError
 from keyplan.keyspace import KeySpaces
 from keyplan.maintenance import back_up_key_spaces, back_up_store, copy_store, restore_store, unfinished_work
-from keyplan.maintenance.claims import prefix_claim, standing_claim
+from keyplan.maintenance.claims import prefix_claim
 from tests.maintenance.backups import content_of, filled, write_backup
 from tests.maintenance.test_beside_transfers import AtCommit
 
@@ -74,7 +74,8 @@ def test_key_spaces_across_which_something_is_brought_are_not_backed_up(part: En
 def test_a_part_elsewhere_is_no_hindrance(part: Engine) -> None:
     with MemoryEngine() as other:
         key = prefix_claim(b"/elsewhere/")
-        seen, _ = standing_claim(part, prefix_claim(b""))
+        with part.snapshot() as snapshot:
+            seen = snapshot.get(prefix_claim(b""))
         assert seen is not None
         other.commit(Commit((), (Put(key, seen.value), Put(b"/site/1", b"x"))))
         assert back_up_store(other, io.BytesIO(), prefix=b"/site/").count == 1

@@ -73,6 +73,7 @@ __all__ = [
     "PlacementDriverError",
     "RecordError",
     "RestoreConflictError",
+    "SourceUnfinishedError",
     "StaleRecordError",
     "StoreMissingError",
     "StoreUnreachableError",
