@@ -12,8 +12,19 @@ import pytest
 
 from keyplan.engine import open_engine
 from keyplan.errors import InvalidInputError
-from keyplan.maintenance import BackupSection, BlockKind, BlockReader, BlockWriter, read_backup, restore_store
+from keyplan.keyspace import KeySpaceRegistry, KeySpaces
+from keyplan.maintenance import (
+    BackupSection,
+    BackupWriter,
+    BlockKind,
+    BlockReader,
+    BlockWriter,
+    PairDigest,
+    read_backup,
+    restore_store,
+)
 from keyplan.maintenance.backup_blocks import NOTE_BYTES_MAX
+from keyplan.store import Store
 from tests.maintenance.backups import HEADER, file_of, section_file
 
 MIB = 1 << 20
@@ -115,3 +126,69 @@ def test_a_damaged_chain_names_the_block(tmp_path: Path) -> None:
         read_backup(path)
     assert 0 < int(str(refused.value.facts["position"])) <= len(raw) // 2
     assert "checksum" in str(refused.value.facts["problem"])
+
+
+# ---- what sections say of key spaces --------------------------------------------------------------------------------------
+
+
+def described(path: Path, sections: int, history: str) -> Path:
+    """Write a backup of key spaces without data, block by block, as no writer would."""
+    with open_engine("memory:") as engine:
+        registry = KeySpaces(engine)
+        record = msgspec.json.decode(msgspec.json.encode(registry.create("n0", "bank")))
+        stored = KeySpaceRegistry(Store(engine)).records.require(record["id"])
+    file = io.BytesIO()
+    writer = BlockWriter(file, is_compressed=True)
+    writer.write(BlockKind.HEADER, msgspec.json.encode(msgspec.structs.replace(HEADER, kind="full")))
+    empty = PairDigest().tally()
+    trailer = msgspec.json.encode({"count": empty.count, "bytes": empty.bytes, "sha256": empty.sha256})
+    for number in range(sections):
+        mine = msgspec.structs.replace(stored, id=f"n{number}", name=f"n{number}")
+        text = msgspec.json.encode({"prefix": mine.prefix, "keyspace": mine}).decode()
+        writer.write(BlockKind.SECTION, f'{text[:-1]},"history":{history}}}'.encode())
+        writer.write(BlockKind.TRAILER, trailer)
+    writer.write(BlockKind.END, msgspec.json.encode({"sections": sections, "count": 0}))
+    return file_of(path, file.getvalue())
+
+
+_RESTORING_CHILD = (
+    _CHILD.replace("read_backup(Path", "restore_key_spaces(open_engine('memory:'), Path")
+    .replace(
+        "from keyplan.maintenance import read_backup",
+        "from keyplan.engine import open_engine\nfrom keyplan.maintenance import restore_key_spaces",
+    )
+    .replace("""    assert error.facts["position"] > 0, error\n""", "")
+)
+
+
+@pytest.mark.parametrize(
+    ("sections", "history", "problem"),
+    [
+        (1, "[" + "{}," * 1_300_000 + "{}]", "a key space's record cannot be read"),
+        (30, "[" + " " * (3 * MIB) + "]", "its sections take more than 16 MiB to describe"),
+    ],
+    ids=["a history of empty records", "many sections that are nearly as long as may be"],
+)
+def test_sections_never_take_the_memory_that_they_claim(
+    sections: int, history: str, problem: str, tmp_path: Path
+) -> None:
+    path = described(tmp_path / "bomb.kpb", sections, history)
+    ran = subprocess.run(
+        [sys.executable, "-c", _RESTORING_CHILD, str(path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    kibibytes, told = ran.stdout.split(maxsplit=1)
+    assert problem in told
+    assert int(kibibytes) < 256 * 1024
+
+
+def test_a_backup_that_nobody_would_read_is_not_written() -> None:
+    writer = BackupWriter(io.BytesIO(), HEADER)
+    section = BackupSection(prefix="01", history=[{"description": "x" * MIB}])
+
+    def begin_many() -> None:
+        for _ in range(20):
+            writer.begin(section)
+
+    with pytest.raises(InvalidInputError, match="back up fewer key spaces in one file"):
+        begin_many()

@@ -75,6 +75,11 @@ class SectionIndexState(msgspec.Struct, frozen=True, kw_only=True):
     state: msgspec.Raw
 
 
+SECTIONS_BYTES_MAX: Final = 16 << 20
+"""What all sections of a file may take to describe. Why: a restore plans with all of them in memory; 40,000 key spaces fit."""
+_TOO_MANY_SECTIONS: Final = f"its sections take more than {SECTIONS_BYTES_MAX >> 20} MiB to describe"
+
+
 class BackupSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the pairs that follow are: the keys below `prefix`, in hexadecimal digits, and the key space that has it.
 
@@ -140,11 +145,18 @@ class BackupWriter:
         self._pending = io.BytesIO()
         self._pending_count = 0
         self._digest = PairDigest()
+        self._described_bytes = 0
 
     def begin(self, section: BackupSection) -> None:
-        """Begin a section."""
+        """Begin a section. Raises InvalidInputError when nobody would read so many of them."""
         self._digest = PairDigest()
-        self._blocks.write(BlockKind.SECTION, msgspec.json.encode(section))
+        described = msgspec.json.encode(section)
+        self._described_bytes += len(described)
+        if self._described_bytes > SECTIONS_BYTES_MAX:
+            raise InvalidInputError(
+                source="backup", problem=f"{_TOO_MANY_SECTIONS}: back up fewer key spaces in one file"
+            )
+        self._blocks.write(BlockKind.SECTION, described)
 
     def add(self, key: bytes, value: bytes) -> None:
         """Add the next pair in key order; the key without the section's prefix."""
@@ -198,6 +210,7 @@ class BackupReader:
         self.header: BackupHeader = self._decoded(first, BackupHeader)
         self.trailer: BackupTrailer | None = None
         self._pairs: Iterator[tuple[bytes, bytes]] = iter(())
+        self._described_bytes = 0
         if self.header.kind not in (KIND_STORE, KIND_FULL, KIND_SINGLE):
             self._refuse(f"a backup of the kind {self.header.kind!r}, which this keyplan does not know")
 
@@ -222,6 +235,9 @@ class BackupReader:
                 return
             if block.kind is not BlockKind.SECTION:
                 self._refuse("a block that is out of place")
+            self._described_bytes += len(block.content)
+            if self._described_bytes > SECTIONS_BYTES_MAX:
+                self._refuse(_TOO_MANY_SECTIONS)
             section = self._decoded(block, BackupSection)
             self._check_prefix(section)
             self._pairs = self._section_pairs()

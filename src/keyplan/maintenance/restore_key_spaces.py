@@ -49,7 +49,14 @@ from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupRead
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.restore import RestoreReport
-from keyplan.maintenance.restore_plan import RestoreAction, RestorePolicy, RestoreStep, plan_restore, record_of
+from keyplan.maintenance.restore_plan import (
+    RestoreAction,
+    RestorePolicy,
+    RestoreStep,
+    bare_section,
+    plan_restore,
+    record_of,
+)
 from keyplan.maintenance.restore_registry import RegistryRestore
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Target, Written, check_fits
@@ -173,7 +180,9 @@ class _Restore:
             if reader.header.kind == KIND_STORE:
                 problem = "a plain backup, without key spaces: `keyplan restore` brings it back"
                 raise InvalidInputError(source=str(self._path), problem=problem)
-            found = [section for section in reader.sections() if not names or record_of(section).name in names]
+            # Why as its records: what a file has beside them is no part of the plan, and is not kept in memory.
+            every = (bare_section(section) for section in reader.sections())
+            found = [section for section in every if not names or record_of(section).name in names]
             missing = names - {record_of(section).name for section in found}
             if missing:
                 raise KeySpaceNotFoundError(name=", ".join(sorted(missing)), problem="not in this backup")

@@ -9,6 +9,7 @@ from enum import StrEnum, auto
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import (
@@ -41,7 +42,15 @@ from keyplan.keyspace import (
 from keyplan.maintenance.backup_file import BackupSection, utc_text
 from keyplan.maintenance.claims import read_claim, space_claim
 
-__all__ = ["OnConflict", "RestoreAction", "RestorePolicy", "RestoreStep", "plan_restore", "record_of"]
+__all__ = [
+    "OnConflict",
+    "RestoreAction",
+    "RestorePolicy",
+    "RestoreStep",
+    "bare_section",
+    "plan_restore",
+    "record_of",
+]
 
 
 GRACE_SECONDS_MAX: Final = 60.0
@@ -123,6 +132,13 @@ def record_of(section: BackupSection) -> KeySpaceRecord:
         problem = f"the generation of {record.name} is {record.generation}: a name is not made so often"
         raise InvalidInputError(source="backup", problem=problem)
     return record
+
+
+def bare_section(section: BackupSection) -> BackupSection:
+    """Return a section with the fields of its records alone. Raises InvalidInputError for what no record can be."""
+    history = [msgspec.to_builtins(_record(value)) for value in section.history[-_HISTORY_MAX:]]
+    record = None if section.keyspace is None else msgspec.to_builtins(record_of(section))
+    return structs.replace(section, keyspace=record, history=history)
 
 
 def _record(value: object) -> KeySpaceRecord:
