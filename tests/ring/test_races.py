@@ -42,10 +42,8 @@ def moving_pairs() -> list[tuple[bytes, bytes]]:
     """A record, with its index entries, that lies in database 0 of two and in database 2 of three."""
     two, three = placement_of(Site.bound(), 2), placement_of(Site.bound(), 3)
     encode = Site.bound().tables["blades"].keys.encode
-    for number in range(1_000):
-        key = BladeKey(str(number), "1")
-        if two.of_key(encode(key)) == 0 and three.of_key(encode(key)) == 2:
-            break
+    keys = (BladeKey(str(number), "1") for number in range(1_000))
+    key = next(key for key in keys if (two.of_key(encode(key)), three.of_key(encode(key))) == (0, 2))
     with Store(MemoryEngine()) as store:
         Site(store).blades.put(key, Blade("s1", ("t",)))
         with store.engine.snapshot() as snapshot:

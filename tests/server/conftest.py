@@ -53,7 +53,7 @@ def clock() -> ManualClock:
 def engine() -> Iterator[Engine]:
     with open_engine("memory:") as opened:
         yield opened
-        assert_healthy(Store(opened), KeySpaceRegistry)
+        assert_healthy(Store(opened), KeySpaceRegistry, has_others=True)
 
 
 @pytest.fixture

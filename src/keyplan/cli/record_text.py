@@ -66,8 +66,9 @@ def _record_of_plain(kind: Any, plain: Any) -> Any:
         return raw_key_of(plain)
     if kind is float and plain in _NOT_NUMBERS:
         return float(plain)
-    if hasattr(kind, "model_validate_json"):
-        return kind.model_validate_json(msgspec.json.encode(plain))
+    read_json = getattr(kind, "model_validate_json", None)
+    if read_json is not None:  # a pydantic model
+        return read_json(msgspec.json.encode(plain))
     return msgspec.convert(plain, kind, str_keys=True)
 
 

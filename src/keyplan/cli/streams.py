@@ -95,7 +95,8 @@ def _replaced(stack: ExitStack, name: str) -> _Output | None:
     stream.flush()
     output = _Output(descriptor)
     is_line_wise = stream.line_buffering or name == "stderr"
-    buffer: Any = io.BufferedWriter(output)
+    raw: Any = output  # Why: type checkers hold the write of a raw stream to types that have no name.
+    buffer = io.BufferedWriter(raw)
     text = io.TextIOWrapper(buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=is_line_wise)
     setattr(sys, name, text)
 

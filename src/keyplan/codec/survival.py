@@ -17,7 +17,7 @@ def difference(given: Any, read_back: Any, place: str = "$") -> str | None:
     """
     if given is read_back:
         return None
-    if isinstance(given, float) and isinstance(read_back, float) and math.isnan(given) and math.isnan(read_back):
+    if _is_nan(given) and _is_nan(read_back):
         return None
     fields = _fields(given)
     if fields is not None:
@@ -37,6 +37,10 @@ def difference(given: Any, read_back: Any, place: str = "$") -> str | None:
     return None if given == read_back else _another(given, read_back, place)
 
 
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 def _first(given: Mapping[Any, Any], read_back: Mapping[Any, Any], place: str, step: str) -> str | None:
     for name, value in given.items():
         if name not in read_back:
@@ -51,8 +55,9 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
     """The fields of a record; None for anything else."""
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=True))
+    names = getattr(value, "_fields", None)
+    if isinstance(value, tuple) and names is not None:
+        return dict(zip(names, value, strict=True))
     declared = getattr(type(value), "__pydantic_fields__", None)
     if declared is not None:
         # Why not all that the instance holds: what a cached property remembers is no field.

@@ -84,7 +84,8 @@ class Turn(Protocol):
 
 
 class _NoTurn:
-    give_back: Callable[[], object] = int
+    def __init__(self) -> None:
+        self.give_back: Callable[[], object] = int
 
     def take(self, since: float | None = None) -> None:
         """Every turn is ours."""

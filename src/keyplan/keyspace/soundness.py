@@ -178,7 +178,7 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             life = tables.evidence.last_life(key)
             if life is not None and life.detail.get("generation") == record.generation:
                 yield Fix(table, key, life.quota)
-        case "history" if tables.codec is not None and tables.evidence.is_whole:
+        case "history" if tables.codec is not None and tables.evidence.is_whole and isinstance(key, HistoryKey):
             past = history_records(tables.evidence, key.name, tables.codec)
             yield from (Fix(table, key, one) for one in past if one.generation == key.generation)
         case _:

@@ -27,7 +27,8 @@ class FollowSource(Source):
     """
 
     def __init__(self, engine: Engine, selection: TableSelection, *, keep_records: bool) -> None:
-        self.selection: TableSelection = selection
+        self.selection = selection
+        self._table = selection
         self.engine_name = engine.profile.name
         self._engine = engine
         self._keep_records = keep_records
@@ -78,7 +79,7 @@ class FollowSource(Source):
         try:
             # Why: opened before the list is read, so that an engine that cannot watch says so now.
             place = Place(snapshot.revision)
-            watch = WatchSource(self._engine, self.selection, place, note=self._note)
+            watch = WatchSource(self._engine, self._table, place, note=self._note)
         except BaseException:
             snapshot.close()
             raise
@@ -86,7 +87,7 @@ class FollowSource(Source):
             # Why: the same revision may be another write; so nothing that was delivered counts as unchanged.
             self._seen = dict.fromkeys(self._seen, _OF_ANOTHER_EPOCH)
         self._watch, self.lineage = watch, watch.lineage
-        self._listing = _Listing(snapshot, self.selection)
+        self._listing = _Listing(snapshot, self._table)
         self._must_list = False
 
     def _end_earlier(self) -> None:
@@ -116,7 +117,7 @@ class FollowSource(Source):
         return deliveries
 
     def _difference(self, listing: "_Listing", entry: Entry) -> Iterator[Delivery]:
-        selection = self.selection
+        selection = self._table
         key = selection.read(entry.key)
         if key is None:
             return
@@ -135,7 +136,7 @@ class FollowSource(Source):
         yield Delivery(Change(kind, key, old, record, entry.mod_revision, ""), None)
 
     def _removal(self, raw_key: bytes, revision: int) -> Delivery:
-        key = self.selection.read(raw_key)
+        key = self._table.read(raw_key)
         old = self._known(raw_key)
         self._kept.pop(raw_key, None)
         return Delivery(Change(ChangeKind.REMOVED, key, old, None, revision, ""), None)
@@ -146,7 +147,7 @@ class FollowSource(Source):
         if event.entry is None:
             self._seen.pop(event.key, None)
             self._kept.pop(event.key, None)
-        elif self.selection.read(event.key) is not None:
+        elif self._table.read(event.key) is not None:
             self._seen[event.key] = event.revision
             self._keep(event.entry)
 
@@ -159,7 +160,7 @@ class FollowSource(Source):
         if raw_value is None:
             return None
         try:
-            return decode_record(self.selection.table, raw_key, raw_value)
+            return decode_record(self._table.table, raw_key, raw_value)
         except CorruptionError:
             return None
 

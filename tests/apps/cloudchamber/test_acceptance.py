@@ -132,6 +132,7 @@ def test_a_near_miss_of_a_key_means_nothing(raw_key: bytes, chamber: CloudChambe
     assert caught.value.facts["raw_key"] == raw_key.decode()
 
 
+@pytest.mark.leaves("key-outside")
 def test_the_case_of_the_prefix_matters(chamber: CloudChamber, store: Store) -> None:
     """AC-12."""
     store.engine.commit(Commit((), (Put(b"/CloudChamber/v0.1/users/bob", b'{"name":"bob"}'),)))

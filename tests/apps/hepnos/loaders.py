@@ -18,8 +18,8 @@ from keyplan.apps import hepnos
 
 __all__ = ["compare", "load_share", "run_loaders"]
 
-_KILL_SECONDS: Final = (0.3, 1.2)
-"""Why: about as long as a loader takes to start and to load a part of its share."""
+_KILL_SECONDS: Final = (0.1, 0.6)
+"""Why: about as long as a loader takes to start, and to load a part of its share on a machine that does nothing else."""
 
 
 def input_of(share: int, events: int) -> tuple[npt.NDArray[np.int64], ...]:

@@ -67,9 +67,9 @@ def ordered_store(*nodes: str) -> Store:
 
 
 def steps_until(agent: CellAgent, is_so: Callable[[], object]) -> None:
-    def stepped() -> object:
+    def stepped() -> bool:
         agent.step(0.02)
-        return is_so()
+        return bool(is_so())
 
     until(stepped, 30, lambda: "the cell does what is ordered")
 

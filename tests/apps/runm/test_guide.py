@@ -30,8 +30,8 @@ def test_the_guides_commands_print_what_it_says(
 ) -> None:
     text = (repository / "docs" / "guide" / "runm.md").read_text()
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("KEYPLAN_", "RUNM_"))]:
-        monkeypatch.delenv(name)  # Why: a reader has set nothing but what the guide says
+    for variable in [known for known in os.environ if known.startswith(("KEYPLAN_", "RUNM_"))]:
+        monkeypatch.delenv(variable)  # Why: a reader has set nothing but what the guide says
     wrong = []
     with ExitStack() as stack:
         for block in blocks(text):

@@ -51,7 +51,10 @@ def filled(west: Served) -> Served:
 @pytest.fixture
 def other(tmp_path: Path, check_after: Callable[..., AbstractContextManager[Store]]) -> Generator[Store, None, None]:
     """Another installation's store, empty."""
-    with keyplan.open(f"lmdb:{tmp_path / 'other'}?durability=none") as opened, check_after(opened, Runm(opened)):
+    with (
+        keyplan.open(f"lmdb:{tmp_path / 'other'}?durability=none") as opened,
+        check_after(opened, Runm(opened), has_others=True),
+    ):
         yield opened
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -128,7 +129,7 @@ def running(engine: Engine) -> Gateway:
     return Gateway(context, history_events=1000)
 
 
-async def wrote(gateway: Gateway, path: str, **options: bool) -> str:
+async def wrote(gateway: Gateway, path: str, **options: Any) -> str:
     try:
         await asyncio.wait_for(gateway.write(Operation(Action.SET, path, "1", **options)), 30)
     except KeysFailure as failure:

@@ -65,8 +65,8 @@ class Identity:
         server, known_server, store, leapt, revision = self._ask(session, give_up_at)
         may_claim = server is not None and not self._is_readonly
         # Why not without a name: who may not ask for it, beside others who may, would claim the store in turn with them.
-        is_taken_over = bool(server) and server != known_server
-        if may_claim and is_taken_over:
+        is_taken_over = server is not None and server not in ("", known_server)
+        if may_claim and server is not None and is_taken_over:
             session.run((self._claim, (server.encode(),)), give_up_at=give_up_at)
         elif may_claim and revision < known:
             session.run((self._leap, (number(known),)), give_up_at=give_up_at)

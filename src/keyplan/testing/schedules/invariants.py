@@ -48,7 +48,8 @@ def healthy(*layouts: type[Layout] | BoundLayout, leaves: Collection[str] = ()) 
 
 def _health(store: Store, bounds: Sequence[BoundLayout], leaves: Collection[str]) -> str:
     try:
-        assert_healthy(store, *bounds, leaves=leaves)
+        # Why others: what a scenario keeps beside these layouts is no fault of them.
+        assert_healthy(store, *bounds, leaves=leaves, has_others=True)
     except AssertionError as error:
         # Why: a build or a drop in the scenario may leave an index that readers are refused; that is a state, not a fault.
         faults = [line for line in str(error).splitlines()[1:] if not line.startswith("index-not-ready:")]
