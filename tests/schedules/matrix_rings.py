@@ -61,6 +61,11 @@ RING_WRITERS: dict[str, Callable[[Site], object]] = {
 }
 
 
+def _inserts_when_grown(*stores: Store) -> None:
+    """A user of the grown ring, who comes as soon as it can be opened."""
+    _grown(*stores).blades.insert(BladeKey("e", "1"), Blade("grown"))
+
+
 def _writes(name: str) -> Callable[..., object]:
     return lambda *stores: RING_WRITERS[name](_grown(*stores[:2]))
 
@@ -80,18 +85,23 @@ def _nothing_is_lost(outcome: Outcome) -> None:
             assert found[BladeKey(name[-1], "1")].serial == "new", f"lost: {name}"
         elif name.startswith("insert in"):
             assert BladeKey(name[-1], "2") in found, f"lost: {name}"
+        elif name == "insert when grown":
+            assert BladeKey("e", "1") in found, "lost: what was inserted into the grown ring"
         elif name == "note":
             assert site.notes.get("n") == "new", "lost: the note"
     keys = [key for one in outcome.stored() for key, _, _ in one if not key.startswith(b"\x00")]
     assert len(set(keys)) == len(keys), "a key is in two databases"
 
 
+def _ring_act(name: str) -> Callable[..., object]:
+    if name == "insert when grown":
+        return _inserts_when_grown
+    return _rebalances if name.startswith("rebalance") else _writes(name)
+
+
 def _growing(names: tuple[str, ...], faults: dict[str, str] | str = "") -> Scenario:
-    actors = [
-        actor(_rebalances, name) if name.startswith("rebalance") else actor(_writes(name), name) for name in names
-    ]
     return Scenario(
-        *actors,
+        *[actor(_ring_act(name), name) for name in names],
         setup=two_of_three,
         engines=3,
         invariants=[_nothing_is_lost],
@@ -103,13 +113,15 @@ def _growing(names: tuple[str, ...], faults: dict[str, str] | str = "") -> Scena
 def growing_rings() -> Iterator[Line]:
     """A ring that grows beside a writer who opened it before, or while it grows; with a crash at each call."""
     for name in RING_WRITERS:
-        is_long = name not in {"put in a", "count"}
-        yield Line(line_name("rebalance", name), partial(_growing, ("rebalance", name)), is_long=is_long)
+        yield Line(line_name("rebalance", name), partial(_growing, ("rebalance", name)))
     for name in ("put in a", "put in c"):
         crashing = partial(_growing, ("rebalance", name), {"rebalance": "c"})
-        yield Line(line_name("rebalance that crashes", name), crashing, is_long=True)
-    two = partial(_growing, ("rebalance", "rebalance again"))
-    yield Line("rebalance x rebalance", two, Preemptions(1), is_long=True)
+        yield Line(line_name("rebalance that crashes", name), crashing, is_long=name == "put in a")
+    two = ("rebalance", "rebalance again")
+    yield Line("rebalance x rebalance", partial(_growing, two), Preemptions(1))
+    yield Line("rebalance x rebalance, two preemptions", partial(_growing, two), Preemptions(2), is_long=True)
+    three = partial(_growing, (*two, "insert when grown"))
+    yield Line("rebalance x rebalance x insert when grown", three, Preemptions(1))
 
 
 # ---- runm ------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from keyplan.testing.schedules import Exploration, explore
+from keyplan.testing.schedules import Exhaustive, Exploration, explore
 from tests.schedules.lines import Line
 from tests.schedules.matrix import GROUPS
 
@@ -11,8 +11,8 @@ __all__ = ["explored", "main"]
 
 
 def explored(line: Line, *, seconds_max: float = 60.0) -> Exploration:
-    """Explore a line of the matrix."""
-    return explore(line.make(), strategy=line.strategy, seconds_max=seconds_max)
+    """Explore a line of the matrix: without a strategy of its own everything, for all of the seconds."""
+    return explore(line.make(), strategy=line.strategy or Exhaustive(), seconds_max=seconds_max)
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
             scenarios += 1
             schedules += found.schedules
             largest = max(largest, found.schedules)
-            if not found.is_complete and not found.failures:
+            if found.has_run_out and not found.failures:
                 open_ended.append(line.name)
             if found.failures:
                 reports.append(f"=== {group}: {line.name}{' (known)' if line.defect else ''}\n{found}")

@@ -24,6 +24,9 @@ FIRST: Final = 0
 _PLACES_KEPT: Final = 1 << 16
 """Why: a job works on few places at a time, and finding one takes tens of microseconds."""
 
+_RULES_KEPT: Final = 256
+"""Why: a rule takes milliseconds to make, and each database of a ring that is opened names the same ones."""
+
 _PLAIN_TUPLE: Final = KeyShape("tuple", is_scalar=False, make=lambda *values: values)
 
 
@@ -134,14 +137,16 @@ def read_placement(described: Mapping[str, Sequence[str]], databases: int) -> Pl
     """Return the placement that `described_placement` described."""
     is_text = list(described["is_text"]) == ["true"]
     rules = [
-        _rule(template_of_source(source, is_text=is_text), frozenset(wanted))
+        _rule(source, frozenset(wanted), is_text=is_text)
         for name, (source, *wanted) in described.items()
         if name.startswith("item ")
     ]
     return Placement(rules, databases)
 
 
-def _rule(template: Template, wanted: frozenset[str]) -> _Rule:
+@lru_cache(maxsize=_RULES_KEPT)
+def _rule(source: str, wanted: frozenset[str], *, is_text: bool) -> _Rule:
+    template = template_of_source(source, is_text=is_text)
     parts = template.parts
     start = parts[0].raw if parts and isinstance(parts[0], Literal) else b""
     owns = compile_keys(template, _PLAIN_TUPLE).decode

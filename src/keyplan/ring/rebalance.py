@@ -31,6 +31,7 @@ _MOVED_BYTES_MAX: Final = 1 << 19
 _SCANNED_KEYS: Final = 4_096
 _STAYING_KEYS_MAX: Final = 64
 """Why: after so many keys of a group that stays, leaping to the next group costs less than reading the rest of this one."""
+_CHANGED_MEANWHILE: Final = "another run has changed the ring meanwhile; run it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class _Rebalance:
         self._progress = progress
         self._recount = recount
         self._moved = 0
+        self._growing: list[RingDescription] = []
+        """What each database says while the ring grows, once it was counted; nothing else is true of the count."""
         self._fences: list[Guard] = []
 
     def carry_out(self) -> Rebalanced:
@@ -75,13 +78,13 @@ class _Rebalance:
         if not any(self._is_settled(description) for description in found):
             self._mark(found, first)
             expected = self._count()
-            self._gather(placement)
+            self._gather(placement, self._growing)
             self._verify(placement, None if self._recount else expected)
         for index in range(self._size):
             self._settle(index)
         if self._is_any_misplaced(placement):
             # Why also in a ring that is settled: what another program has written there lies where nobody looks for it.
-            self._gather(placement)
+            self._gather(placement, [None] * self._size)
             self._verify(placement, None)
         return Rebalanced(self._size, self._moved, sum(map(_entries_in, self._engines)))
 
@@ -120,20 +123,26 @@ class _Rebalance:
                 self._describe(index, description, marked)
 
     def _count(self) -> int:
-        """Let each database remember how many entries it had when it was marked; return the sum."""
+        """Let each database remember how many entries it had when it was marked; return the sum.
+
+        Raises RingMismatchError when another run has settled one: what it holds then is no longer what it had.
+        """
         total = 0
         for index, engine in enumerate(self._engines):
             description = self._described(index)
+            if description.growing_to != self._size:
+                raise _refused(index, _CHANGED_MEANWHILE)
             if description.entries is None:
                 counted = msgspec.structs.replace(description, entries=_entries_in(engine))
                 self._describe(index, description, counted)
                 description = counted
+            self._growing.append(description)
             total += description.entries or 0
         return total
 
-    def _gather(self, placement: Placement) -> None:
-        """Move every key to where it belongs, under the fences of the ring as it is now."""
-        self._fences = [self._fence(index) for index in range(self._size)]
+    def _gather(self, placement: Placement, expected: Sequence[RingDescription | None]) -> None:
+        """Move every key to where it belongs, under the fences of the ring as it is expected; None: as it is now."""
+        self._fences = [self._fence(index, description) for index, description in enumerate(expected)]
         for index in range(self._size):
             self._move_from(index, placement)
 
@@ -195,14 +204,21 @@ class _Rebalance:
         for index, engine in enumerate(self._engines):
             key = _misplaced(engine, index, placement)
             if key is not None:
+                self._check_alone()
                 raise CorruptionError(raw_key=key.hex(), database=index, problem="the key is not where it belongs")
         actual = sum(map(_entries_in, self._engines))
         if expected is not None and actual != expected:
+            self._check_alone()
             problem = (
                 f"the ring had {expected} entries and now has {actual}: another program wrote to a database of it; "
                 "look at what it wrote, then rebalance with recount"
             )
             raise CorruptionError(raw_key=RING_KEY.hex(), problem=problem)
+
+    def _check_alone(self) -> None:
+        """Raise RingMismatchError when another run has settled the ring: its users may have written since then."""
+        for index, description in enumerate(self._growing):
+            self._fence(index, description)
 
     def _settle(self, index: int) -> None:
         description = self._described(index)
@@ -218,13 +234,13 @@ class _Rebalance:
         try:
             engine.commit(Commit((guard,), (Put(RING_KEY, after.encoded()),), ""))
         except CommitConflictError as error:
-            raise _refused(index, "another run has changed the ring meanwhile; run it again") from error
+            raise _refused(index, _CHANGED_MEANWHILE) from error
 
     def _fence(self, index: int, expected: RingDescription | None = None) -> Guard:
         with self._engines[index].snapshot() as snapshot:
             entry = snapshot.get(RING_KEY)
         if entry is None or (expected is not None and entry.value != expected.encoded()):
-            raise _refused(index, "another run has changed the ring meanwhile; run it again")
+            raise _refused(index, _CHANGED_MEANWHILE)
         return KeyUnchanged(RING_KEY, entry.mod_revision)
 
     def _described(self, index: int) -> RingDescription:

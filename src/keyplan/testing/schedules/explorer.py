@@ -41,7 +41,9 @@ class Exploration:
     """What an exploration came to. `str` of it is the report.
 
     `schedules` were run, `cut` ones among them left when they showed nothing new. `is_complete`: no schedule of the scenario is
-    different from those that were run. `failures` come shortest first, one of each kind. `first_failure_at` counts from 1.
+    different from those that were run. `has_run_out`: the budget cut a search off; a bounded search that was not has run all
+    within its bound, and is not complete for all that. `failures` come shortest first, one of each kind. `first_failure_at`
+    counts from 1.
     `coverage` holds the pairs of calls, each an actor's name and the number of its call, that raced, in the orders seen.
     """
 
@@ -49,6 +51,7 @@ class Exploration:
     schedules: int = 0
     cut: int = 0
     is_complete: bool = False
+    has_run_out: bool = False
     seconds: float = 0.0
     steps_max: int = 0
     failures: list[Failure] = field(default_factory=list)
@@ -89,8 +92,6 @@ class Explorer:
         self.judge = judge
         self._seconds_max, self._schedules_max = budget
         self._begun = time.perf_counter()
-        self.bounds_ended: dict[int, bool] = {}
-        """For each bound on preemptions that was searched, whether that search ended."""
         self.result = Exploration(scenario)
         self._stop_at_first = stop_at_first
         self._found: dict[str, tuple[Schedule, Verdict]] = {}
@@ -122,6 +123,7 @@ class Explorer:
                     run.end()
             if not more:
                 return True
+        self.result.has_run_out |= not self._found
         return False
 
     @property

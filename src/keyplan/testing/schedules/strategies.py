@@ -55,8 +55,7 @@ class Preemptions:
             # Why hashed for one engine alone: revisions of several have the same numbers.
             is_hashed = self.is_hashed and explorer.scenario.engines == 1
             search = BoundedSearch(self.bound, is_hashed=is_hashed)
-            explorer.bounds_ended[self.bound] = explorer.search(search, faults=faults, seconds_share=self.seconds_share)
-            if not explorer.bounds_ended[self.bound]:
+            if not explorer.search(search, faults=faults, seconds_share=self.seconds_share):
                 break
         return False
 
