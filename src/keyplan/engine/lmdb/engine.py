@@ -13,6 +13,7 @@ from keyplan.engine.admission import admit_commit, admit_ttl, admitted_batches, 
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.foreign import ForeignLmdb
+from keyplan.engine.lmdb.format import HEADER
 from keyplan.engine.lmdb.lease import LmdbLease
 from keyplan.engine.lmdb.options import (
     HISTORY_REVISIONS_DEFAULT,
@@ -50,6 +51,7 @@ class LmdbEngine(Engine):
         self._options = options
         self._profile = profile_of(options, is_locked=self._environment.is_locked)
         self._reader = HistorySnapshot if options.has_history else RawSnapshot
+        self._header_bytes = HEADER.size if options.has_history else 0
         self._monotonic = options.clock.monotonic
         self._fence_seen: tuple[bytes, bytes, int] | None = (
             None  # a key, its value, and the commit that it was read after
@@ -78,14 +80,32 @@ class LmdbEngine(Engine):
             environment.look_at_leases()
         return self._reader(environment.begin_read(), environment.databases, environment.live)
 
+    def value(self, key: bytes) -> bytes | None:
+        environment = self._environment
+        if self._is_closed or environment.problem is not None:
+            raise self._unavailable()
+        if self._monotonic() >= environment.look_at:
+            environment.look_at_leases()
+        # Why without a snapshot: making one costs as much as reading a small value.
+        transaction = environment.begin_read()
+        try:
+            stored = transaction.get(key)
+        except lmdb.BadValsizeError:
+            return None  # a key that is empty or too long is never stored
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        finally:
+            transaction.abort()
+            environment.live.discard(id(transaction))
+        return None if stored is None else stored[self._header_bytes :]
+
     def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
         if self._options.has_history:
             return super().fenced_value(key, fence_key, fence)
         environment = self._environment
         if self._is_closed or environment.problem is not None:
             raise self._unavailable()
-        # Why without a snapshot: making one costs as much as reading a small value.
-        transaction = environment.begin_read()
+        transaction = environment.begin_read()  # Why without a snapshot: as in `value`.
         try:
             seen = (fence_key, fence, transaction.id())
             if seen != self._fence_seen:

@@ -1,0 +1,44 @@
+"""The usual operations, and the most frames of ours that each may take: so that detours do not creep back.
+
+A bound is what was measured when it was set. Who makes a way shorter lowers it; who needs more says why in the commit.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from keyplan.store import Store, open_store
+from tests.store.layouts import Blade, BladeKey, Site
+from tests.ways.frames import frames_of
+
+
+@pytest.fixture(params=["memory", "lmdb", "lmdb-raw"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    lmdb = f"lmdb:{tmp_path}?durability=none"
+    urls = {"memory": "memory:", "lmdb": lmdb, "lmdb-raw": f"{lmdb}&history=off"}
+    with open_store(urls[request.param]) as store:
+        blades = Site(store).blades
+        blades.insert(BladeKey("r1", "b1"), Blade(serial="s1"))
+        blades.insert(BladeKey("r1", "b2"), Blade(serial="s2", tags=["red"]))
+        yield store
+
+
+def assert_short(work: Callable[[], object], *, at_most: int) -> None:
+    """Hold work that was done once to a number of frames."""
+    work()
+    frames = frames_of(work)
+    assert len(frames) <= at_most, "\n".join([f"{len(frames)} frames, at most {at_most}", *frames])
+
+
+def test_a_frame_that_is_added_is_counted() -> None:
+    shape = Site.bound().tables["blades"].keys
+    key = BladeKey("r1", "b1")
+
+    assert frames_of(lambda: shape.encode(key)) == ["encode"]
+    assert frames_of(lambda: [shape.encode(key), shape.decode(b"/site/rack/r1/blades/b1")]) == ["encode", "decode"]
+
+
+def test_a_get(store: Store) -> None:
+    blades = Site(store).blades
+    assert_short(lambda: blades.get(BladeKey("r1", "b1")), at_most=5)
