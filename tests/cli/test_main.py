@@ -11,7 +11,7 @@ import pytest
 import keyplan
 from keyplan import errors
 from keyplan.cli.catalog import COMMANDS
-from keyplan.cli.exit_codes import NOT_INSTALLED, OTHER, exit_code_of
+from keyplan.cli.exit_codes import NOT_INSTALLED
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
 
@@ -159,15 +159,16 @@ CODES = {
 
 
 def kinds() -> list[type[errors.KeyplanError]]:
-    return [kind for name in errors.__all__ if (kind := getattr(errors, name)) is not errors.KeyplanError]
+    found = [getattr(errors, name) for name in errors.__all__]
+    return [kind for kind in found if issubclass(kind, errors.KeyplanError) and kind is not errors.KeyplanError]
 
 
 def test_each_error_has_its_exit_code() -> None:
-    assert {kind.code: exit_code_of(kind()) for kind in kinds() if kind.code in CODES} == CODES
+    assert {kind.code: kind().exit_code for kind in kinds() if kind.code in CODES} == CODES
 
 
 def test_no_error_is_left_without_an_exit_code() -> None:
-    assert [kind.code for kind in kinds() if exit_code_of(kind()) == OTHER] == []
+    assert [kind.code for kind in kinds() if kind().exit_code == errors.KeyplanError.exit_code] == []
 
 
 # ---- the installed script ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import typer
 
-from keyplan.cli.exit_codes import exit_code_of
 from keyplan.cli.output import printable
 from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError
 
@@ -30,7 +29,7 @@ class Faults:
     def end(self) -> None:
         """End the command, if there were any, with the exit code of the first."""
         if self._first is not None:
-            raise typer.Exit(exit_code_of(self._first))
+            raise typer.Exit(self._first.exit_code)
 
 
 def print_failure(error: KeyplanError, *, is_json: bool) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, UnfinishedOption, print_backup
 from keyplan.cli.bar import progress_bar
-from keyplan.cli.exit_codes import EXIT_CODES, FINDINGS
+from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
@@ -70,7 +70,7 @@ def backup(
         )
     print_backup(file, report, json=json)
     if report.damaged:
-        raise typer.Exit(EXIT_CODES[CorruptionError])
+        raise typer.Exit(CorruptionError.exit_code)
 
 
 def restore(

@@ -18,7 +18,7 @@ from typer.main import get_command
 
 from keyplan.cli.catalog import COMMANDS, application_groups
 from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
-from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, TERMINATED, USAGE, exit_code_of
+from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, TERMINATED, USAGE
 from keyplan.cli.failures import print_failure, print_usage_error
 from keyplan.cli.spread import spread
 from keyplan.cli.streams import ReaderGone, standard_streams
@@ -196,7 +196,7 @@ def _exit_code(arguments: list[str]) -> int:
         return error.exit_code
     except KeyplanError as error:
         print_failure(error, is_json=is_json)
-        return exit_code_of(error)
+        return error.exit_code
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:

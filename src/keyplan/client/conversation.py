@@ -142,4 +142,4 @@ def _agrees(kind: type[KeyplanError], status: int) -> bool:
     """Tell whether an error may come with this status: a code alone, on a page of another program, proves nothing."""
     if issubclass(kind, KeySpaceApiDisabledError):
         return status in {501, 404}
-    return not issubclass(kind, KeySpaceError) or kind.status == status
+    return not issubclass(kind, KeySpaceError) or kind.http_status == status

@@ -1,6 +1,6 @@
 """The errors of the key space registry and of opened key spaces. Codes and statuses are those of its HTTP contract.
 
-KeySpaceError                     status: the HTTP status of the answer
+KeySpaceError                     http_status
 ├── InvalidArgumentError            an argument is missing or of the wrong kind               400
 │   ├── InvalidNameError              not a name that a key space can have
 │   └── InvalidPrefixError            not a prefix that a key space can have
@@ -31,8 +31,6 @@ KeySpaceError                     status: the HTTP status of the answer
 
 The statuses stand here, because the codes and they are one table of the contract; nothing else in keyplan speaks HTTP.
 """
-
-from typing import ClassVar
 
 from keyplan.errors.tree import ConflictError, CorruptionError, KeyplanError, NotFoundError, RecordError
 
@@ -69,19 +67,18 @@ __all__ = [
 
 
 class KeySpaceError(KeyplanError):
-    """The root of the errors about key spaces. `status` is the HTTP status of an answer that carries the error."""
+    """The root of the errors about key spaces."""
 
     code = "keyspace"
     summary = "the key space registry could not do what was asked"
-    status: ClassVar[int] = 500
+    exit_code = 10
 
 
-class InvalidArgumentError(KeySpaceError, RecordError):
+class InvalidArgumentError(RecordError, KeySpaceError):
     """An argument is missing or of the wrong kind. Facts: `argument`, `problem`."""
 
     code = "invalid_argument"
     summary = "the argument is not valid"
-    status = 400
 
 
 class InvalidNameError(InvalidArgumentError):
@@ -106,7 +103,7 @@ class ForbiddenError(KeySpaceError):
 
     code = "forbidden"
     summary = "this is for administrators"
-    status = 403
+    http_status = 403
 
 
 class SelfRegistrationDisabledError(ForbiddenError):
@@ -116,20 +113,18 @@ class SelfRegistrationDisabledError(ForbiddenError):
     summary = "applications may not make key spaces here"
 
 
-class KeySpaceNotFoundError(KeySpaceError, NotFoundError):
+class KeySpaceNotFoundError(NotFoundError, KeySpaceError):
     """There is no key space of this name. Facts: `name`."""
 
     code = "keyspace_not_found"
     summary = "there is no key space of this name"
-    status = 404
 
 
-class KeySpaceConflictError(KeySpaceError, ConflictError):
+class KeySpaceConflictError(ConflictError, KeySpaceError):
     """The registry, or a key space, is not in the state that the caller assumed. Nothing was written."""
 
     code = "keyspace_conflict"
     summary = "the key space is not as assumed"
-    status = 409
 
 
 class KeySpaceExistsError(KeySpaceConflictError):
@@ -230,12 +225,12 @@ class GenerationMismatchError(KeySpaceConflictError):
     summary = "another key space has the name now"
 
 
-class ImmutableFieldError(KeySpaceError, RecordError):
+class ImmutableFieldError(RecordError, KeySpaceError):
     """Only the description of a key space can be changed. Facts: `name`, `fields`."""
 
     code = "immutable_field"
     summary = "only the description of a key space can be changed"
-    status = 422
+    http_status = 422
 
 
 class KeySpaceApiDisabledError(KeySpaceError):
@@ -243,7 +238,7 @@ class KeySpaceApiDisabledError(KeySpaceError):
 
     code = "keyspace_api_disabled"
     summary = "the key space registry is not open to applications"
-    status = 501
+    http_status = 501
 
 
 class KeySpaceApiUnavailableError(KeySpaceError):
@@ -251,7 +246,7 @@ class KeySpaceApiUnavailableError(KeySpaceError):
 
     code = "keyspace_api_unavailable"
     summary = "there is no key space registry"
-    status = 501
+    http_status = 501
 
 
 class PrefixExhaustedError(KeySpaceError):
@@ -259,7 +254,7 @@ class PrefixExhaustedError(KeySpaceError):
 
     code = "prefix_exhausted"
     summary = "no prefix is left"
-    status = 507
+    http_status = 507
 
 
 class QuotaExceededError(KeySpaceError):
@@ -267,10 +262,10 @@ class QuotaExceededError(KeySpaceError):
 
     code = "quota_exceeded"
     summary = "the quota of the key space is used up"
-    status = 507
+    http_status = 507
 
 
-class KeyOutOfKeySpaceError(KeySpaceError, CorruptionError):
+class KeyOutOfKeySpaceError(CorruptionError, KeySpaceError):
     """The engine gave a key that is not of the key space; it is not handed on. Facts: `name`, `raw_key` in hex."""
 
     code = "key_out_of_keyspace"

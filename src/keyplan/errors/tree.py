@@ -1,6 +1,6 @@
 """The errors of everything but key spaces, grouped by who can do something about it.
 
-    KeyplanError                        code, summary (a constant sentence), facts, is_retryable
+    KeyplanError                        code, summary (a constant sentence), facts, is_retryable, statuses
     ├── LayoutError                     the declaration is wrong: fix the code
     │   ├── TemplateError                 a key template cannot be read
     │   ├── LintError                     a layout has findings without a waiver, or stale waivers
@@ -41,9 +41,14 @@
 
 A summary never varies, so that errors can be counted and searched; what varies is in `facts`, which are printed after
 it. Facts hold names, keys, revisions and limits, never a record's value: a value may be secret.
+
+Each class states once how commands and servers report it: exit code, HTTP status, gRPC status. What a class does not state, it
+takes from its first base class.
 """
 
 from typing import Any, ClassVar
+
+from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
     "AlreadyExistsError",
@@ -91,12 +96,16 @@ class KeyplanError(Exception):
     """The root of every error that keyplan raises on purpose.
 
     `code` is stable and has a paragraph in docs/reference/errors.md. `facts` are the named details of this one case; each is
-    also an attribute, so that a caller writes `error.expected_revision` rather than parsing text.
+    also an attribute, so that a caller writes `error.expected_revision` rather than parsing text. A command that fails ends
+    with `exit_code`; a server answers with `http_status` or `grpc_status`.
     """
 
     code: ClassVar[str] = "keyplan"
     summary: ClassVar[str] = "keyplan could not do what was asked"
     is_retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 70
+    http_status: ClassVar[int] = 500
+    grpc_status: ClassVar[GrpcStatus] = GrpcStatus.INTERNAL
 
     def __init__(self, **facts: object) -> None:
         super().__init__()
@@ -150,6 +159,7 @@ class LayoutError(KeyplanError):
 
     code = "layout"
     summary = "the layout is declared wrongly"
+    exit_code = 6
 
 
 class TemplateError(LayoutError):
@@ -171,6 +181,7 @@ class UnknownNameError(LayoutError):
 
     code = "unknown-name"
     summary = "there is nothing of that name"
+    http_status = 404
 
 
 class RecordError(KeyplanError):
@@ -178,6 +189,9 @@ class RecordError(KeyplanError):
 
     code = "record"
     summary = "the value does not fit the layout"
+    exit_code = 5
+    http_status = 400
+    grpc_status = GrpcStatus.INVALID_ARGUMENT
 
 
 class InvalidKeyError(RecordError):
@@ -220,6 +234,9 @@ class NotFoundError(KeyplanError):
 
     code = "not-found"
     summary = "there is no such record"
+    exit_code = 3
+    http_status = 404
+    grpc_status = GrpcStatus.NOT_FOUND
 
 
 class ConflictError(KeyplanError):
@@ -227,6 +244,9 @@ class ConflictError(KeyplanError):
 
     code = "conflict"
     summary = "the store is not as assumed"
+    exit_code = 4
+    http_status = 409
+    grpc_status = GrpcStatus.ABORTED
 
 
 class AlreadyExistsError(ConflictError):
@@ -234,6 +254,7 @@ class AlreadyExistsError(ConflictError):
 
     code = "already-exists"
     summary = "the record exists already"
+    grpc_status = GrpcStatus.ALREADY_EXISTS
 
 
 class UniqueViolationError(ConflictError):
@@ -241,6 +262,7 @@ class UniqueViolationError(ConflictError):
 
     code = "unique-violation"
     summary = "another record holds this unique entry"
+    grpc_status = GrpcStatus.ALREADY_EXISTS
 
 
 class StaleRecordError(ConflictError):
@@ -255,6 +277,7 @@ class IndexNotReadyError(ConflictError):
 
     code = "index-not-ready"
     summary = "the index is not built yet, so that reading it would leave records out"
+    grpc_status = GrpcStatus.FAILED_PRECONDITION
 
 
 class RestoreConflictError(ConflictError):
@@ -322,6 +345,8 @@ class EngineError(KeyplanError):
 
     code = "engine"
     summary = "the engine failed"
+    exit_code = 7
+    grpc_status = GrpcStatus.UNAVAILABLE
 
 
 class EngineUnavailableError(EngineError):
@@ -329,6 +354,7 @@ class EngineUnavailableError(EngineError):
 
     code = "engine-unavailable"
     summary = "the engine cannot be reached"
+    http_status = 503
     is_retryable = True
 
 
@@ -344,6 +370,9 @@ class CommitOutcomeUnknownError(EngineError):
 
     code = "commit-outcome-unknown"
     summary = "the commit may or may not have been applied"
+    exit_code = 9
+    http_status = 504
+    grpc_status = GrpcStatus.DEADLINE_EXCEEDED
 
 
 class HistoryCompactedError(EngineError):
@@ -354,6 +383,8 @@ class HistoryCompactedError(EngineError):
 
     code = "history-compacted"
     summary = "the history after this revision is not kept: list again, and watch from there"
+    http_status = 410
+    grpc_status = GrpcStatus.OUT_OF_RANGE
 
 
 class LeaseNotFoundError(EngineError):
@@ -361,6 +392,7 @@ class LeaseNotFoundError(EngineError):
 
     code = "lease-not-found"
     summary = "there is no such lease"
+    http_status = 404
 
 
 class EngineLimitError(EngineError):
@@ -368,6 +400,8 @@ class EngineLimitError(EngineError):
 
     code = "engine-limit"
     summary = "the engine's limit is exceeded"
+    http_status = 413
+    grpc_status = GrpcStatus.INVALID_ARGUMENT
 
 
 class EngineRefusedError(EngineError):
@@ -382,6 +416,8 @@ class UnsupportedByEngineError(EngineError):
 
     code = "unsupported"
     summary = "the engine does not support this"
+    http_status = 501
+    grpc_status = GrpcStatus.UNIMPLEMENTED
 
 
 class PlacementDriverError(EngineError):
@@ -420,3 +456,5 @@ class CorruptionError(KeyplanError):
 
     code = "corruption"
     summary = "stored bytes are damaged"
+    exit_code = 8
+    grpc_status = GrpcStatus.DATA_LOSS

@@ -4,7 +4,7 @@ A service is an entry point of the group `keyplan.services`: a name and `build(c
 """
 
 from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
-from keyplan.server.answers import STATUSES, AnswerError, JsonAnswer, answer_error_of, body_of, failure
+from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
@@ -25,7 +25,6 @@ __all__ = [
     "LISTEN_DEFAULT",
     "LOGGER",
     "SERVICE_GROUP",
-    "STATUSES",
     "TOKEN_CHARACTERS_MIN",
     "TOKEN_VARIABLES",
     "Access",

@@ -2,54 +2,21 @@
 
     {"error": {"code": "...", "message": "...", "detail": {...}}}
 
-The status of an error of keyplan stands in one table, by class; those about key spaces bring their own.
+The status of an error of keyplan stands on its class.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.errors import (
-    CommitOutcomeUnknownError,
-    ConflictError,
-    CorruptionError,
-    EngineError,
-    EngineLimitError,
-    EngineUnavailableError,
-    HistoryCompactedError,
-    KeyplanError,
-    KeySpaceError,
-    LayoutError,
-    LeaseNotFoundError,
-    NotFoundError,
-    RecordError,
-    UnknownNameError,
-    UnsupportedByEngineError,
-)
+from keyplan.errors import KeyplanError
 
-__all__ = ["STATUSES", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+__all__ = ["AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
 
 T = TypeVar("T")
-
-STATUSES: Final[dict[type[KeyplanError], int]] = {
-    NotFoundError: 404,
-    ConflictError: 409,
-    RecordError: 400,
-    UnknownNameError: 404,
-    LayoutError: 500,
-    EngineUnavailableError: 503,
-    CommitOutcomeUnknownError: 504,
-    HistoryCompactedError: 410,
-    LeaseNotFoundError: 404,
-    EngineLimitError: 413,
-    UnsupportedByEngineError: 501,
-    EngineError: 500,
-    CorruptionError: 500,
-}
-"""The status of the first class in this order that an error belongs to. A KeySpaceError tells its own."""
 
 
 class AnswerError(Exception):
@@ -92,10 +59,7 @@ def answer_error_of(error: KeyplanError) -> AnswerError:
 
     What is wrong with the server is no business of who asks: then the facts are left out, and are in the log.
     """
-    if isinstance(error, KeySpaceError):
-        status = error.status
-    else:
-        status = next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 500)
+    status = error.http_status
     code = error.code.replace("-", "_")
     facts = error.plain_facts() if status != 500 else {}
     headers = {"Retry-After": "1"} if status == 503 else None

@@ -13,10 +13,11 @@ from keyplan.apps.runm import definition_calls, front_calls, object_calls, parti
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.messages import message_class, service_name
-from keyplan.apps.runm.refusal import RefusedError, Status, invalid, status_of
+from keyplan.apps.runm.refusal import RefusedError, invalid
 from keyplan.apps.runm.watching import object_watch
 from keyplan.apps.runm.wire_table import CALLS, Call
 from keyplan.errors import KeyplanError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server import Token
 
 __all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
@@ -89,7 +90,7 @@ class Dispatcher:
     def _watching(self, request_class: Any) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
         def watch(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             if not self._watches.acquire(blocking=False):
-                raise RefusedError(Status.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
+                raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
             try:
                 yield from object_watch(
                     self._deployment, request, lambda: context.is_active() and not self._closing.is_set()
@@ -122,7 +123,7 @@ class Dispatcher:
         # Invariant: every token is compared, so that the time tells nothing.
         is_known = [hmac.compare_digest(known.digest, digest) for known in self._tokens]
         if scheme.lower() != "bearer" or not any(is_known):
-            raise RefusedError(Status.UNAUTHENTICATED, "a token is needed, or the one given is not known.")
+            raise RefusedError(GrpcStatus.UNAUTHENTICATED, "a token is needed, or the one given is not known.")
 
 
 def _handle_named(service: str, name: str) -> Handle:
@@ -143,9 +144,9 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     if isinstance(error, RefusedError):
         status, text = error.status, error.text
     elif isinstance(error, KeyplanError):
-        status, text = status_of(error), f"{error.summary}."
+        status, text = error.grpc_status, f"{error.summary}."
         LOGGER.warning("%s: %s", error.code, error)
     else:
-        status, text = Status.INTERNAL, "the server failed; its log says more."
+        status, text = GrpcStatus.INTERNAL, "the server failed; its log says more."
         LOGGER.error("a call failed", exc_info=error)
     context.abort(_STATUS_CODES[status], text[:_TEXT_MAX])

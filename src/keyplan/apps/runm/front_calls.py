@@ -29,9 +29,10 @@ from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.partition_calls import PARTITION_FIELDS, add_partition, find_partitions
 from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_messages
 from keyplan.apps.runm.records import Object, ProviderRecord
-from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
+from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller, caller_of, partition_named
 from keyplan.apps.runm.type_calls import provider_type_of, provider_types
+from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
     "partition_create",
@@ -224,7 +225,7 @@ def provider_delete(deployment: Deployment, request: Any) -> Any:
 
 def _payload(request: Any) -> bytes:
     if request.format != _YAML:
-        raise RefusedError(Status.UNIMPLEMENTED, "a payload is a YAML or JSON document.")
+        raise RefusedError(GrpcStatus.UNIMPLEMENTED, "a payload is a YAML or JSON document.")
     payload: bytes = request.payload
     return payload
 

@@ -17,10 +17,11 @@ from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.objects import create, created, get, update
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
-from keyplan.apps.runm.refusal import RefusedError, Status, invalid, missing, not_found
+from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.session import Caller, caller_of
 from keyplan.errors import InvalidKeyError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.store import Place
 
 __all__ = [
@@ -182,7 +183,9 @@ def require_own_place(deployment: Deployment, caller: Caller, record: Object) ->
     """Raise RefusedError, PERMISSION_DENIED, when sessions are isolated and the object would be of another's place."""
     is_own = record.partition == caller.partition and record.project in {"", caller.project}
     if deployment.rulings.is_isolated and not is_own:
-        raise RefusedError(Status.PERMISSION_DENIED, "the object would not be of the session's partition and project.")
+        raise RefusedError(
+            GrpcStatus.PERMISSION_DENIED, "the object would not be of the session's partition and project."
+        )
 
 
 def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, change: Any) -> Any:

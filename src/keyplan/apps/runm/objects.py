@@ -12,11 +12,12 @@ from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.json_schema import checked_schema, property_violations
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
 from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
-from keyplan.apps.runm.refusal import RefusedError, Status, already_exists, invalid, missing, not_found
+from keyplan.apps.runm.refusal import RefusedError, already_exists, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.start import is_untouched_default
 from keyplan.engine import Capability, Commit, Mutation, Put
 from keyplan.errors import AlreadyExistsError, CorruptionError, UniqueViolationError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.layout import BoundLayout
 from keyplan.store import Backoff, Place
 
@@ -123,7 +124,7 @@ def update(
             state = deployment.over(transaction, *deployment.foresight.of_objects([uuid], caller.partition))
             stored, rules = get(deployment, caller, state, uuid)
             if generation not in {0, stored.generation}:
-                raise RefusedError(Status.ABORTED, "the object is at another generation.")
+                raise RefusedError(GrpcStatus.ABORTED, "the object is at another generation.")
             new = _changed(deployment, stored.record, rules, change)
             _check_definition(deployment, state, new)
             state.runm.objects.update(uuid, new)
@@ -148,7 +149,7 @@ def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: 
             raise invalid("an object keeps its partition, type, project and UUID.")
     seen = rules.seen(wanted.properties)
     if len(seen) < len(wanted.properties):
-        raise RefusedError(Status.PERMISSION_DENIED, "a property may not be written by this project and role.")
+        raise RefusedError(GrpcStatus.PERMISSION_DENIED, "a property may not be written by this project and role.")
     kept = structs.replace(wanted, properties=(*seen, *rules.unseen(old.properties)))
     rules.require_writable(changed_keys(old.properties, kept.properties))
     kind = deployment.object_type(old.object_type)

@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Lease
 from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.changes import Changes
-from keyplan.server.etcd_v3.failures import CallFailure, Code
+from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.fields import Fields, header, shown_bytes
 from keyplan.server.etcd_v3.transaction import Answer, delete_range, put, read_range, transact
 
@@ -79,15 +80,15 @@ class Calls:
             except CommitConflictError:
                 continue
             return self.header(revision) | answer(revision)
-        raise CallFailure(Code.UNAVAILABLE, "etcdserver: too many requests")
+        raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
 
     def compact(self, fields: Fields) -> Body:
         """Forget history."""
         revision, now = fields.number("revision"), self.revision
         if revision > now:
-            raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+            raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
         if revision <= 0 or self._is_compacted(revision):
-            raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+            raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
         self._engine.compact(revision)
         return self.header(now)
 
@@ -104,10 +105,10 @@ class Calls:
     def grant(self, fields: Fields) -> Body:
         """Grant a lease. Its id is the engine's: one that the client chose is refused."""
         if fields.number("ID"):
-            raise CallFailure(Code.UNIMPLEMENTED, "keyplan: the id of a lease cannot be chosen")
+            raise CallFailure(GrpcStatus.UNIMPLEMENTED, "keyplan: the id of a lease cannot be chosen")
         ttl_seconds = max(fields.number("TTL"), _TTL_SECONDS_MIN)
         if ttl_seconds > _TTL_SECONDS_MAX:
-            raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: too large lease TTL")
+            raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: too large lease TTL")
         lease = self._leases.grant(ttl_seconds)
         return self.header(self.revision) | {"ID": str(lease.id), "TTL": str(ttl_seconds)}
 

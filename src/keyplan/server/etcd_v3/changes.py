@@ -16,8 +16,9 @@ from keyplan.engine import (
     RangeUnchanged,
     Snapshot,
 )
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
-from keyplan.server.etcd_v3.failures import CallFailure, Code
+from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.fields import NEW_REVISION
 
 __all__ = ["Changes"]
@@ -88,7 +89,7 @@ class Changes:
         if is_reserved(key):
             raise _reserved()
         if key in self._written:
-            raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
         previous = self._snapshot.get(key)
         self._replaced[key] = _guard_of(key, previous)
         created = NEW_REVISION if previous is None else previous.create_revision
@@ -101,7 +102,7 @@ class Changes:
         if key_range.start < (_RESERVED_RANGE.end or b"") and (key_range.end is None or key_range.end > RESERVED):
             raise _reserved()
         if any(key in key_range for key in self._puts):
-            raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
         gone = self._range(key_range, self._delete_guards)
         overlaps = any(_overlap(key_range, other) for other in self._ranges)
         if overlaps or any(key in key_range for key in self._deletes):
@@ -128,7 +129,7 @@ class Changes:
             problem = (
                 f"keyplan: the transaction compares or reads {size} keys and ranges, and the store guards {guards_max}"
             )
-            raise CallFailure(Code.INVALID_ARGUMENT, f"{problem}; compare fewer keys")
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, f"{problem}; compare fewer keys")
         for guard in self._delete_guards:
             grown = size + len(guard.keys) + 1
             if guards_max is None or grown <= guards_max:
@@ -146,4 +147,4 @@ def _overlap(one: KeyRange, other: KeyRange) -> bool:
 
 
 def _reserved() -> CallFailure:
-    return CallFailure(Code.PERMISSION_DENIED, "etcdserver: permission denied")
+    return CallFailure(GrpcStatus.PERMISSION_DENIED, "etcdserver: permission denied")

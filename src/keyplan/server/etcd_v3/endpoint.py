@@ -9,10 +9,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Scope
 
 from keyplan.errors import HistoryCompactedError, KeyplanError
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server.access import caller_of
 from keyplan.server.etcd_member import Membership
 from keyplan.server.etcd_v3.calls import Calls
-from keyplan.server.etcd_v3.failures import CallFailure, Code, failure_of
+from keyplan.server.etcd_v3.failures import CallFailure, failure_of
 from keyplan.server.etcd_v3.fields import Fields, encoded, messages_in
 from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
 from keyplan.server.service import ServiceContext
@@ -92,11 +93,11 @@ class Endpoint:
         try:
             message = await _one_message(request)
             if not self._context.access.tokens:
-                raise CallFailure(Code.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
+                raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.text("password")
             if not message.text("name") or self._context.access.caller(_with_token(request.scope, password)) is None:
                 problem = "etcdserver: authentication failed, invalid user ID or password"
-                raise CallFailure(Code.INVALID_ARGUMENT, problem)
+                raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
             revision = await self._context.read(lambda: self._ready().revision)
         except CallFailure as failure:
             return _failed(failure)
@@ -110,9 +111,9 @@ class Endpoint:
             return
         token = request.headers.get("authorization", "")
         if not token:
-            raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: user name is empty")
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: user name is empty")
         if self._context.access.caller(_with_token(request.scope, token)) is None:
-            raise CallFailure(Code.UNAUTHENTICATED, "etcdserver: invalid auth token")
+            raise CallFailure(GrpcStatus.UNAUTHENTICATED, "etcdserver: invalid auth token")
 
     # ---- streams --------------------------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Endpoint:
             messages = messages_in(await request.body())
             created = messages[0].message("create_request") if messages else None
             if created is None:
-                raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
+                raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
             selection = Selection(created)
         except CallFailure as failure:
             return _failed(failure)

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from keyplan.engine import Entry, KeyRange
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import Identity
-from keyplan.server.etcd_v3.failures import CallFailure, Code
+from keyplan.server.etcd_v3.failures import CallFailure
 
 __all__ = ["NEW_REVISION", "Fields", "encoded", "header", "key_value", "messages_in", "range_of", "shown_bytes"]
 
@@ -127,7 +128,7 @@ def messages_in(body: bytes) -> list[Fields]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         parts = list(_values_in(text.decode("utf-8", "replace")))
         if not parts:
-            raise CallFailure(Code.INVALID_ARGUMENT, "the body is not JSON") from None
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "the body is not JSON") from None
     return [Fields({} if part is None else part) for part in parts]
 
 
@@ -143,13 +144,13 @@ def _values_in(text: str) -> Iterator[object]:
 
 
 def _malformed(name: str) -> CallFailure:
-    return CallFailure(Code.INVALID_ARGUMENT, f"json: cannot unmarshal {name}")
+    return CallFailure(GrpcStatus.INVALID_ARGUMENT, f"json: cannot unmarshal {name}")
 
 
 def range_of(key: bytes, range_end: bytes) -> KeyRange:
     """Return the range that etcd means by these two: one key, from a key on, or up to a key. Raises CallFailure."""
     if not key:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: key is not provided")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key is not provided")
     if not range_end:
         return KeyRange.of_key(key)
     return KeyRange(b"" if key == b"\x00" else key, None if range_end == b"\x00" else range_end)

@@ -8,8 +8,9 @@ from operator import eq, gt, lt, ne
 from typing import Any, Final
 
 from keyplan.engine import Entry, KeyRange
+from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_v3.changes import Changes
-from keyplan.server.etcd_v3.failures import CallFailure, Code
+from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.fields import Fields, key_value, range_of
 
 __all__ = ["Answer", "delete_range", "put", "read_range", "transact"]
@@ -37,9 +38,9 @@ def read_range(changes: Changes, fields: Fields) -> Answer:
     key_range = _selected(fields)
     revision = fields.number("revision")
     if revision > changes.revision:
-        raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
     if 0 < revision < changes.revision:
-        raise CallFailure(Code.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
     if fields.octets("range_end"):
         entries = changes.range(key_range)
     else:
@@ -103,17 +104,17 @@ def put(changes: Changes, fields: Fields) -> Answer:
     key = fields.octets("key")
     value, lease = fields.octets("value"), fields.number("lease")
     if not key:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: key is not provided")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key is not provided")
     keeps_value, keeps_lease = fields.flag("ignore_value"), fields.flag("ignore_lease")
     if keeps_value and value:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: value is provided")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: value is provided")
     if keeps_lease and lease:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: lease is provided")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: lease is provided")
     wants_previous = fields.flag("prev_kv")
     previous = changes.get(key) if wants_previous or keeps_value or keeps_lease else None
     if keeps_value or keeps_lease:
         if previous is None:
-            raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: key not found")
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key not found")
         value = previous.value if keeps_value else value
         lease = previous.lease if keeps_lease else lease
     changes.put(key, value, lease)
@@ -150,9 +151,9 @@ def transact(changes: Changes, fields: Fields, depth: int = 0) -> Answer:
     """Compare, and carry out one branch. Raises CallFailure; then nothing may be committed."""
     compares, success, failure = (fields.messages(name) for name in ("compare", "success", "failure"))
     if max(map(len, (compares, success, failure))) > _OPERATIONS_MAX:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
     if depth > _DEPTH_MAX:
-        raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: transactions are nested too deeply")
+        raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: transactions are nested too deeply")
     # Why all of them first: every compare is read, and so guarded, whatever the others say.
     held = [_holds(changes, compare) for compare in compares]
     has_succeeded = all(held)
@@ -176,7 +177,7 @@ def _request(changes: Changes, fields: Fields, depth: int) -> tuple[str, Answer]
         request = fields.message(f"request_{name}")
         if request is not None:
             return name, _headed(changes, carry_out(changes, request))
-    raise CallFailure(Code.INVALID_ARGUMENT, "etcdserver: key not found")
+    raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key not found")
 
 
 def _headed(changes: Changes, answer: Answer) -> Answer:
