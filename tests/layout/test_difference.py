@@ -186,6 +186,12 @@ def test_bytes_that_mean_another_value_are_found() -> None:
     assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/%00")
 
 
+@pytest.mark.parametrize(("old", "new"), [("path", "level_path"), ("level_path", "path")])
+def test_a_path_that_gets_or_loses_its_level_is_read_as_another_one(old: str, new: str) -> None:
+    change = one(keyed(f"b/{{x:{old}}}"), keyed(f"b/{{x:{new}}}"), "E6")
+    assert (change.impact, change.witness) == (Impact.BREAKING, b"/s/b/\x01a/a")
+
+
 def test_a_number_that_becomes_text_is_the_same_key() -> None:
     change = one(keyed("b/{x:decimal}", int), keyed("b/{x:text}"), "E6")
     assert (change.impact, change.witness) == (Impact.READERS_FIRST, b"/s/b/a")

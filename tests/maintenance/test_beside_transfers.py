@@ -136,6 +136,41 @@ def test_what_is_written_into_a_stopped_restore_is_not_taken_away_by_the_same_co
         assert content_of(inner) == CONTENT
 
 
+STRANGERS = {
+    "a key that was copied": Put(b"/site/00001", b"mine"),
+    "a key that is not copied yet": Put(b"/site/00599", b"mine"),
+    "a key that the source does not have": Put(b"/site/x", b"mine"),
+    "a removal": Delete(b"/site/00001"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_what_is_written_into_a_stopped_copy_is_not_taken_away_by_the_same_command(source: Engine, what: str) -> None:
+    stranger = STRANGERS[what]
+    with MemoryEngine() as inner:
+        with pytest.raises(KeyboardInterrupt):
+            copy_store(source, AtCommit(inner, 3, lambda _: None, dies=True), source_name="a")
+        copied = content_of(inner, KeyRange.of_prefix(b"/site/"))
+        assert copied
+        inner.commit(Commit((), (stranger,)))
+        before = content_of(inner, KeyRange.of_prefix(b"/site/"))
+        with pytest.raises(TargetNotEmptyError):
+            copy_store(source, inner, source_name="a")
+        assert content_of(inner, KeyRange.of_prefix(b"/site/")) == before
+        copy_store(source, inner, source_name="a", is_overwriting=True)
+        assert content_of(inner) == CONTENT
+
+
+def test_a_stopped_copy_goes_on_when_the_source_has_changed(source: Engine) -> None:
+    with MemoryEngine() as inner:
+        with pytest.raises(KeyboardInterrupt):
+            copy_store(source, AtCommit(inner, 3, lambda _: None, dies=True), source_name="a")
+        source.commit(Commit((), (Put(b"/site/00001", b"changed"), Delete(b"/site/00002"), Put(b"/site/00003x", b""))))
+        report = copy_store(source, inner, source_name="a")
+        assert report.is_resumed
+        assert content_of(inner) == content_of(source)
+
+
 def test_copies_across_one_another_do_not_remove_each_others_keys(source: Engine) -> None:
     with MemoryEngine() as inner, filled("memory:", {b"/site/x/1": b"", b"/site/x/2": b""}) as other:
 
@@ -215,14 +250,21 @@ def test_an_index_that_is_not_whole_is_not_readable_where_its_prefix_is_brought(
 
 
 class Forgetting(WrappedEngine):
-    """The source's history is compacted behind the first snapshots: a scan of one of them ends with an error."""
+    """The source's history is compacted behind some snapshots, the first after `whole`: a scan of one ends with an error."""
 
-    def __init__(self, inner: Engine, snapshots: int) -> None:
+    def __init__(
+        self, inner: Engine, snapshots: int, *, whole: int = 0, act: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(inner, closes_inner=False)
         self.left = snapshots
+        self.whole = whole
+        self.act = act
 
     def snapshot(self) -> Snapshot:
         snapshot = self.inner.snapshot()
+        if self.whole:
+            self.whole -= 1
+            return snapshot
         self.left -= 1
         if self.left >= 0:
             scan = snapshot.scan
@@ -231,6 +273,7 @@ class Forgetting(WrappedEngine):
                 for number, entry in enumerate(scan(key_range, **options)):
                     if number == 500 and key_range != ALL_KEYS and key_range.start == b"/site/":
                         self.inner.commit(Commit((), (Put(b"/site/00001", b"changed"),)))
+                        self.act()
                         raise HistoryCompactedError(requested=1, compacted=2)
                     yield entry
 
@@ -245,6 +288,18 @@ def test_a_copy_goes_on_at_a_later_state_when_the_source_forgets_the_first(sourc
         assert report.tally.count == 600
     with open_engine("memory:") as target, pytest.raises(HistoryCompactedError):
         copy_store(Forgetting(source, 100), target, source_name="a", prefix=b"/site/")
+
+
+@pytest.mark.parametrize("key", [b"/site/00001", b"/site/x"])
+def test_what_is_written_between_two_states_of_the_source_is_refused_and_never_lost(source: Engine, key: bytes) -> None:
+    def writes() -> None:
+        target.commit(Commit((), (Put(key, b"mine"),)))
+
+    with open_engine("memory:") as target:
+        # The state in which the pairs are checked is whole; that from which they are copied is forgotten.
+        with pytest.raises(TargetNotEmptyError):
+            copy_store(Forgetting(source, 1, whole=1, act=writes), target, source_name="a", prefix=b"/site/")
+        assert target.value(key) == b"mine"
 
 
 def test_a_store_that_holds_the_marks_is_replaced_whole(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import io
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from keyplan.engine import MemoryEngine
+from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import (
     CorruptionError,
     MigrationRefusedError,
@@ -305,8 +306,53 @@ def _two_copies() -> Scenario:
     )
 
 
+class _Dying(WrappedEngine):
+    """The process dies when the copy is there, and is not verified yet."""
+
+    def commit(self, commit: Commit) -> int:
+        if any(isinstance(write, Put) and b'"verified":"' in write.value for write in commit.mutations):
+            claim = next(write.value for write in commit.mutations if isinstance(write, Put))
+            if b'"verified":""' not in claim:
+                raise KeyboardInterrupt
+        return self.inner.commit(commit)
+
+
+def _stopped_copy(source: Store, target: Store) -> None:
+    """A copy that was stopped; the source has changed since."""
+    two_records(source)
+    with suppress(KeyboardInterrupt):
+        copy_store(source.engine, _Dying(target.engine, closes_inner=False), source_name="source")
+    WRITERS["put new"](source)
+
+
+_STRANGERS: dict[str, Callable[[Engine], object]] = {
+    "own key": lambda engine: engine.commit(Commit((), (Put(b"/site/other", b"mine"),))),
+    "copied key": lambda engine: engine.commit(Commit((), (Put(b"/site/rack/r/blades/1", b"mine"),))),
+}
+
+
+def _is_kept(key: bytes, outcome: Outcome) -> None:
+    found = outcome.stores[1].engine.value(key)
+    assert found == b"mine", f"lost: what a stranger wrote at {key!r} was acknowledged, and is {found!r}"
+
+
+def _resumed_copy(stranger: str) -> Scenario:
+    key = {"own key": b"/site/other", "copied key": b"/site/rack/r/blades/1"}[stranger]
+    return Scenario(
+        actor(_copies, "copy"),
+        actor(lambda _source, target: _STRANGERS[stranger](target.engine), stranger),
+        setup=_stopped_copy,
+        layouts=[],
+        engines=2,
+        invariants=[partial(_is_kept, key)],
+        only_raises=TRANSFER_ERRORS,
+    )
+
+
 def copies() -> Iterator[Line]:
-    """A copy, and one that follows, beside writers of the source and a compaction; two copies."""
+    """A copy, and one that follows, beside writers of the source and a compaction; two copies; one that goes on."""
+    for stranger in _STRANGERS:
+        yield Line(line_name("copy that goes on", stranger), partial(_resumed_copy, stranger))
     for name in ("put new", "delete", "rename"):
         yield Line(line_name("copy", name), partial(_copy, (name,), looks=None))
         for looks in (3, 6):

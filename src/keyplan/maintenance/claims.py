@@ -39,7 +39,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
     `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
     `verified` is the digest of what was read back: the work is over but for the claim, and who finds other pairs there finds
-    what somebody has written since.
+    what somebody has written since. `written` is the `PairSum` of what the work itself has put there so far, where it begins
+    with an empty place: what is found otherwise is somebody else's.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     is_copied: bool = False
     is_done: bool = False
     verified: str = ""
+    written: str = ""
 
 
 class Transfers(Layout, root=b"\x00kt"):

@@ -32,7 +32,7 @@ from keyplan.maintenance.backup_file import utc_text
 from keyplan.maintenance.beside import refuse_beside, require_alone
 from keyplan.maintenance.claims import TRANSFER_AREA, Claim, prefix_claim, refuse_unfinished, standing_claim
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
-from keyplan.maintenance.pair_digest import Tally
+from keyplan.maintenance.pair_digest import PairSum, Tally
 from keyplan.maintenance.registered import Unregistered
 from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
 
@@ -111,7 +111,8 @@ def copy_store(
     Raises EngineLimitError, TargetNotEmptyError, MigrationUnderWayError, UnsupportedByEngineError before anything is written;
     SourceUnfinishedError then, and when a restore or a copy into the source begins before this copy ends;
     TargetTakenError when another process takes the copy over, or copies across it; TargetNotEmptyError or CorruptionError when
-    somebody else writes into the target; HistoryCompactedError when the source forgets its state faster than it is read.
+    somebody else writes into the target, also between a stop and the call that goes on; HistoryCompactedError when the source
+    forgets its state faster than it is read.
     """
     if follow_until is not None and not source.profile.claims(Capability.WATCH):
         raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
@@ -141,7 +142,6 @@ class _Copying:
         self._leased = 0
         self._followed = 0
         self._written = Written()
-        self._only_adds = False
         self._takes_unfinished = takes_unfinished
 
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
@@ -161,7 +161,11 @@ class _Copying:
         self._as_of_one_state(self._checked)
         claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
         if before is not None and is_resumed:
-            claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied)
+            claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied, written=before.written)
+        elif not is_overwriting:
+            claim = structs.replace(claim, written=PairSum().text)
+        if is_overwriting:
+            claim = structs.replace(claim, written="")
         target = Target(
             self._engine,
             self._prefix,
@@ -172,11 +176,9 @@ class _Copying:
             seen=seen,
         )
         require_alone(target, is_resumed=is_resumed)
-        self._only_adds = not is_overwriting and not is_resumed
         copied = partial(self._copied, target)
         tally, revision = self._as_of_one_state(copied)
         if follow_until is not None:
-            self._only_adds = False
             self._follow(target, revision, follow_until)
             tally, revision = self._as_of_one_state(copied)
         target.verified(tally)
@@ -191,8 +193,6 @@ class _Copying:
         for _ in range(_SNAPSHOTS_MAX - 1):
             with self._source.snapshot() as snapshot, suppress(HistoryCompactedError):
                 return act(snapshot)
-            # Why: what was written is this copy's own, of a state that is gone.
-            self._only_adds = False
         with self._source.snapshot() as snapshot:
             return act(snapshot)
 
@@ -207,7 +207,7 @@ class _Copying:
         put_index_states(self._engine, self._prefix, index_states_below(snapshot, self._prefix))
         written = target.reconcile(
             self._pairs(snapshot),
-            only_adds=self._only_adds,
+            only_adds=False,
             progress=lambda pairs: self._tell("copying", pairs),
         )
         self._tell("verifying", written.tally.count)
@@ -238,7 +238,8 @@ class _Copying:
 
     def _follow(self, target: Target, revision: int, until: Stop) -> None:
         """Apply what is committed to the source after `revision`, until told to end."""
-        target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True))
+        # Why without the account: events are applied as they come, without a look at what they replace.
+        target.commit((), claim=structs.replace(target.claim, followed=revision, is_copied=True, written=""))
         while not until.is_set():
             try:
                 revision = self._followed_on(target, revision, until)

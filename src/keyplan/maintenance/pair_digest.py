@@ -6,8 +6,11 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["PairDigest", "Tally", "spelled_pair"]
+__all__ = ["PairDigest", "PairSum", "Tally", "spelled_pair"]
+
+_SUMS: Final = 1 << 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,30 @@ class PairDigest:
         for key, value in pairs:
             digest.add(key, value)
         return digest.tally()
+
+
+class PairSum:
+    """A digest of a set of pairs, whatever their order: pairs can be added to it and taken out again.
+
+    It is the sum of the pairs' SHA-256. It shows what somebody else has changed, not what somebody has made to look the same.
+    """
+
+    def __init__(self, text: str = "0") -> None:
+        self._sum = int(text, 16)
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Take a pair."""
+        self._sum = (self._sum + _number_of(key, value)) % _SUMS
+
+    def remove(self, key: bytes, value: bytes) -> None:
+        """Take a pair out."""
+        self._sum = (self._sum - _number_of(key, value)) % _SUMS
+
+    @property
+    def text(self) -> str:
+        """The digest in hexadecimal digits."""
+        return f"{self._sum:064x}"
+
+
+def _number_of(key: bytes, value: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(spelled_pair(key, value)).digest(), "big")

@@ -44,7 +44,7 @@ from keyplan.maintenance.claims import (
     read_claim,
     standing_claim,
 )
-from keyplan.maintenance.pair_digest import PairDigest, Tally
+from keyplan.maintenance.pair_digest import PairDigest, PairSum, Tally
 
 __all__ = [
     "Target",
@@ -144,6 +144,7 @@ class _Batch:
 
     def __init__(self) -> None:
         self.mutations: list[Mutation] = []
+        self.changes: list[_Change] = []
         self.size = 0
         self._guards: list[Guard] = []
         self._run: tuple[bytes, bytes] | None = None
@@ -155,6 +156,7 @@ class _Batch:
     def add(self, mutation: Put | Delete, before: Entry | None) -> None:
         key = mutation.key
         self.mutations.append(mutation)
+        self.changes.append(_Change(mutation, before))
         self.size += _size(mutation)
         if before is not None:
             self.end_run()
@@ -173,9 +175,11 @@ class _Batch:
             self._guards.append(absent)
             self._run = None
 
-    def ended(self) -> tuple[list[Guard], list[Mutation]]:
+    @property
+    def guards(self) -> list[Guard]:
+        """The guards of a batch that is complete."""
         self.end_run()
-        return self._guards, self.mutations
+        return self._guards
 
 
 class Target:
@@ -321,16 +325,42 @@ class Target:
 
         What is there already and as wanted is not written again: so that work that was stopped goes on. Every write is guarded
         by what was seen at its key; with `only_adds` nothing that is there is changed. Memory does not grow with the share.
-        Raises TargetNotEmptyError at the first key that somebody else has written.
+        Where the claim keeps account of what this work has written (`Claim.written`), a share that holds anything else is
+        refused, and each commit goes on with the account. Raises TargetNotEmptyError at the first key that somebody else has
+        written.
         """
         written = Written()
         digest = PairDigest()
         with self.engine.snapshot() as snapshot:
+            if self.claim.written:
+                # Invariant: looked at in the state that the guards below are of, so that nothing else is changed or removed.
+                self._require_own(snapshot)
             changes = self._differences(wanted, snapshot, written, digest, progress)
-            for guards, mutations in self._guarded(changes, only_adds=only_adds):
-                self.commit(mutations, guards=guards)
+            for batch in self._guarded(changes, only_adds=only_adds):
+                self.commit(batch.mutations, guards=batch.guards, claim=self._accounted(batch))
         written.tally = digest.tally()
         return written
+
+    def _require_own(self, snapshot: Snapshot) -> None:
+        found, count = PairSum(), 0
+        for key, value in pairs_of(snapshot, self.prefix):
+            found.add(key, value)
+            count += 1
+        if found.text != self.claim.written:
+            advice = f"a {self.claim.kind} was stopped here, and {_STRANGER_ADVICE}"
+            raise TargetNotEmptyError(prefix=self.prefix.hex(), pairs=count, advice=advice)
+
+    def _accounted(self, batch: _Batch) -> Claim | None:
+        """Return the claim with the account behind the batch; None where none is kept."""
+        if not self.claim.written:
+            return None
+        account, size = PairSum(self.claim.written), len(self.prefix)
+        for mutation, before in batch.changes:
+            if before is not None:
+                account.remove(before.key[size:], before.value)
+            if isinstance(mutation, Put):
+                account.add(mutation.key[size:], mutation.value)
+        return structs.replace(self.claim, written=account.text)
 
     def _differences(
         self,
@@ -367,7 +397,7 @@ class Target:
             written.deletes += 1
             yield _Change(Delete(entry.key), entry)
 
-    def _guarded(self, changes: Iterable[_Change], *, only_adds: bool) -> Iterator[tuple[list[Guard], list[Mutation]]]:
+    def _guarded(self, changes: Iterable[_Change], *, only_adds: bool) -> Iterator[_Batch]:
         """Yield the changes in order, as many at a time as one commit takes, with guards of what was seen at their keys.
 
         Keys that appear one behind the other, with nothing between them, are guarded by one range.
@@ -383,18 +413,18 @@ class Target:
                 raise TargetNotEmptyError(prefix=self.prefix.hex(), first_key=key.hex(), advice=_STRANGER_ADVICE)
             # Why two: the change and its guard.
             if batch.mutations and (batch.operations + 2 > most or batch.size + _size(change.mutation) > bytes_max):
-                yield batch.ended()
+                yield batch
                 batch = _Batch()
             batch.add(change.mutation, change.before)
         if batch.mutations:
-            yield batch.ended()
+            yield batch
 
     @property
     def _batch_limits(self) -> tuple[int, int]:
         """How many bytes and operations one commit takes beside the claim."""
         profile = self.engine.profile
         bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX) - 2 * _CLAIM_BYTES
-        return bytes_max, operations_max(profile) - 2
+        return bytes_max, operations_max(profile) - 3
 
     def batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
         """Yield the mutations in order, as many at a time as one commit takes beside the claim."""

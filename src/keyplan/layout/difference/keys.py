@@ -93,7 +93,9 @@ def _misread_key(old: Template, new: Template, labels: Labels) -> bytes | None:
         first, second = field_of(old, old_name), field_of(new, name)
         if first.element == second.element:
             continue
-        for raw in chain(_common_members(first, second), (raw for _, raw in members(first.element))):
+        # Why those of both: where the automata are relaxed, one codec's members may be no likely words of the other.
+        own = (raw for element in (first.element, second.element) for _, raw in members(element))
+        for raw in chain(_common_members(first, second), own):
             if _reads_otherwise(first, second, raw):
                 key = key_with(old, {old_name: raw})
                 if key is not None and next(readings(new, key), None) is not None:
