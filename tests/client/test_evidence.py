@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from keyplan.errors import (
     EngineOpenError,
     EngineUnavailableError,
     ForbiddenError,
+    InvalidInputError,
     KeyplanError,
     KeySpaceApiDisabledError,
     KeySpaceNotFoundError,
@@ -148,10 +149,89 @@ def test_a_host_that_does_not_answer_is_a_failure() -> None:
         registry.get("orders")
 
 
-@pytest.mark.parametrize("lost", [None, answer(502, "Bad Gateway"), answer(500, "{}")], ids=["cut", "502", "500"])
+OVERLOADED = json.dumps({"error": {"code": "overloaded", "message": "m", "detail": {}}})
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        None,
+        answer(502, "Bad Gateway"),
+        answer(500, "{}"),
+        # What proxies say when the server behind them broke off: it may have been done.
+        answer(503, "upstream connect error or disconnect/reset before headers", "text/plain"),
+        answer(520, "<h1>Unknown error</h1>", "text/html"),
+        # Something says that it was done, and not what.
+        answer(200, "<h1>Welcome</h1>", "text/html"),
+        answer(200, "["),
+        answer(201, '{"name": "orders"}'),
+        answer(201, "[]"),
+    ],
+    ids=["cut", "502", "500", "503", "520", "page", "half", "other", "list"],
+)
 def test_a_write_whose_answer_was_lost_may_have_been_done(lost: bytes | None) -> None:
     with registry_at({"/keyspaces": lost}) as registry, pytest.raises(CommitOutcomeUnknownError):
         registry.create("orders", "shop")
+
+
+def test_a_write_that_the_server_had_no_time_for_was_not_done() -> None:
+    with registry_at({"/keyspaces": answer(503, OVERLOADED)}) as registry, pytest.raises(EngineUnavailableError):
+        registry.create("orders", "shop")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda registry: registry.create("orders", "\udcff"),
+        lambda registry: registry.create("orders", "shop", description=float("nan")),
+        lambda registry: registry.configure({"reservations": object()}),
+        lambda registry: registry.list(page_token="\udcff"),
+        lambda registry: registry.list(page_token="1" * 100_000),
+    ],
+    ids=["surrogate", "nan", "object", "query", "length"],
+)
+def test_what_no_request_can_say_is_refused_before_it_is_sent(use: Callable[[HttpKeySpaces], object]) -> None:
+    with registry_at({}) as registry, pytest.raises(InvalidInputError, match="cannot be sent"):
+        use(registry)
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a" * 100_000])
+def test_a_name_that_no_url_can_have_is_not_found(name: str) -> None:
+    with registry_at({}) as registry, pytest.raises(KeySpaceNotFoundError):
+        registry.get(name)
+
+
+ENTRY = {"number": 1, "digest": "d", "at": "x", "actor": "a", "act": "b", "name": "n", "detail": {}, "previous": "p"}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [[{}], [ENTRY | {"number": "one"}], [ENTRY | {"number": None}], {"a": 1}, [ENTRY, ENTRY]],
+    ids=["empty", "word", "null", "object", "twice"],
+)
+def test_a_log_of_another_form_is_no_log(entries: object) -> None:
+    page = answer(200, json.dumps({"entries": entries}))
+    with registry_at({"/audit?after=0&limit=2": page}) as registry, pytest.raises(InvalidInputError):
+        list(registry.audit(limit=2))
+
+
+def test_a_verdict_of_another_form_is_none() -> None:
+    with (
+        registry_at({"/audit:verify": answer(200, '{"is_whole": true}')}) as registry,
+        pytest.raises(InvalidInputError),
+    ):
+        registry.verify_audit()
+    with (
+        registry_at(
+            {
+                "/audit:verify": answer(
+                    200, '{"is_whole": "no", "entries": 1, "broken_at": null, "problem": "", "head": ""}'
+                )
+            }
+        ) as registry,
+        pytest.raises(InvalidInputError),
+    ):
+        registry.verify_audit()
 
 
 def test_a_write_that_could_not_be_sent_was_not_done() -> None:

@@ -23,7 +23,7 @@ from keyplan.engine import (
     Snapshot,
     WrappedEngine,
 )
-from keyplan.errors import CorruptionError, EngineUnavailableError, KeyplanError, PrefixInUseError
+from keyplan.errors import CorruptionError, EngineLimitError, EngineUnavailableError, KeyplanError, PrefixInUseError
 from keyplan.keyspace import (
     FaultKind,
     Founding,
@@ -317,6 +317,30 @@ def test_a_sweeper_outlives_a_failure(memory: Engine) -> None:
     assert not thread.is_alive()
     assert failed.is_set()
     assert KeySpaces(memory).get("a").state is State.DELETED
+
+
+class Limited(WrappedEngine):
+    """Takes no commit that removes a key below 01: too large for it, say."""
+
+    def commit(self, commit: Commit) -> int:
+        removed = [one.range.start if isinstance(one, DeleteRange) else one.key for one in commit.mutations]
+        if any(key.startswith(b"\x01") for key in removed):
+            raise EngineLimitError(engine="memory", limit="commit_bytes", allowed=1, actual=2)
+        return self.inner.commit(commit)
+
+
+def test_a_deletion_that_cannot_go_on_stops_none_behind_it(memory: Engine) -> None:
+    registry = KeySpaces(memory)
+    for name in ("a", "b"):
+        registry.create(name, "app")
+    registry.configure({"max-client-lease-seconds": 0})
+    memory.commit(Commit((), (Put(b"\x01x", b""), Put(b"\x02x", b""))))
+    for name in ("a", "b"):
+        registry.delete(name)
+    failures: list[tuple[str, str]] = []
+    sweeper = Sweeper(KeySpaces(Limited(memory)), on_failure=lambda name, error: failures.append((name, error.code)))
+    assert [(one.name, one.stage) for one in sweeper.sweep_all()] == [("b", Stage.COMPLETED)]
+    assert failures == [("a", "engine-limit")]
 
 
 # ---- the log --------------------------------------------------------------------------------------------------------------

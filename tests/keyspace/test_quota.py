@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from keyplan.engine import Commit, Delete, Engine, MemoryEngine, Put
+from keyplan.engine import Commit, Delete, Engine, KeyRange, MemoryEngine, Put
 from keyplan.errors import QuotaExceededError
-from keyplan.keyspace import KeySpaces, KeySpaceStore, open_key_space
+from keyplan.keyspace import KeySpaceRegistry, KeySpaces, KeySpaceStore, open_key_space
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import Item, Shop
 
@@ -54,6 +54,27 @@ def test_room_that_this_handle_made_is_there_at_once(store: KeySpaceStore) -> No
         items.insert("x", Item("x"))
     items.delete("0")
     items.insert("x", Item("x"))
+
+
+def test_room_that_a_smaller_value_made_is_there_at_once(memory: Engine) -> None:
+    registry = KeySpaces(memory)
+    registry.create("a", "shop")
+    registry.set_quota("a", bytes=100)
+    store = open_key_space(memory, "a", "shop", session_seconds=None)
+    for value, other in ((b"", 90), (b"12345678", 80)):  # what does not fit the part by its size, and what does
+        store.engine.commit(Commit((), (Put(b"x", b"-" * 89), Delete(b"y"))))
+        with pytest.raises(QuotaExceededError):
+            store.engine.commit(Commit((), (Put(b"y", b"-" * 50),)))
+        store.engine.commit(Commit((), (Put(b"x", value),)))
+        store.engine.commit(Commit((), (Put(b"y", b"-" * other),)))
+
+
+def test_a_count_writes_nothing_to_the_registry(store: KeySpaceStore, memory: Engine) -> None:
+    """A write there may fail, and would be told as the failure of the commit that is weighed."""
+    start, end = KeySpaceRegistry.bound().tables["usage"].keys.range(())
+    Shop(store).items.put("1", Item("x"))
+    with memory.snapshot() as snapshot:
+        assert list(snapshot.scan(KeyRange(start, end))) == []
 
 
 def test_a_full_key_space_is_not_counted_for_each_refusal() -> None:

@@ -6,7 +6,7 @@ application that took it for "no registry" would write to its default prefix for
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,9 +24,11 @@ from keyplan.errors import (
     KeySpaceError,
 )
 
-__all__ = ["Conversation"]
+__all__ = ["ENGINE", "Conversation"]
 
-_ENGINE: Final = "registry over http"
+ENGINE: Final = "registry over http"
+"""What errors name as the engine."""
+
 _KEEP_ALIVE_SECONDS: Final = 2.0
 """Why: servers close idle connections after five; a write sent on a closing one has an unknown outcome."""
 
@@ -90,12 +92,10 @@ class Conversation:
         EngineUnavailableError when it cannot be reached or does not answer; CommitOutcomeUnknownError when a write may have
         been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
         """
-        place = "/" + "/".join(quote(part, safe="") for part in path) + (f":{verb}" if verb else "")
         extra: dict[str, Any] = {} if timeout_seconds is None else {"timeout": timeout_seconds}
-        if body is not None:
-            extra["json"] = body
+        request = self._request(method, path, verb, query, body, extra)
         try:
-            answer = self._client.request(method, place, params=dict(query or {}), **extra)
+            answer = self._client.send(request)
         except httpx.RequestError as error:  # a connection that fails, and an answer that cannot be decoded
             raise self._unanswered(method, error) from error
         if not answer.is_success:
@@ -103,13 +103,34 @@ class Conversation:
         try:
             return answer.status_code, answer.json()
         except (ValueError, RecursionError) as error:
-            raise EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} did not answer in JSON") from error
+            if method != "GET":
+                # Why: something has answered that it was done, and what was done cannot be read.
+                raise CommitOutcomeUnknownError(engine=ENGINE, mutations=1) from error
+            raise EngineUnavailableError(engine=ENGINE, problem=f"{self._url} did not answer in JSON") from error
+
+    def _request(
+        self,
+        method: str,
+        path: Sequence[str],
+        verb: str,
+        query: Mapping[str, str] | None,
+        body: object,
+        extra: dict[str, Any],
+    ) -> httpx.Request:
+        """Put a request together. Raises InvalidInputError for what no URL or no JSON can say; nothing was sent then."""
+        try:
+            place = "/" + "/".join(quote(part, safe="") for part in path) + (f":{verb}" if verb else "")
+            if body is not None:
+                extra["json"] = body
+            return self._client.build_request(method, place, params=dict(query or {}), **extra)
+        except (ValueError, TypeError, RecursionError, httpx.InvalidURL) as error:
+            raise InvalidInputError(source="request", problem=f"it cannot be sent: {error}") from error
 
     def _unanswered(self, method: str, error: httpx.RequestError) -> KeyplanError:
         if method == "GET" or isinstance(error, _NEVER_SENT):
             problem = f"{self._url}: {str(error) or type(error).__name__}"
-            return EngineUnavailableError(engine=_ENGINE, problem=problem)
-        return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
+            return EngineUnavailableError(engine=ENGINE, problem=problem)
+        return CommitOutcomeUnknownError(engine=ENGINE, mutations=1)
 
     def _failure(self, method: str, answer: httpx.Response) -> KeyplanError:
         status = answer.status_code
@@ -121,9 +142,10 @@ class Conversation:
             return ForbiddenError(act="anything", problem=f"{self._url} wants a token that it knows")
         if status < 500 and code:
             return InvalidInputError(source=self._url, problem=f"{message} ({code})")
-        if status in {500, 502, 504} and method != "GET":
-            return CommitOutcomeUnknownError(engine=_ENGINE, mutations=1)
-        return EngineUnavailableError(engine=_ENGINE, problem=f"{self._url} answered {status}")
+        # Why also 503 without a code of ours: proxies answer so for a server that broke off in the middle of its work.
+        if status >= 500 and method != "GET" and not (status == 503 and code):
+            return CommitOutcomeUnknownError(engine=ENGINE, mutations=1)
+        return EngineUnavailableError(engine=ENGINE, problem=f"{self._url} answered {status}")
 
 
 def _error_in(answer: httpx.Response) -> tuple[str, str, dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from keyplan.client.conversation import Conversation
-from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
+from keyplan.client.conversation import ENGINE, Conversation
+from keyplan.errors import CommitOutcomeUnknownError, InvalidInputError, KeySpaceNotFoundError
 from keyplan.keyspace import (
     AUDIT_LIMIT_MAX,
     AuditEntry,
@@ -34,6 +34,9 @@ __all__ = ["HttpKeySpaces"]
 T = TypeVar("T")
 
 _TIMEOUT_SECONDS: Final = 10.0
+_NAME_CHARACTERS_MAX: Final = 1_000
+"""Why: longer ones are no key space's, and a URL has an end."""
+
 _WORK_SECONDS: Final = 600.0
 """Why: what reads or removes key by key takes a second for a million keys, and more."""
 
@@ -90,12 +93,12 @@ class HttpKeySpaces(RegistryOperations):
 
     def _created(self, asked: Mapping[str, object]) -> Ensured:
         status, found = self._http.ask("POST", "keyspaces", body=asked)
-        return Ensured(KeySpace.from_json(found), status == 201)
+        return Ensured(_done(found, KeySpace.from_json), status == 201)
 
     # ---- reading --------------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> KeySpace:
-        return self._one("GET", name)
+        return KeySpace.from_json(self._http.ask("GET", "keyspaces", _named(name))[1])
 
     def list(
         self,
@@ -158,7 +161,7 @@ class HttpKeySpaces(RegistryOperations):
 
     def sweep(self, name: str) -> SweepProgress:
         _, found = self._http.ask("POST", "keyspaces", _named(name), verb="sweep", timeout_seconds=_WORK_SECONDS)
-        return _read(found, SweepProgress.from_json)
+        return _done(found, SweepProgress.from_json)
 
     def quota(self, name: str) -> Quota:
         return _converted(self._http.ask("GET", "keyspaces", _named(name), "quota")[1], Quota)
@@ -173,7 +176,7 @@ class HttpKeySpaces(RegistryOperations):
     ) -> Quota:
         body, query = {"keys": keys, "bytes": bytes}, _query_of(expected)
         _, found = self._http.ask("PUT", "keyspaces", _named(name), "quota", query=query, body=body)
-        return _converted(found, Quota)
+        return _done(found, lambda answer: msgspec.convert(answer, Quota))
 
     def _one(
         self,
@@ -185,9 +188,8 @@ class HttpKeySpaces(RegistryOperations):
         expected: KeySpaceIdentity | None = None,
     ) -> KeySpace:
         query = _query_of(expected)
-        return KeySpace.from_json(
-            self._http.ask(method, "keyspaces", _named(name), verb=verb, query=query, body=body)[1]
-        )
+        _, found = self._http.ask(method, "keyspaces", _named(name), verb=verb, query=query, body=body)
+        return _done(found, KeySpace.from_json)
 
     # ---- the registry ---------------------------------------------------------------------------------------------------
 
@@ -201,7 +203,8 @@ class HttpKeySpaces(RegistryOperations):
         self, *, prefix_codec: str | None = None, profile: str | None = None, skip_printable: bool | None = None
     ) -> Header:
         asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
-        return _converted(self._http.ask("POST", "registry", verb="init", body=asked)[1], Header)
+        _, found = self._http.ask("POST", "registry", verb="init", body=asked)
+        return _done(found, lambda answer: msgspec.convert(answer, Header))
 
     def diagnose(self, *, with_unmanaged: bool = True) -> Diagnosis:
         query = {} if with_unmanaged else {"unmanaged": "off"}
@@ -210,36 +213,41 @@ class HttpKeySpaces(RegistryOperations):
 
     def repair(self) -> builtins.list[Fault]:
         _, found = self._http.ask("POST", "registry", verb="repair", timeout_seconds=_WORK_SECONDS)
-        return _read(found, lambda answer: [Fault.from_json(fault) for fault in answer["repaired"]])
+        return _done(found, lambda answer: [Fault.from_json(fault) for fault in answer["repaired"]])
 
     def configuration(self) -> Configuration:
         return _converted(self._http.ask("GET", "config")[1], Configuration)
 
     def configure(self, changes: Mapping[str, object]) -> Configuration:
-        return _converted(self._http.ask("PATCH", "config", body=dict(changes))[1], Configuration)
+        _, found = self._http.ask("PATCH", "config", body=dict(changes))
+        return _done(found, lambda answer: msgspec.convert(answer, Configuration))
 
     def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
         remaining = limit
         while remaining is None or remaining > 0:
             size = AUDIT_LIMIT_MAX if remaining is None else min(remaining, AUDIT_LIMIT_MAX)
             _, found = self._http.ask("GET", "audit", query={"after": str(after), "limit": str(size)})
-            entries = _converted(found, dict[str, builtins.list[dict[str, Any]]])["entries"]
-            for entry in entries:
-                number, digest = int(entry["number"]), str(entry["digest"])
-                yield AuditItem(number, _converted(entry, AuditEntry), digest)
-                after = number
-            if len(entries) < size:
+            items = _read(found, lambda answer: [_item_of(entry) for entry in answer["entries"]])
+            for item in items:
+                if item.number <= after:
+                    # Why: a list that does not ascend would be asked for again and again.
+                    raise InvalidInputError(source="the server's answer", problem="the log's numbers do not ascend")
+                yield item
+                after = item.number
+            if len(items) < size:
                 return
             remaining = None if remaining is None else remaining - size
 
     def verify_audit(self) -> AuditVerdict:
         _, found = self._http.ask("POST", "audit", verb="verify", timeout_seconds=_WORK_SECONDS)
-        return AuditVerdict(**_converted(found, dict[str, Any]))
+        verdict = _converted(found, _Verdict)
+        return AuditVerdict(**msgspec.structs.asdict(verdict))
 
 
 def _named(name: str) -> str:
-    """Return a name that can stand in a path. Raises KeySpaceNotFoundError for those that would mean another path."""
-    if name in {"", ".", ".."} or "/" in name:
+    """Return a name that can stand in a path. Raises KeySpaceNotFoundError for one that cannot, or would mean another path."""
+    is_path = name in {"", ".", ".."} or "/" in name
+    if is_path or len(name) > _NAME_CHARACTERS_MAX or not name.isprintable():
         raise KeySpaceNotFoundError(name=name)
     return name
 
@@ -255,6 +263,36 @@ class _Page(msgspec.Struct):
     keyspaces: list[KeySpace]
     next_page_token: str
     damaged: list[str] = []
+
+
+class _Verdict(msgspec.Struct):
+    """The fields of an AuditVerdict, as JSON has them."""
+
+    is_whole: bool
+    entries: int
+    broken_at: int | None
+    problem: str
+    head: str
+
+
+class _Numbered(msgspec.Struct):
+    """What an entry of the log is listed with."""
+
+    number: int
+    digest: str
+
+
+def _item_of(entry: Any) -> AuditItem:
+    listed = msgspec.convert(entry, _Numbered)
+    return AuditItem(listed.number, msgspec.convert(entry, AuditEntry), listed.digest)
+
+
+def _done(found: Any, read: Callable[[Any], T]) -> T:
+    """Read the answer to an act. Raises CommitOutcomeUnknownError: it says that the act was done, and cannot be read."""
+    try:
+        return _read(found, read)
+    except InvalidInputError as error:
+        raise CommitOutcomeUnknownError(engine=ENGINE, mutations=1) from error
 
 
 def _converted(found: Any, kind: type[T]) -> T:

@@ -6,13 +6,14 @@ from typing import Any
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeyplanError
-from keyplan.keyspace.answers import KeySpace, Usage
+from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.attendance import Attendance
 from keyplan.keyspace.quota import QuotaBudget
 from keyplan.keyspace.records import Quota
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.rows import value_of
 from keyplan.keyspace.share import KeySpaceEngine
+from keyplan.keyspace.usage import counted
 from keyplan.store import Backoff, Store
 
 __all__ = ["KeySpaceStore", "Mode"]
@@ -90,8 +91,9 @@ def budgeted(
     is_told: somebody calls what is returned from time to time; otherwise the budget looks by itself when it is asked.
     """
 
-    def count() -> Usage:
-        return registry.usage(keyspace.name)
+    def count() -> tuple[int, int]:
+        # Why the figure is not kept in the registry: a write there may fail, and is none of the commit that is weighed.
+        return counted(registry.engine, keyspace.raw_prefix)
 
     def writers() -> int:
         return sum(session.application == keyspace.application for _, session in registry.sessions(keyspace.name))

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from keyplan.engine import Clock, DeleteRange, Engine, Mutation, Put
 from keyplan.errors import KeyplanError, QuotaExceededError
-from keyplan.keyspace.answers import Usage
 from keyplan.keyspace.records import Quota
 
 __all__ = ["QuotaBudget", "Size", "growth_of"]
@@ -37,12 +36,12 @@ def growth_of(engine: Engine, mutations: Sequence[Mutation]) -> Size:
     with engine.snapshot() as snapshot:
         for mutation in mutations:
             if isinstance(mutation, DeleteRange):
-                gone = list(snapshot.scan(mutation.range))
+                gone = snapshot.scan(mutation.range)
             else:
-                entry = snapshot.get(mutation.key)
-                gone = [] if entry is None else [entry]
-            keys -= len(gone)
-            total -= sum(len(entry.key) + len(entry.value) for entry in gone)
+                gone = filter(None, (snapshot.get(mutation.key),))
+            for entry in gone:
+                keys -= 1
+                total -= len(entry.key) + len(entry.value)
             if isinstance(mutation, Put):
                 keys += 1
                 total += len(mutation.key) + len(mutation.value)
@@ -52,8 +51,9 @@ def growth_of(engine: Engine, mutations: Sequence[Mutation]) -> Size:
 class QuotaBudget:
     """What one handle may still write before it must count.
 
-    `engine` is the key space's share, `count` gives its usage and `writers` how many handles share the room. `look`, if given,
-    returns the quota: it is asked before a commit when a second has gone by, for a handle that nobody tells of changes.
+    `engine` is the key space's share, `count` gives its keys and bytes, and `writers` how many handles share the room.
+    `look`, if given, returns the quota: it is asked before a commit when a second has gone by, for a handle that nobody tells
+    of changes.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class QuotaBudget:
         name: str,
         *,
         quota: Quota,
-        count: Callable[[], Usage],
+        count: Callable[[], tuple[int, int]],
         writers: Callable[[], int],
         clock: Clock,
         look: Callable[[], Quota] | None = None,
@@ -95,13 +95,14 @@ class QuotaBudget:
             if self._quota == _NO_BOUNDS:
                 return
             most = _largest(mutations)
-            if self._excess(most, self._left) is not None:
+            # Why measured after a refusal too: a smaller value over a larger one makes room, and is a Put as any other.
+            if self._refused_at is not None or self._excess(most, self._left) is not None:
                 most = growth_of(self._engine, mutations)
                 if self._excess(most, self._left) is not None:
                     self._count_again(most)
             self._left = Size(self._left.keys - max(most.keys, 0), self._left.bytes - max(most.bytes, 0))
-            if not all(isinstance(mutation, Put) for mutation in mutations):
-                self._refused_at = None  # Why: what this handle removes makes room, which only a count shows.
+            if min(most) < 0:
+                self._refused_at = None  # Why: this handle makes room, which only a count shows.
 
     def _look_again(self) -> None:
         if self._look is None:
@@ -118,7 +119,7 @@ class QuotaBudget:
             refused = self._excess(growth, self._left)
             assert refused is not None, "it is counted for a commit that does not fit"
             raise refused
-        usage, quota = self._count(), self._quota
+        usage, quota = Size(*self._count()), self._quota
         free = Size(
             growth.keys if quota.keys is None else quota.keys - usage.keys,
             growth.bytes if quota.bytes is None else quota.bytes - usage.bytes,

@@ -8,7 +8,7 @@ from threading import Event as Signal
 from typing import Final
 
 from keyplan.engine import Capability
-from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidArgumentError, KeyplanError
+from keyplan.errors import AlreadyExistsError, EngineUnavailableError, InvalidArgumentError, KeyplanError
 from keyplan.keyspace.acts import ONLY
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
@@ -99,8 +99,10 @@ class Sweeper:
                 break
             try:
                 done.append(self.sweep(name, stop=stop))
-            except CorruptionError as error:
-                self._on_failure(name, error)  # one damaged entry does not stop the others
+            except EngineUnavailableError:
+                raise  # none of the others could be swept either
+            except KeyplanError as error:
+                self._on_failure(name, error)  # one that cannot go on does not stop those behind it
         return done
 
     def _deleting(self) -> list[str]:

@@ -128,7 +128,8 @@ def list_filters(request: Request) -> dict[str, Any]:
 
 
 def _whole(argument: str, number: float | None) -> int | None:
-    if number is not None and not (float(number).is_integer() and abs(number) < 1 << 63):
+    # Why the size first: JSON has whole numbers of any length, and a float has not.
+    if number is not None and not (abs(number) < 1 << 63 and float(number).is_integer()):
         raise InvalidArgumentError(argument=argument, problem="a whole number below 2^63, or null")
     return None if number is None else int(number)
 
