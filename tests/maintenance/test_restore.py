@@ -54,7 +54,8 @@ def test_a_target_that_is_not_empty_is_refused_and_not_touched(target: Engine, b
     target.commit(Commit((), (Put(b"/site/c", b"own"),)))
     with pytest.raises(TargetNotEmptyError) as raised:
         restore_store(target, backup)
-    assert raised.value.first_key == b"/site/c".hex()
+    assert raised.value.first_key == b"/site/c"
+    assert raised.value.plain_facts()["first_key"] == b"/site/c".hex()
     assert content_of(target) == {b"/site/c": b"own"}
 
 

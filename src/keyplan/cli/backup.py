@@ -7,6 +7,7 @@ import typer
 
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.failures import print_hint
+from keyplan.cli.files import named_file
 from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_json, print_text
 from keyplan.engine import KeyRange
@@ -25,7 +26,9 @@ __all__ = [
     "run",
 ]
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False)]
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False, callback=named_file)
+]
 KeepLeasedOption = Annotated[
     bool, typer.Option("--keep-leased", help="Entries on a lease too, as if they hung on none.")
 ]

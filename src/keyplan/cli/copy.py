@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 from typing import Annotated
 
@@ -13,9 +14,11 @@ from keyplan.cli.bar import progress_bar
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import ConfigOption, JsonOption, store_of_option
 from keyplan.cli.output import print_json, print_text
+from keyplan.cli.targets import refuse_itself
 from keyplan.engine import EngineUrl, KeyRange
 from keyplan.errors import InvalidInputError
-from keyplan.maintenance import CopyProgress, CopyReport, copy_store
+from keyplan.maintenance import CopyProgress, CopyReport, copy_store, refuse_unfinished
+from keyplan.store import Store
 
 __all__ = ["run"]
 
@@ -47,8 +50,9 @@ def run(
     if names[0] == names[1]:
         raise InvalidInputError(source="--to", problem="a store is not copied into itself")
     raw_prefix = prefix_of_option(prefix)
+    refuse_itself(source, target)
     with (
-        store_of_option(source, config, readonly=True) as source_store,
+        _source(source, config, raw_prefix, takes_unfinished=unfinished) as source_store,
         store_of_option(target, config, create=True) as target_store,
         _stop(is_followed=follow) as stop,
     ):
@@ -79,6 +83,19 @@ def run(
                 progress=progress,
             )
     _print_copied(report, json=json)
+
+
+def _source(url: str, config: Path | None, prefix: bytes, *, takes_unfinished: bool) -> Store:
+    """Open the store that is read. Why it is looked at here: a copy that is refused must not have made its target."""
+    store = store_of_option(url, config, readonly=True)
+    try:
+        if not takes_unfinished:
+            with store.engine.snapshot() as snapshot:
+                refuse_unfinished(snapshot, [prefix])
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def _print_copied(report: CopyReport, *, json: bool) -> None:

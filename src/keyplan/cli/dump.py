@@ -9,6 +9,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from keyplan.cli.files import file_or_output
 from keyplan.cli.options import (
     ConfigOption,
     KeySpaceOption,
@@ -43,7 +44,13 @@ def run(
     raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A new file to write instead of standard output."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A new file to write instead of standard output.",
+            callback=file_or_output,
+        ),
     ] = None,
 ) -> None:
     """Print every key and value, from one snapshot, as JSON lines with revisions, version and lease.

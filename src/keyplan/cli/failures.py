@@ -2,8 +2,9 @@
 
 import json
 import sys
+from contextlib import suppress
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -11,6 +12,10 @@ from keyplan.cli.output import printable
 from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError
 
 __all__ = ["Faults", "print_failure", "print_hint", "print_usage_error"]
+
+
+_KEYS: Final = frozenset({"first_key", "raw_key", "raw_keys"})
+"""Facts that are raw keys, in hex where they are no bytes."""
 
 
 class Faults:
@@ -83,10 +88,32 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
 
 
 def _sentence(error: KeyplanError) -> str:
-    facts = {name.replace("_", " "): _words(fact) for name, fact in error.plain_facts().items()}
+    facts = {name.replace("_", " "): _words(fact) for name, fact in _readable(error).items()}
     problem = facts.pop("problem", "")
     others = ", ".join(f"{name} {words}" for name, words in facts.items())
     return error.summary + (f": {problem}" if problem else "") + (f" ({others})" if others else "")
+
+
+def _readable(error: KeyplanError) -> dict[str, object]:
+    """Return the facts with raw keys as commands take and print them. An empty one says nothing, and is left out.
+
+    Prefixes of key spaces are in hex in all that the registry says, and stay so.
+    """
+    facts: dict[str, object] = error.plain_facts()
+    for name, fact in error.facts.items():
+        if isinstance(fact, bytes) or name in _KEYS:
+            facts[name] = _shown(fact)
+    return {name: fact for name, fact in facts.items() if fact != ""}
+
+
+def _shown(fact: object) -> object:
+    from keyplan.layout import shown_key  # noqa: PLC0415  # Why: most errors are printed without it.
+
+    if isinstance(fact, list | tuple):
+        return list(map(_shown, fact))
+    with suppress(ValueError):  # an application has keys that are text
+        fact = bytes.fromhex(fact) if isinstance(fact, str) else fact
+    return shown_key(fact) if isinstance(fact, bytes) else fact
 
 
 def _words(fact: object) -> str:

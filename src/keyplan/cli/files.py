@@ -2,11 +2,34 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["json_of", "read_bytes", "read_text", "write_text"]
+__all__ = ["OutputOption", "file_or_output", "json_of", "named_file", "read_bytes", "read_text", "write_text"]
+
+
+def file_or_output(path: Path | None) -> Path | None:
+    """Return the file of an option for text, None for standard output: that is what `-` means."""
+    return None if path == Path("-") else path
+
+
+def named_file(path: Path | None) -> Path | None:
+    """Return the file of an option. Raises InvalidInputError for `-`: a file of that name is hardly ever meant."""
+    if path == Path("-"):
+        problem = "standard input and output will not do here; give a file's name, and ./- for a file called -"
+        raise InvalidInputError(source="-", problem=problem)
+    return path
+
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to a file; - is standard output.", callback=file_or_output
+    ),
+]
 
 
 def read_bytes(path: Path) -> bytes:

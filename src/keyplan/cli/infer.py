@@ -10,7 +10,7 @@ import typer
 from keyplan.cli.bar import progress_bar
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
-from keyplan.cli.files import write_text
+from keyplan.cli.files import named_file, write_text
 from keyplan.cli.options import ConfigOption, JsonOption, KeySpaceOption, StoreOption, store_of_option
 from keyplan.cli.output import print_grid, print_json, print_text, printable
 from keyplan.cli.raw_prefix import PrefixOption, raw_prefix
@@ -31,7 +31,13 @@ def run(
     prefix: PrefixOption = "",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the layout to a file: FILE.json, or Python."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write the layout to a file: FILE.json, or Python.",
+            callback=named_file,
+        ),
     ] = None,
     python: Annotated[
         bool, typer.Option("--python", help="The layout as a Python module instead of a description.")

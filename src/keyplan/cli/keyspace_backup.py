@@ -21,6 +21,7 @@ from keyplan.cli.options import (
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.registries import user_name
 from keyplan.cli.restore import print_restored, restored_data
+from keyplan.cli.targets import store_for_backup
 from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
 from keyplan.layout import BoundLayout
@@ -112,7 +113,8 @@ def restore(
         return
     renamed = _renamed(rename_to or [], names or [], [section.name for section in read_backup(file).sections])
     policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership)
-    with store_of_option(store, config, create=True) as opened, progress_bar("restore") as progress:
+    target = store_for_backup(file, store, config, has_key_spaces=True, names=names)
+    with target as opened, progress_bar("restore") as progress:
         restored = restore_key_spaces(
             opened.engine,
             file,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.files import read_text, write_text
+from keyplan.cli.files import file_or_output, read_text, write_text
 from keyplan.cli.options import ConfigOption, JsonOption, LayoutOption, layout_of_option
 from keyplan.cli.output import print_json, print_text
 from keyplan.layout import describe, render_map
@@ -23,7 +23,9 @@ def run(
         Path | None,
         typer.Option("--check", metavar="FILE", help="Compare with a stored map; exit code 1 when it is stale."),
     ] = None,
-    write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write the map to a file.")] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the map to a file.", callback=file_or_output)
+    ] = None,
 ) -> None:
     """Print a layout's map: every template in key order, with what its keys hold.
 

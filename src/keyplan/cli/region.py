@@ -10,7 +10,7 @@ import typer
 
 from keyplan.cli.exit_codes import FINDINGS
 from keyplan.cli.failures import print_hint
-from keyplan.cli.files import read_bytes, write_text
+from keyplan.cli.files import OutputOption, read_bytes, write_text
 from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, is_store_named, store_of_option
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.spread import spread
@@ -228,7 +228,7 @@ def import_command(
     pd_cluster: Annotated[
         int | None, typer.Option("--pd-cluster", metavar="ID", help="PD's cluster id; needed when there are several.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
+    output: OutputOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the key spaces that PD keeps in its etcd, as JSON that --key-spaces reads. Exit code 1 when not all fits."""

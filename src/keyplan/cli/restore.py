@@ -17,9 +17,9 @@ from keyplan.cli.options import (
     is_layout_named,
     layout_of_option,
     root_parameters,
-    store_of_option,
 )
 from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.targets import store_for_backup
 from keyplan.maintenance import RestoreReport, read_backup, restore_store
 
 __all__ = ["print_restored", "restored_data", "run"]
@@ -57,11 +57,12 @@ def run(
     if is_layout_named(layout, config):
         kind = layout_of_option(layout, config)
         bound = kind.bound(**root_parameters(kind, parameter, config))
-    with store_of_option(store, config, create=True) as opened, progress_bar("restore") as progress:
+    below = None if prefix is None else prefix_of_option(prefix)
+    with store_for_backup(file, store, config) as opened, progress_bar("restore") as progress:
         report = restore_store(
             opened.engine,
             file,
-            prefix=None if prefix is None else prefix_of_option(prefix),
+            prefix=below,
             is_overwriting=overwrite,
             layout=bound,
             progress=progress,

@@ -288,7 +288,7 @@ class RestoreConflictError(ConflictError):
 
 
 class TargetNotEmptyError(ConflictError):
-    """There are keys where a copy or a restore is to write. Facts: `prefix` and `first_key` in hex, `advice`."""
+    """There are keys where a copy or a restore is to write. Facts: `prefix` and `first_key`, raw; `advice`."""
 
     code = "target-not-empty"
     summary = "the target is not empty"
@@ -297,7 +297,7 @@ class TargetNotEmptyError(ConflictError):
 class TargetTakenError(ConflictError):
     """Another process does the same copy, restore or build now, or its key space was taken away.
 
-    Facts: `prefix` in hex, `problem`; `index` of a build.
+    Facts: `prefix`, raw; `problem`; `index` of a build.
     """
 
     code = "target-taken"
@@ -307,7 +307,7 @@ class TargetTakenError(ConflictError):
 class SourceUnfinishedError(ConflictError):
     """What is to be backed up or copied is a part: a restore or a copy into it has not ended.
 
-    Facts: `prefix` in hex, that of the work; `problem`; `advice`.
+    Facts: `prefix`, raw, that of the work; `problem`; `advice`.
     """
 
     code = "source-unfinished"
@@ -322,7 +322,7 @@ class MigrationRefusedError(ConflictError):
 
 
 class MigrationUnderWayError(ConflictError):
-    """Keys are to be replaced of which a migration is under way. Facts: `root` in hex, `old` and `new`: the layouts."""
+    """Keys are to be replaced of which a migration is under way. Facts: `root`, raw; `old` and `new`: the layouts."""
 
     code = "migration-under-way"
     summary = "a migration of these keys is under way, and nothing was written: finish it first"

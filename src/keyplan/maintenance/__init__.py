@@ -8,6 +8,7 @@ from keyplan.maintenance.backup import (
     back_up_store,
     open_backup,
     read_backup,
+    verify_backup,
 )
 from keyplan.maintenance.backup_blocks import Block, BlockKind, BlockReader, BlockWriter
 from keyplan.maintenance.backup_file import (
@@ -21,7 +22,7 @@ from keyplan.maintenance.backup_file import (
     BackupWriter,
 )
 from keyplan.maintenance.check import Check, check
-from keyplan.maintenance.claims import Claim, Transfers, unfinished_work
+from keyplan.maintenance.claims import Claim, Transfers, refuse_unfinished, unfinished_work
 from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.examine import SYSTEM_AREA
@@ -157,7 +158,9 @@ __all__ = [
     "plan_repairs",
     "prepare_index",
     "read_backup",
+    "refuse_unfinished",
     "restore_key_spaces",
     "restore_store",
     "unfinished_work",
+    "verify_backup",
 ]

@@ -43,6 +43,8 @@ __all__ = [
     "back_up_store",
     "open_backup",
     "read_backup",
+    "refuse_other_kind",
+    "verify_backup",
 ]
 
 Progress = Callable[[int], None]
@@ -119,6 +121,22 @@ def read_backup(path: Path, *, progress: Progress | None = None) -> BackupReport
             else:
                 sections.append(report)
         return BackupReport(reader.header, tuple(sections), registry=registry)
+
+
+def verify_backup(path: Path, *, has_key_spaces: bool) -> BackupReport:
+    """Read a backup as `read_backup` does. Raises InvalidInputError also for a backup of the other kind."""
+    with open_backup(path) as reader:
+        refuse_other_kind(reader, path, has_key_spaces=has_key_spaces)
+    return read_backup(path)
+
+
+def refuse_other_kind(reader: BackupReader, path: Path, *, has_key_spaces: bool) -> None:
+    """Raise InvalidInputError for a plain backup where key spaces are wanted, and the other way round."""
+    if (reader.header.kind != KIND_STORE) != has_key_spaces:
+        problem = "a backup of key spaces: `keyplan keyspace restore` brings them back"
+        if has_key_spaces:
+            problem = "a plain backup, without key spaces: `keyplan restore` brings it back"
+        raise InvalidInputError(source=str(path), problem=problem)
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------------

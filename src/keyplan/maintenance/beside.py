@@ -24,10 +24,10 @@ def refuse_beside(engine: Engine, prefix: bytes) -> None:
     for state in states:
         for root in (state.old_root, state.new_root):
             if root.startswith(prefix) or prefix.startswith(root):
-                raise MigrationUnderWayError(root=root.hex(), old=state.old, new=state.new)
+                raise MigrationUnderWayError(root=root, old=state.old, new=state.new)
     for other, claim in claims:
         problem = f"a {claim.kind} into {shown_key(other) or 'the whole store'}, across this prefix, is not finished"
-        raise TargetTakenError(prefix=prefix.hex(), problem=problem)
+        raise TargetTakenError(prefix=prefix, problem=problem)
 
 
 def require_alone(target: Target, *, is_resumed: bool) -> None:

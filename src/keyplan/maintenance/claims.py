@@ -155,4 +155,4 @@ def refuse_unfinished(snapshot: Snapshot, roots: Iterable[bytes]) -> None:
     """Refuse to take the part of something for the whole. Raises SourceUnfinishedError."""
     for prefix, problem in unfinished_work(snapshot, roots):
         advice = "give its command again until it ends, or take what there is: --unfinished"
-        raise SourceUnfinishedError(prefix=prefix.hex(), problem=problem, advice=advice)
+        raise SourceUnfinishedError(prefix=prefix, problem=problem, advice=advice)

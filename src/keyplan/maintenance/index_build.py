@@ -152,7 +152,7 @@ class _Builder:
             if is_foreign and not is_first:
                 # Why not anew: two builders with two definitions would begin anew for ever, each after the other.
                 problem = "another program builds this index by another definition of it; stop one of the two"
-                raise TargetTakenError(index=self._index.name, prefix=self._bound.root.hex(), problem=problem)
+                raise TargetTakenError(index=self._index.name, prefix=self._bound.root, problem=problem)
             is_first = False
             step = self._begin if is_foreign else steps[state.stage]
             try:
@@ -222,7 +222,7 @@ class _Builder:
                         "the index was made readable meanwhile, and does not hold what the records call for: another program"
                         " has built it by another definition; when one of the two is gone, prepare it and build it again"
                     )
-                    raise TargetTakenError(index=self._index.name, prefix=self._bound.root.hex(), problem=problem)
+                    raise TargetTakenError(index=self._index.name, prefix=self._bound.root, problem=problem)
                 if not batch:
                     break
                 start = batch[-1].key + b"\x00"

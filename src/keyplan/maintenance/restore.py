@@ -8,8 +8,8 @@ from uuid import uuid4
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout
-from keyplan.maintenance.backup import open_backup
-from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupSection, kept_states, utc_text
+from keyplan.maintenance.backup import open_backup, refuse_other_kind
+from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states, utc_text
 from keyplan.maintenance.beside import refuse_beside, require_alone
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
 from keyplan.maintenance.held_keys import HeldKeys
@@ -106,9 +106,7 @@ def restore_store(
 
 def _look(path: Path) -> tuple[BackupHeader, BackupSection]:
     with open_backup(path) as reader:
-        if reader.header.kind != KIND_STORE:
-            problem = "a backup of key spaces: `keyplan keyspace restore` brings them back"
-            raise InvalidInputError(source=str(path), problem=problem)
+        refuse_other_kind(reader, path, has_key_spaces=False)
         first = next(reader.sections(), None)
         if first is None:
             raise InvalidInputError(source=str(path), problem="a backup without a section")

@@ -44,8 +44,8 @@ from keyplan.keyspace import (
     open_restoring,
 )
 from keyplan.layout import BoundLayout
-from keyplan.maintenance.backup import open_backup
-from keyplan.maintenance.backup_file import KIND_STORE, BackupHeader, BackupReader, BackupSection, utc_text
+from keyplan.maintenance.backup import open_backup, refuse_other_kind
+from keyplan.maintenance.backup_file import BackupHeader, BackupReader, BackupSection, utc_text
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
 from keyplan.maintenance.held_keys import HeldKeys
 from keyplan.maintenance.restore import RestoreReport
@@ -177,9 +177,7 @@ class _Restore:
     def look(self, names: frozenset[str]) -> tuple[BackupHeader, list[BackupSection]]:
         """Read the file to its end, and return its sections."""
         with open_backup(self._path) as reader:
-            if reader.header.kind == KIND_STORE:
-                problem = "a plain backup, without key spaces: `keyplan restore` brings it back"
-                raise InvalidInputError(source=str(self._path), problem=problem)
+            refuse_other_kind(reader, self._path, has_key_spaces=True)
             # Why as its records: what a file has beside them is no part of the plan, and is not kept in memory.
             every = (bare_section(section) for section in reader.sections())
             found = [section for section in every if not names or record_of(section).name in names]

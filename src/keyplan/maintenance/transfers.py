@@ -217,7 +217,7 @@ class Target:
         try:
             self.engine.commit(Commit((guard,), (Put(self._claim_key, CLAIM_FORM.encode(claim)),), seen.epoch))
         except CommitConflictError as error:
-            raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now") from error
+            raise TargetTakenError(prefix=self.prefix, problem="another process does this work now") from error
         return self._as_written(claim)
 
     def _as_written(self, claim: Claim) -> Held:
@@ -225,7 +225,7 @@ class Target:
             entry = snapshot.get(self._claim_key)
             epoch = snapshot.epoch
         if entry is None or decoded_claim(entry) != claim:
-            raise TargetTakenError(prefix=self.prefix.hex(), problem="another process does this work now")
+            raise TargetTakenError(prefix=self.prefix, problem="another process does this work now")
         return Held(KeyUnchanged(self._claim_key, entry.mod_revision), epoch)
 
     def commit(
@@ -278,13 +278,13 @@ class Target:
                     if number + 1 < _UNKNOWN_TRIES_MAX:
                         continue
                     problem = "the registry of key spaces changes faster than this can follow: begin again"
-                    raise TargetTakenError(prefix=self.prefix.hex(), problem=problem) from error
+                    raise TargetTakenError(prefix=self.prefix, problem=problem) from error
                 if self._has_claim() and guards:
                     if number and self._holds(mutations):
                         return  # Why: a lost answer's commit was made; its own writes are what the guards find.
                     self._refuse_stranger(error)
                 problem = "another process does this work now, or the key space was taken out of it"
-                raise TargetTakenError(prefix=self.prefix.hex(), problem=problem) from error
+                raise TargetTakenError(prefix=self.prefix, problem=problem) from error
             return
         raise CommitOutcomeUnknownError(engine=self.engine.profile.name, mutations=len(mutations))
 
@@ -306,7 +306,7 @@ class Target:
         failed: Any = error.facts.get("failed", ())
         keys = [guard.key for guard in failed if guard.key != self._claim_key]
         raise TargetNotEmptyError(
-            prefix=self.prefix.hex(), first_key=min(keys, default=self.prefix).hex(), advice=_STRANGER_ADVICE
+            prefix=self.prefix, first_key=min(keys, default=self.prefix), advice=_STRANGER_ADVICE
         ) from error
 
     def _stands(self, claim: Claim) -> bool:
@@ -410,7 +410,7 @@ class Target:
                 continue
             if only_adds and change.before is not None:
                 key = change.before.key
-                raise TargetNotEmptyError(prefix=self.prefix.hex(), first_key=key.hex(), advice=_STRANGER_ADVICE)
+                raise TargetNotEmptyError(prefix=self.prefix, first_key=key, advice=_STRANGER_ADVICE)
             # Why two: the change and its guard.
             if batch.mutations and (batch.operations + 2 > most or batch.size + _size(change.mutation) > bytes_max):
                 yield batch
@@ -448,7 +448,7 @@ class Target:
         if actual != expected:
             raise CorruptionError(
                 problem="what was read back is not what was written: somebody else writes below the prefix",
-                prefix=self.prefix.hex(),
+                prefix=self.prefix,
                 pairs_expected=expected.count,
                 pairs_found=actual.count,
             )
@@ -462,7 +462,7 @@ def require_untouched(engine: Engine, prefix: bytes, claim: Claim) -> None:
         advice = (
             f"a {claim.kind} was verified here, and somebody has written since: keep it, or overwrite what is there"
         )
-        raise TargetNotEmptyError(prefix=prefix.hex(), pairs=found.count, advice=advice)
+        raise TargetNotEmptyError(prefix=prefix, pairs=found.count, advice=advice)
 
 
 def refuse_occupied(engine: Engine, prefix: bytes) -> None:
@@ -471,7 +471,7 @@ def refuse_occupied(engine: Engine, prefix: bytes) -> None:
         for entry in snapshot.scan(KeyRange.of_prefix(prefix), keys_only=True):
             if entry.key not in TRANSFER_AREA:
                 advice = "name an empty place, or overwrite what is there"
-                raise TargetNotEmptyError(prefix=prefix.hex(), first_key=entry.key.hex(), advice=advice)
+                raise TargetNotEmptyError(prefix=prefix, first_key=entry.key, advice=advice)
 
 
 def _size(mutation: Mutation) -> int:
