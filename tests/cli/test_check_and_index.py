@@ -8,6 +8,8 @@ import pytest
 
 import keyplan
 from keyplan.engine import Commit, Delete, Mutation, Put
+from keyplan.engine.lmdb.turn import WriteTurn
+from keyplan.errors import WriterBusyError
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
 
@@ -136,3 +138,16 @@ def test_a_leased_record_is_explained_with_its_lease(site: Keyplan) -> None:
     assert 500 < stored["lease_seconds_left"] <= 600
     (line,) = [line for line in site("explain", "/site/holders/ann").lines if line.startswith("  stored")]
     assert re.search(rf", lease {lease.id} of 600 s, \d+ left$", line)
+
+
+@pytest.mark.parametrize("command", ["check", "doctor"])
+def test_a_repair_that_finds_nothing_waits_for_nobody_who_writes(
+    site: Keyplan, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def busy(_turn: WriteTurn, _since: float | None = None) -> None:
+        raise WriterBusyError(engine="lmdb", problem="it was stopped")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WriteTurn, "take", busy)
+        answer = site(command, "--repair", "--yes")
+    assert answer.code == 0, answer.err

@@ -60,6 +60,26 @@ def test_who_writes_and_who_reads_is_told_while_it_does(tmp_path: Path) -> None:
     assert f"process {writer.pid}, writing since 20" in as_text.stdout
 
 
+def test_who_waits_for_a_process_that_writes_alone_is_told_as_waiting(tmp_path: Path) -> None:
+    url = made(tmp_path / "store")
+    command = [sys.executable, "-c", HOLDS, url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdin is not None
+        assert writer.stdout.readline() == "writing\n"
+        waits = [sys.executable, "-c", "import sys, keyplan; keyplan.open(sys.argv[1]).close()", url]
+        with subprocess.Popen(waits) as waiting:
+
+            def activities() -> dict[int, str]:
+                return {user.process: user.activity for user in store_users(url) if user.activity != "reading"}
+
+            eventually(lambda: waiting.pid in activities())
+            eventually(lambda: activities().get(waiting.pid) != "open for writing")
+            assert activities() == {writer.pid: "writing", waiting.pid: "waiting to write"}
+            writer.stdin.close()
+            assert waiting.wait() == 0
+
+
 def test_a_reader_that_was_killed_is_told_as_dead(tmp_path: Path) -> None:
     url = made(tmp_path / "store")
     command = [sys.executable, "-c", HOLDS, url]

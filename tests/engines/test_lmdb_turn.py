@@ -5,17 +5,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Commit, Put, open_engine
+from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Commit, Put, open_engine
 from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
 from keyplan.engine.lmdb.turn import TURN_FILE, Holder, WriteTurn
 from keyplan.errors import WriterBusyError
 from keyplan.testing.engine_suite import eventually
+from keyplan.testing.faults import FakeClock
 
 STOPS_WHILE_WRITING = """
 import os, signal, sys
@@ -223,3 +224,60 @@ def test_a_reader_needs_no_turn_and_makes_no_file_for_it(tmp_path: Path) -> None
     with open_engine(f"lmdb:{tmp_path}?readonly=true") as engine, engine.snapshot() as snapshot:
         assert snapshot.count(ALL_KEYS) == 1
     assert not (tmp_path / TURN_FILE).exists()
+
+
+def test_who_waited_for_the_turn_does_not_wait_once_more_for_the_resident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[float | None] = []
+    with closing(WriteTurn(tmp_path, seconds=60)) as turn:
+        turn._is_resident = False
+        monkeypatch.setattr(turn, "_is_taken", lambda: False)
+        monkeypatch.setattr(turn, "_wait", began.append)
+        monkeypatch.setattr(turn, "_await_resident", began.append)
+        monkeypatch.setattr(turn, "_alone_since", lambda: 1.0)
+        turn.take()
+    assert len(began) == 2
+    assert began[0] is not None
+    assert began[0] == began[1]
+
+
+def test_opening_a_store_has_one_time_limit_whatever_turns_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float | None] = []
+    take = WriteTurn.take
+
+    def noted(turn: WriteTurn, since: float | None = None) -> None:
+        taken.append(since)
+        take(turn, since)
+
+    monkeypatch.setattr(WriteTurn, "take", noted)
+    open_engine(f"lmdb:{tmp_path}/store").close()
+    assert len(taken) == 3
+    assert None not in taken
+    assert len(set(taken)) == 1
+
+
+def test_a_read_does_not_wait_the_whole_limit_to_end_leases_beside_a_stopped_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    with LmdbEngine(tmp_path, LmdbOptions(clock=clock)) as engine:
+        lease = engine.lease(10)
+        engine.commit(Commit((), (Put(b"held", b"", lease.id),)))
+        clock.advance(11)
+        patience: list[float] = []
+
+        def busy(since: float | None = None) -> None:
+            assert since is not None
+            patience.append(since + 60 - SYSTEM_CLOCK.monotonic())
+            raise WriterBusyError(engine="lmdb", problem="it was stopped")
+
+        assert engine._environment.turn is not None
+        monkeypatch.setattr(engine._environment.turn, "take", busy)
+        with engine.snapshot() as snapshot:
+            assert snapshot.count(ALL_KEYS) == 1, "who cannot end it reads on"
+        assert len(patience) == 1
+        assert patience[0] <= 1.0
+        monkeypatch.undo()

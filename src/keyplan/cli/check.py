@@ -21,6 +21,7 @@ from keyplan.maintenance import (
     Check,
     Finding,
     FindingKind,
+    Outcome,
     Repair,
     RepairResult,
     carry_out,
@@ -63,7 +64,7 @@ def run(
     if yes and not repair:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
     others = [layout_of_option(name).bound() for name in beside or []]
-    with at.opened(readonly=not repair) as open_layout:
+    with at.opened(readonly=True) as open_layout:
         engine = open_layout.store.engine
 
         def total() -> int:
@@ -83,8 +84,8 @@ def run(
             )
             told: set[FindingKind] = set()
             repairs, remaining = _examined(open_layout, examined, told, json=json, is_repairing=repair)
-        if repairs:
-            remaining += _repaired(open_layout, repairs, json=json, is_agreed=yes)
+    if repairs:
+        remaining += _repaired(at, repairs, json=json, is_agreed=yes)
     if not json:
         _print_advice(told)
     _print_end(examined, remaining, unfinished, json=json)
@@ -136,21 +137,29 @@ def _examined(
     return repairs, remaining
 
 
-def _repaired(open_layout: OpenLayout, repairs: list[Repair], *, json: bool, is_agreed: bool) -> int:
-    """Ask, carry out, print what became of each; return how many remain."""
+def _repaired(at: LayoutOptions, repairs: list[Repair], *, json: bool, is_agreed: bool) -> int:
+    """Ask, carry out, print what became of each; return how many remain.
+
+    Why the store is opened again: who only examines, and finds nothing to repair, waits for nobody who writes.
+    """
     if not is_agreed and not _is_confirmed(len(repairs)):
         print_hint("nothing was written")
         return len(repairs)
     remaining = 0
-    for outcome in carry_out(open_layout.store, open_layout.bound, repairs):
-        remaining += outcome.result in {RepairResult.LEFT, RepairResult.CONTENDED, RepairResult.FAILED}
-        key = shown_key(outcome.repair.finding.raw_key)
-        problem = "" if outcome.error is None else str(outcome.error)
-        if json:
-            print_json({"key": key, "result": outcome.result.value, "revision": outcome.revision, "problem": problem})
-        else:
-            print_text(printable(f"{outcome.result.value}: {key}" + (f": {problem}" if problem else "")))
+    with at.opened() as open_layout:
+        for outcome in carry_out(open_layout.store, open_layout.bound, repairs):
+            remaining += outcome.result in {RepairResult.LEFT, RepairResult.CONTENDED, RepairResult.FAILED}
+            _print_outcome(outcome, json=json)
     return remaining
+
+
+def _print_outcome(outcome: Outcome, *, json: bool) -> None:
+    key = shown_key(outcome.repair.finding.raw_key)
+    problem = "" if outcome.error is None else str(outcome.error)
+    if json:
+        print_json({"key": key, "result": outcome.result.value, "revision": outcome.revision, "problem": problem})
+    else:
+        print_text(printable(f"{outcome.result.value}: {key}" + (f": {problem}" if problem else "")))
 
 
 def _is_confirmed(count: int) -> bool:

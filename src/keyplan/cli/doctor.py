@@ -12,7 +12,7 @@ from keyplan.cli.output import print_record, print_text, printable
 from keyplan.cli.registries import RegistryOptions
 from keyplan.engine import exposed_files
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import Diagnosis, Fault, RegistryOperations, Unmanaged
+from keyplan.keyspace import Diagnosis, Fault, Unmanaged
 from keyplan.layout import shown_key
 
 __all__ = ["run"]
@@ -36,11 +36,13 @@ def run(
     if yes and not fix:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
     _tell_exposed(at)
-    with at.opened(readonly=not fix) as registry:
+    with at.opened(readonly=True) as registry:
         diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
-        has_work = fix and any(fault.is_repairable for fault in diagnosis.faults)
-        repaired = _repaired(registry, diagnosis, is_agreed=yes) if has_work else []
-        if repaired:
+    repaired: list[Fault] = []
+    if fix and any(fault.is_repairable for fault in diagnosis.faults) and _is_agreed(diagnosis, is_agreed=yes):
+        # Why opened again: who finds nothing to repair waits for nobody who writes.
+        with at.opened() as registry:
+            repaired = registry.repair()
             diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
     if at.json:
         print_record({**diagnosis.to_json(), "repaired": [fault.to_json() for fault in repaired]})
@@ -57,16 +59,17 @@ def _tell_exposed(at: RegistryOptions) -> None:
             print_hint(f"open to others: {found.path} has mode {found.mode:04o}; run: {found.remedy}")
 
 
-def _repaired(registry: RegistryOperations, diagnosis: Diagnosis, *, is_agreed: bool) -> list[Fault]:
-    if not is_agreed:
-        if not sys.stdin.isatty():
-            raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to repair")
-        for fault in diagnosis.faults:
-            print_hint(_line(fault))
-        if not typer.confirm("Put right what can be?", err=True):
-            print_hint("nothing was written")
-            return []
-    return registry.repair()
+def _is_agreed(diagnosis: Diagnosis, *, is_agreed: bool) -> bool:
+    if is_agreed:
+        return True
+    if not sys.stdin.isatty():
+        raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to repair")
+    for fault in diagnosis.faults:
+        print_hint(_line(fault))
+    if typer.confirm("Put right what can be?", err=True):
+        return True
+    print_hint("nothing was written")
+    return False
 
 
 def _print(diagnosis: Diagnosis, repaired: list[Fault]) -> None:

@@ -55,7 +55,7 @@ class Ticket(msgspec.Struct, Generic[Work]):
     def expect_answer(self) -> None:
         """Have something to wait at. Whoever finishes the ticket from now on calls `wake`."""
         if self.answered is None:
-            self.waits_since = SYSTEM_CLOCK.monotonic()
+            self.waits_since = SYSTEM_CLOCK.monotonic() if self.waits_since is None else self.waits_since
             held = Lock()
             held.acquire()
             self.answered = held
@@ -121,9 +121,12 @@ class CommitQueue(Generic[Work]):
         """Whose thread was woken to lead. Why others let it: else it is woken for nothing, and its work waits for long."""
         self.under_way: list[Ticket[Work]] | tuple[()] = ()
 
-    def run(self, work: Work) -> Any:
-        """Carry out `work`, alone or with others, and return its result once it is committed; or raise its error."""
-        ticket = Ticket(work)
+    def run(self, work: Work, *, waits_since: float | None = None) -> Any:
+        """Carry out `work`, alone or with others, and return its result once it is committed; or raise its error.
+
+        `waits_since`: when its patience began, where that is not now.
+        """
+        ticket = Ticket(work, waits_since=waits_since)
         lead = self._lead
         has_led = False
         try:

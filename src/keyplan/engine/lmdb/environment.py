@@ -72,6 +72,8 @@ class Environment:
         """When the leases are looked at next, by the monotonic clock: the first may be over then."""
         self._place_look_seconds = _PLACE_LOOK_SECONDS if options.durability is Durability.NONE else 0.0
         self._place_look_at = 0.0
+        self._opened_at = SYSTEM_CLOCK.monotonic()
+        """Why: to open is one thing to its caller, and waits no longer than one commit, however many turns it takes."""
         self.turn = None if options.is_readonly else open_turn(path, options, check=self._check_open)
         self._queue = CommitQueue[_Work](
             self._carry_out,
@@ -79,7 +81,7 @@ class Environment:
             turn=self.turn,
         )
         try:
-            self.lmdb, self.is_locked = open_files(path, options, self.turn)
+            self.lmdb, self.is_locked = open_files(path, options, self.turn, self._opened_at)
         except BaseException:
             self._close_turn()
             raise
@@ -144,14 +146,19 @@ class Environment:
 
     # ---- writing ------------------------------------------------------------------------------------------------------
 
-    def write(self, work: Callable[[WriteTransaction], Result]) -> Result:
+    def write(self, work: Callable[[WriteTransaction], Result], *, seconds: float | None = None) -> Result:
         """Carry out `work` in a write transaction, with the work of other threads that wait, and return its result.
+
+        `seconds` is how long it waits for the turn, where that is less than for other work.
 
         What `work` raises before it wrote anything is raised here, and nothing of it was written.
         """
         if self.problem is not None:
             raise self.unavailable()
-        result: Result = self._queue.run(work)
+        waits_since = None
+        if seconds is not None:
+            waits_since = SYSTEM_CLOCK.monotonic() - max(self.options.turn_seconds - seconds, 0.0)
+        result: Result = self._queue.run(work, waits_since=waits_since)
         return result
 
     def _carry_out(self, batch: list[Ticket[_Work]]) -> None:
@@ -285,7 +292,8 @@ class Environment:
             # Why: reading must go on where writing fails, on a full disk for one; the lease is looked at again.
             with suppress(EngineError):
                 if not self.options.is_readonly:
-                    self.write(WriteTransaction.expire_leases)
+                    # Why not for the whole limit: whoever reads waits here, beside a writer that was stopped at every read.
+                    self.write(WriteTransaction.expire_leases, seconds=_LEASE_LOOK_SECONDS_MAX)
             wait_seconds = _LEASE_LOOK_SECONDS_MAX if self.options.is_readonly else 0.0
         self.look_at = clock.monotonic() + wait_seconds
 
@@ -301,7 +309,7 @@ class Environment:
     def _claimed_lineage(self) -> Lineage:
         try:
             if self.turn is not None:
-                self.turn.take()
+                self.turn.take(self._opened_at)
             return claim_lineage(self.lmdb, self.databases, self._file, is_readonly=self.options.is_readonly)
         finally:
             if self.turn is not None:
@@ -327,7 +335,7 @@ class Environment:
         try:
             # Trap: LMDB opens a database in a transaction that writes, wherever it may write.
             if self.turn is not None:
-                self.turn.take()
+                self.turn.take(self._opened_at)
                 if stored is None:  # a file without databases, of another program: `files` makes ours with all of them
                     stored = create_databases(self.lmdb, expected, identity=self._file.identity)
             if stored != expected:

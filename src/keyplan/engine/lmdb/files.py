@@ -12,7 +12,7 @@ import lmdb
 import msgspec
 
 from keyplan.engine.lmdb.format import FORMAT_HISTORY, FORMAT_KEY, FORMAT_RAW, LINEAGE_KEY, LineageRecord
-from keyplan.engine.lmdb.identity import identity_of
+from keyplan.engine.lmdb.identity import SEEN_FILE, identity_of
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
 from keyplan.engine.lmdb.pages import shortfall_of
 from keyplan.engine.lmdb.turn import TURN_FILE, WriteTurn
@@ -33,6 +33,9 @@ _MAP_BYTES_MIN: Final = 1 << 24
 _LOCK_BYTES: Final = 64 * (_READERS_MAX + 16)
 """The slots and what LMDB puts before them. It takes a longer file for more readers, and fills a shorter one up."""
 _NEW_DATA: Final = ".data.mdb.new"
+_OWN_FILES: Final = frozenset({"lock.mdb", TURN_FILE, SEEN_FILE, "lost+found"})
+"""What may stand where a store is made: what another process makes at this moment, or one that was killed left; and what the
+system puts into the root of a disk."""
 _META_MAGIC: Final = 0xBEEFC0DE
 _META: Final = Struct("<II")
 
@@ -54,7 +57,9 @@ def open_turn(path: Path, options: LmdbOptions, check: Callable[[], None]) -> Wr
         raise refusal(path, f"{TURN_FILE} cannot be opened: {error.strerror}") from error
 
 
-def open_files(path: Path, options: LmdbOptions, turn: WriteTurn | None) -> tuple[lmdb.Environment, bool]:
+def open_files(
+    path: Path, options: LmdbOptions, turn: WriteTurn | None, waits_since: float
+) -> tuple[lmdb.Environment, bool]:
     """Open the store; without one, make it. Return the LMDB environment, and whether it is locked. `turn` is None for a reader.
 
     Raises EngineOpenError: a missing folder, a plain file, no permission, bytes that are not LMDB 0.9's.
@@ -63,7 +68,7 @@ def open_files(path: Path, options: LmdbOptions, turn: WriteTurn | None) -> tupl
         _prepare_folder(path, options)
     try:
         if turn is not None:
-            _make_data(path, options, turn)
+            _make_data(path, options, turn, waits_since)
         _check_whole(path)
         environment, is_locked = _open_locked(path, options)
     except OSError as error:
@@ -94,6 +99,7 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> None:
             raise refusal(path, "it is a file; an LMDB store is a folder")
         if (options.is_readonly or not options.create) and not (path / "data.mdb").exists():
             raise StoreMissingError(url=f"lmdb:{path}", problem="there is no store here")
+        _refuse_strangers(path)
         make_folder(path, mode=options.folder_mode)
     except OSError as error:
         raise refusal(path, f"the folder cannot be used: {error.strerror}") from error
@@ -102,7 +108,16 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> None:
         raise refusal(path, problem) from error
 
 
-def _make_data(path: Path, options: LmdbOptions, turn: WriteTurn) -> None:
+def _refuse_strangers(path: Path) -> None:
+    """Refuse to make a store among files of others: a folder that was mistyped. An empty folder may be there."""
+    if not path.is_dir() or (path / "data.mdb").exists():
+        return
+    others = sorted(name for name in os.listdir(path) if name not in _OWN_FILES and not name.startswith("."))
+    if others:
+        raise refusal(path, f"the folder holds other files, as {others[0]!r}, and no store: name a folder of its own")
+
+
+def _make_data(path: Path, options: LmdbOptions, turn: WriteTurn, waits_since: float) -> None:
     """Make the data file where there is none: beside, with all its databases, and then give it its name.
 
     Why: LMDB makes it empty and fills it afterwards. An empty file would be what a killed process left, or a store that was cut
@@ -112,7 +127,7 @@ def _make_data(path: Path, options: LmdbOptions, turn: WriteTurn) -> None:
     if data.exists():
         return
     try:
-        turn.take()
+        turn.take(waits_since)
         if data.exists():  # another process made it while this one waited
             return
         fresh.unlink(missing_ok=True)  # what a killed process left: whoever has the turn is the only one

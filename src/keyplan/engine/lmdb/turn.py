@@ -100,7 +100,10 @@ class TurnFile:
         if resident is not None and (since := self._alone_since()):
             found.append(Holder(resident[1], is_waiting=False, since=since))
         holding = self._conflict(_TURN, _TURN + 1)
-        if holding is not None:
+        if holding is not None and found:
+            # Why: who has the turn lets the resident end what it began before, in `_await_resident`.
+            found.append(Holder(holding[1], is_waiting=True, since=None))
+        elif holding is not None:
             named, since = _HOLDER.unpack_from(self._page, _HOLDER_AT)
             # Trap: a process in another container has no number here, and one that took the turn just now is not named yet.
             is_told = named == holding[1] or holding[1] == 0
@@ -198,6 +201,8 @@ class WriteTurn(TurnFile):
             page[_SHARED] = 1
         self.give_back = self._unlock
         if page[_DEMAND] or not self._is_taken():
+            # Why one beginning for both: who waited behind another one has its own limit, whomever it waits for next.
+            since = SYSTEM_CLOCK.monotonic() if since is None else since
             self._wait(since)
         if not self._is_resident and self._alone_since():
             self._await_resident(since)
@@ -219,8 +224,8 @@ class WriteTurn(TurnFile):
 
     def _await_resident(self, waits_since: float | None) -> None:
         """Wait until the resident has ended what it began before it could see that it is not alone."""
-        began = SYSTEM_CLOCK.monotonic()
-        give_up_at = (began if waits_since is None else waits_since) + self._seconds
+        began = SYSTEM_CLOCK.monotonic() if waits_since is None else waits_since
+        give_up_at = began + self._seconds
         pause = _PAUSE_SECONDS_MIN
         while (since := self._alone_since()) and (resident := self._conflict(_RESIDENT, _RESIDENT + 1)) is not None:
             now = SYSTEM_CLOCK.monotonic()
@@ -250,9 +255,9 @@ class WriteTurn(TurnFile):
             return False
         return True
 
-    def _wait(self, since: float | None) -> None:
+    def _wait(self, since: float) -> None:
         began = SYSTEM_CLOCK.monotonic()
-        give_up_at = (began if since is None else since) + self._seconds
+        give_up_at = since + self._seconds
         pause = _PAUSE_SECONDS_MIN
         try:
             place = self._placed()
@@ -267,7 +272,7 @@ class WriteTurn(TurnFile):
                     if now - began >= _FAIR_SECONDS:
                         self._page[_DEMAND] = 1
                 if now >= give_up_at:
-                    raise _busy(self.holders(), now - began)
+                    raise _busy(self.holders(), now - since)
                 self._check()
                 longest = _PAUSE_SECONDS_MAX if now - began < _LONG_SECONDS else _PAUSE_SECONDS_LONG
                 # Why: the system would wait for a lock without hearing a time limit.
