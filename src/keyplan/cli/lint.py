@@ -48,7 +48,7 @@ def run(
     strict: Annotated[bool, typer.Option("--strict", help="Notes without a waiver fail too.")] = False,
     waived: Annotated[bool, typer.Option("--waived/--no-waived", help="Show waived findings.")] = True,
 ) -> None:
-    """Judge a layout by the rules L1 to L12. Exit code 1 when something is neither fixed nor waived."""
+    """Judge a layout by the rules L1 to L13. Exit code 1 when something is neither fixed nor waived."""
     spec = layout_of_option(layout, config).spec
     if prefix is not None:
         findings = lint_prefix(spec, _prefix_template(spec, prefix))

@@ -3,7 +3,7 @@
 from enum import Enum
 from typing import Any, Final
 
-from keyplan.layout.difference.schema_nodes import SchemaNode
+from keyplan.layout.schema_nodes import SchemaNode
 
 __all__ = ["Readability", "TypeRelation"]
 

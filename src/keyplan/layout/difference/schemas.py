@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keyplan.layout.difference.readability import Readability, TypeRelation
-from keyplan.layout.difference.schema_nodes import SchemaGraph, SchemaNode
+from keyplan.layout.schema_nodes import SchemaGraph, SchemaNode
 
 __all__ = ["FieldChange", "TypeRelation", "compare_schemas"]
 

@@ -1,6 +1,7 @@
 """The lint of a layout: all rules, in their order."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from keyplan.layout.rules.collisions import ambiguities, collisions
 from keyplan.layout.rules.directories import directories, lease_mismatches
@@ -10,6 +11,7 @@ from keyplan.layout.rules.leaks import leaks
 from keyplan.layout.rules.order import disorders
 from keyplan.layout.rules.placement import fan_outs
 from keyplan.layout.rules.range_ends import lost_range_ends
+from keyplan.layout.rules.refused_defaults import refused_defaults
 from keyplan.layout.rules.report import LintReport
 from keyplan.layout.rules.roots import nested_roots
 from keyplan.layout.rules.sizes import exceeded_limits
@@ -20,14 +22,14 @@ __all__ = ["collisions_of", "lint"]
 
 
 def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineLimits | None = None) -> LintReport:
-    """Judge a layout by the rules L1 to L12; see docs/reference/lint.md.
+    """Judge a layout by the rules L1 to L13; see docs/reference/lint.md.
 
     `others` are layouts that live in the same store: collisions, leaks and roots are judged between this layout and each of
     them, not among them. Every root is taken with its default parameters (the shortest value where there is none), except
     that L6 and L10 consider all. Without `limits`, L10 finds nothing.
 
-    Findings are exact: none without a verified witness, except the few rules that speak of no key (L10 on commits, L12), and
-    none missing unless it is listed as undecided; `decision.py` says when that happens. Pure, and deterministic.
+    Findings are exact: none without a verified witness, except the few rules that speak of no key (L10 on commits, L12, L13),
+    and none missing unless it is listed as undecided; `decision.py` says when that happens. Pure, and deterministic.
     """
     own, foreign = subjects_of(spec, others)
     leased = frozenset(table.name for table in spec.tables.values() if table.has_lease)
@@ -43,8 +45,11 @@ def lint(spec: LayoutSpec, *, others: Sequence[LayoutSpec] = (), limits: EngineL
         *lost_range_ends(own),
         *(exceeded_limits(spec, own, limits) if limits else ()),
         *lease_mismatches(own, leased),
+        *refused_defaults(spec),
     ]
-    return LintReport.of(spec.name, findings, spec.waivers)
+    # Why: a description does not carry the defaults that functions make, so that a waiver of one would seem to be stale.
+    is_described = any(table.form.value_type is Any for table in spec.tables.values())
+    return LintReport.of(spec.name, findings, spec.waivers, unasked=("L10", "L13") if is_described else ("L10",))
 
 
 def collisions_of(spec: LayoutSpec) -> tuple[Finding, ...]:

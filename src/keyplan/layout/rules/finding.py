@@ -50,6 +50,7 @@ RULES: Final = {
         Rule("L10", "a record can exceed a limit of the engine", Severity.WARNING),
         Rule("L11", "an entry outlives the leased record that it belongs to", Severity.WARNING),
         Rule("L12", "a waiver matches no finding", Severity.ERROR),
+        Rule("L13", "an index refuses the default of a field", Severity.WARNING),
     )
 }
 

@@ -1,6 +1,6 @@
 """What the lint returns: the findings of a layout, waivers applied."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from keyplan.errors import LintError
@@ -18,16 +18,19 @@ class LintReport:
     findings: tuple[Finding, ...]
 
     @classmethod
-    def of(cls, layout: str, findings: Iterable[Finding], waivers: Sequence[Waiver]) -> "LintReport":
+    def of(
+        cls, layout: str, findings: Iterable[Finding], waivers: Sequence[Waiver], *, unasked: Collection[str] = ("L10",)
+    ) -> "LintReport":
         """Mark the findings that `waivers` name, and add one of L12 for each waiver that names none.
 
-        A waiver of L10 may name none: whether there is such a finding depends on the engine that the caller asks about.
+        A waiver of one of the `unasked` rules may name none. L10 is always among them: whether there is such a finding depends
+        on the engine that the caller asks about.
         """
         found = list(findings)
         named = {(finding.rule, finding.subject) for finding in found}
         reasons = {_target(waiver): waiver.reason or "no reason given" for waiver in waivers}
         marked = [replace(finding, reason=reasons.get((finding.rule, finding.subject), "")) for finding in found]
-        stale = [_stale(waiver) for waiver in waivers if _target(waiver) not in named and waiver.rule != "L10"]
+        stale = [_stale(waiver) for waiver in waivers if _target(waiver) not in named and waiver.rule not in unasked]
         order = list(RULES)
         return cls(layout, tuple(sorted([*marked, *stale], key=lambda finding: order.index(finding.rule))))
 
