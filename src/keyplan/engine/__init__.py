@@ -3,6 +3,8 @@
 from keyplan.engine.admission import admit_commit
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock, utc_time
 from keyplan.engine.delayed import DelayedEngine
+from keyplan.engine.existing import put_existing
+from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import (
     ALL_KEYS,
     NO_LEASE,
@@ -85,10 +87,12 @@ __all__ = [
     "check_sorted",
     "default_profile",
     "exposed_files",
+    "fingerprint",
     "known_schemes",
     "leapt",
     "open_awaiting_engine",
     "open_engine",
+    "put_existing",
     "store_users",
     "utc_time",
 ]

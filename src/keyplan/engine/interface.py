@@ -434,7 +434,7 @@ class Engine(ABC):
         """
         return sum(
             _put_part(self, part, tuple(guards), overwrite=overwrite)
-            for part in _parts(keys, check_sorted(keys, values, self.profile), self.profile, guards=len(guards))
+            for part in commit_parts(keys, check_sorted(keys, values, self.profile), self.profile, guards=len(guards))
         )
 
     @abstractmethod
@@ -457,7 +457,7 @@ _GUARD_BYTES_MAX: Final = 1_024
 """Why: room in a commit for a caller's guards, which are few and on short keys."""
 
 
-def _parts(
+def commit_parts(
     keys: Sequence[bytes], values: Iterable[bytes], profile: Profile, *, guards: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """Cut the pairs into parts that a commit takes, each key being guarded as well as written."""

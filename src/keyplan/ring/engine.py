@@ -34,6 +34,7 @@ from keyplan.engine import (
     Snapshot,
     Watch,
     admit_commit,
+    put_existing,
 )
 from keyplan.errors import (
     CommitConflictError,
@@ -138,11 +139,17 @@ class RingEngine(Engine):
             return 0
         (database,) = places
         mutations = tuple(part for mutation in commit.mutations for part in _beside_description(mutation))
-        with _telling(database, self._fences[database]):
-            guards = [part for guard in commit.guards for part in _without_description(guard)]
-            epoch = commit.epoch.split(_EPOCHS_BETWEEN)[database] if commit.epoch else ""
-            self.databases[database].commit(Commit((*guards, self._fences[database]), mutations, epoch))
+        guards = tuple(part for guard in commit.guards for part in _without_description(guard))
+        epoch = commit.epoch.split(_EPOCHS_BETWEEN)[database] if commit.epoch else ""
+        self.commit_in(database, Commit(guards, mutations, epoch))
         return 0
+
+    def commit_in(self, database: int, commit: Commit) -> None:
+        """Apply a commit that is known to concern one database, and whose epoch is that database's own."""
+        fence = self._fences[database]
+        with _telling(database, fence):
+            whole = Commit((*commit.guards, fence), commit.mutations, commit.epoch)
+            self.databases[database].commit(whole)
 
     def _note(self, places: dict[int, bytes], part: Guard | Mutation) -> None:
         """Note the databases that a guard or a mutation concerns, with a key of each."""
@@ -198,6 +205,12 @@ class RingEngine(Engine):
         fence = self._fences[database]
         with _telling(database, fence):
             return self.databases[database].put_sorted(keys, values, guards=(*guards, fence), overwrite=overwrite)
+
+    def put_existing_in(self, database: int, keys: Sequence[bytes], values: Sequence[bytes] | None = None) -> int:
+        """Write those keys of one database that exist there; see `put_existing`."""
+        fence = self._fences[database]
+        with _telling(database, fence):
+            return put_existing(self.databases[database], keys, values, guards=(fence,))
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         self._check_open()

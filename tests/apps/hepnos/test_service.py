@@ -15,7 +15,7 @@ from keyplan.apps import hepnos
 from keyplan.apps.hepnos.examine import examine
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.apps.hepnos.remote_wire import BrokenAnswerError, Wire
-from keyplan.engine import ALL_KEYS, Commit, KeyAbsent, Put, open_engine
+from keyplan.engine import ALL_KEYS, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, open_engine
 from keyplan.errors import (
     CommitConflictError,
     EngineLimitError,
@@ -273,7 +273,7 @@ def test_keys_and_values_that_the_database_cannot_have_are_refused(
     for number in range(remote.counts()[kind]):
         answer = raw.post(kind, number, "put", pack(keys, values))
         assert answer.status_code == 400, answer.text
-        answer = raw.post(kind, number, "commit", pack([], keys, values, [], [], []))
+        answer = raw.post(kind, number, "commit", pack([], keys, values, [], [], [], [], []))
         assert answer.status_code == 400, answer.text
     assert raw_keys(remote, kind) == before
 
@@ -291,15 +291,15 @@ def test_a_key_is_taken_by_the_database_that_it_is_placed_on_alone(raw: Raw, rem
     home = remote.databases.place(hepnos.Kind.EVENT, key)
     statuses = [raw.post("events", number, "put", pack([key], [])).status_code for number in range(3)]
     assert statuses == [200 if number == home else 400 for number in range(3)]
-    assert raw.post("events", home, "commit", pack([], [], [], [key], [], [])).status_code == 200
+    assert raw.post("events", home, "commit", pack([], [], [], [key], [], [], [], [])).status_code == 200
     assert remote.raw_value(hepnos.Kind.EVENT, key) is None
 
 
 def test_the_ring_s_description_is_not_removed(raw: Raw, remote: hepnos.DataStore) -> None:
     for body in (
-        pack([], [], [], [RING], [], []),
-        pack([], [], [], [], [b""], [None]),
-        pack([RING], [], [], [], [], []),
+        pack([], [], [], [RING], [], [], [], []),
+        pack([], [], [], [], [b""], [None], [], []),
+        pack([RING], [], [], [], [], [], [], []),
     ):
         assert raw.post("runs", 0, "commit", body).status_code == 400
     assert remote.databases.rings[hepnos.Kind.RUN].databases[0].fenced_value(b"x", RING, b"")[0] is False
@@ -308,10 +308,37 @@ def test_the_ring_s_description_is_not_removed(raw: Raw, remote: hepnos.DataStor
 
 def test_a_guard_that_does_not_hold_is_a_conflict_for_the_client(dataset: hepnos.DataSet, raw: Raw) -> None:
     key = dataset.create_run(1).raw_key
-    assert raw.post("runs", 0, "commit", pack([key], [key], [], [], [], [])).status_code == 409
+    assert raw.post("runs", 0, "commit", pack([key], [key], [], [], [], [], [], [])).status_code == 409
     ring = dataset.datastore.databases.rings[hepnos.Kind.RUN]
     with pytest.raises(CommitConflictError):
         ring.databases[0].commit(Commit((KeyAbsent(key),), (Put(key, b""),)))
+
+
+def test_a_value_that_was_read_is_a_guard_for_the_client(dataset: hepnos.DataSet, raw: Raw) -> None:
+    dataset.store("x", 1)
+    datastore = dataset.datastore
+    key = next(key for key in raw_keys(datastore, "products") if key.startswith(dataset.uuid.bytes))
+    place = datastore.databases.place(hepnos.Kind.PRODUCT, key)
+    database = datastore.databases.rings[hepnos.Kind.PRODUCT].databases[place]
+
+    def write_over(guard: KeyUnchanged) -> None:
+        database.commit(Commit((guard,), (Put(key, b"written"),)))
+
+    with database.snapshot() as snapshot:
+        (entry,) = snapshot.get_many([key])
+        assert entry is not None
+        assert entry == snapshot.get(key) == next(snapshot.scan(KeyRange.of_key(key)))
+    seen = KeyUnchanged(key, entry.mod_revision)
+    for is_deleted in (False, True):
+        database.commit(Commit((), (Delete(key) if is_deleted else Put(key, b"another"),)))
+        with pytest.raises(CommitConflictError):
+            write_over(seen)
+    database.put_sorted([key], [entry.value])
+    write_over(seen)
+    assert database.fenced_value(key, RING, b"")[1] == b"written"
+    for fingerprints in ([], [b"short"]):
+        body = pack([], [], [], [], [], [], [key], fingerprints)
+        assert raw.post("products", place, "commit", body).status_code == 400
 
 
 @pytest.mark.parametrize(

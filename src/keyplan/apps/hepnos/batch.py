@@ -1,7 +1,8 @@
 """Write batches: keys are gathered for each database, and written together in key order, at once or by an executor."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from threading import BoundedSemaphore, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from keyplan.apps.hepnos.errors import BatchError
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.products import checked_mode
-from keyplan.engine import AscendingKeys, Commit, KeyAbsent, Put
+from keyplan.engine import AscendingKeys, Commit, Guard, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import InvalidInputError, KeyplanError, SplitCommitError
+from keyplan.store import Backoff
 
 if TYPE_CHECKING:  # Why: a store makes batches, and they write to it.
     from keyplan.apps.hepnos.store import DataStore
@@ -137,20 +139,24 @@ class WriteBatch:
             named = sorted(f"{kind.value}.{database}" for kind, database in places)
             raise SplitCommitError(databases=named, raw_keys=first)
         for kind, database in places:
-            with self._databases.snapshot(kind, database) as snapshot:
-                guards: list[KeyAbsent] = []
-                puts: dict[bytes, Put] = {}
-                for (_, _, mode), share in shares.items():
-                    for key, value in share.items():
-                        is_there = mode != "overwrite" and snapshot.value(key) is not None
-                        if mode == "new" and not is_there:
-                            guards.append(KeyAbsent(key))
-                        if mode == "overwrite" or is_there == (mode == "exist"):
-                            puts[key] = Put(key, value)
-                epoch = snapshot.epoch
-            ring = self._databases.rings[kind]
-            commit = Commit((*guards, ring.fence(database)), tuple(puts.values()), epoch)
-            ring.databases[database].commit(commit)
+            by_mode = {mode: share for (_, _, mode), share in shares.items()}
+            Backoff().until_committed(partial(self._commit_to, kind, database, by_mode))
+
+    def _commit_to(self, kind: Kind, database: int, by_mode: Mapping[str, Mapping[bytes, bytes]]) -> None:
+        """Commit to one database, guarded by what was looked up there. Raises CommitConflictError."""
+        guards: list[Guard] = []
+        puts: dict[bytes, Put] = {}
+        with self._databases.snapshot(kind, database) as snapshot:
+            for mode, share in by_mode.items():
+                for key, value in share.items():
+                    if mode != "overwrite":
+                        entry = snapshot.get(key)
+                        guards.append(KeyAbsent(key) if entry is None else KeyUnchanged(key, entry.mod_revision))
+                        if (entry is not None) != (mode == "exist"):
+                            continue
+                    puts[key] = Put(key, value)
+            epoch = snapshot.epoch
+        self._databases.rings[kind].commit_in(database, Commit(tuple(guards), tuple(puts.values()), epoch))
 
     def __enter__(self) -> Self:
         return self

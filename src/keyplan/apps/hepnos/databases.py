@@ -10,7 +10,17 @@ from typing import Final, Protocol
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.remote import RemoteServer
 from keyplan.apps.hepnos.remote_calls import is_server_url
-from keyplan.engine import Capability, Engine, EngineUrl, ReadOnlyEngine, Snapshot, open_engine
+from keyplan.engine import (
+    Capability,
+    Commit,
+    Delete,
+    Engine,
+    EngineUrl,
+    KeyUnchanged,
+    ReadOnlyEngine,
+    Snapshot,
+    open_engine,
+)
 from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.ring import RingEngine, database_engine, join_ring, remembered, ring_of
 
@@ -168,12 +178,23 @@ class Databases:
         ring = self.rings[kind]
         if mode != "exist":
             return ring.put_sorted_in(database, keys, values, overwrite=mode == "overwrite")
-        with ring.open_snapshot(database) as snapshot:
-            present = [number for number, value in enumerate(snapshot.values(keys)) if value is not None]
-        if present:
-            own_values = None if values is None else [values[number] for number in present]
-            ring.put_sorted_in(database, [keys[number] for number in present], own_values)
+        ring.put_existing_in(database, keys, values)
         return 0
+
+    def remove(self, kind: Kind, raw_key: bytes, *, value: bytes | None = None) -> bool:
+        """Remove a key, if it is there and, where `value` is given, has it. Return whether this call removed it.
+
+        Raises CommitConflictError when it changes meanwhile.
+        """
+        ring, database = self.rings[kind], self.place(kind, raw_key)
+        with ring.open_snapshot(database) as snapshot:
+            entry = snapshot.get(raw_key)
+            epoch = snapshot.epoch
+        if entry is None or value not in (None, entry.value):
+            return False
+        guard = KeyUnchanged(raw_key, entry.mod_revision)
+        ring.commit_in(database, Commit((guard,), (Delete(raw_key),), epoch))
+        return True
 
     def close(self) -> None:
         """Close all databases. Closing twice is harmless."""

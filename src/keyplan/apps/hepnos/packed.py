@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["PACKED", "pack", "unpack"]
+__all__ = ["FINGERPRINT_BYTES", "PACKED", "pack", "unpack"]
 
 PACKED: Final = "application/vnd.keyplan.packed"
 """The media type of such a body."""
+
+FINGERPRINT_BYTES: Final = 8
+"""Of a value that was read, big-endian, where a commit relies on it."""
 
 _NOTHING: Final = 0xFFFFFFFF
 _WORD: Final = 4

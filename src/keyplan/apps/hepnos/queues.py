@@ -1,5 +1,6 @@
 """Typed queues, first in first out, each item taken once: on the store and shared by processes, or in memory."""
 
+from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Final, NamedTuple, Self
 
@@ -8,15 +9,18 @@ import msgspec
 from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.codec import Percent
-from keyplan.engine import SYSTEM_CLOCK, Clock, KeyRange
+from keyplan.engine import SYSTEM_CLOCK, Clock, Commit, Delete, DeleteRange, Engine, KeyRange, KeyUnchanged
 from keyplan.errors import AlreadyExistsError, InvalidInputError
 from keyplan.layout import Layout, Table
-from keyplan.store import Store
+from keyplan.store import Backoff, Store
 
 __all__ = ["HEPnOSQueues", "Queue", "Queues"]
 
 _POLL_SECONDS_MAX: Final = 1.0
 """Why: a consumer that waits looks at the queue at least this often, whatever it hears."""
+
+
+_NUMBER_DIGITS: Final = 20
 
 
 class QueueKey(NamedTuple):
@@ -46,7 +50,7 @@ class HEPnOSQueues(Layout, root="queues/"):
     """The database of queues, which the document does not have: the C++ program keeps them in memory."""
 
     states = Table("states/{name}/{type}", key=QueueKey, value=QueueState)
-    items = Table("items/{name}/{type}/{number:decimal(width=20)}", key=ItemKey, value=bytes)
+    items = Table(f"items/{{name}}/{{type}}/{{number:decimal(width={_NUMBER_DIGITS})}}", key=ItemKey, value=bytes)
 
 
 class Queues:
@@ -77,17 +81,24 @@ class Queues:
         kind = product_type(type)
         key = QueueKey(name, kind.name)
         store = self._home_of(key)
-        if mode == "producer":
-            HEPnOSQueues(store).states.modify(key, _with_producer)
-        return Queue(store, key, kind, self._clock, is_producer=mode == "producer")
+        is_producer = mode == "producer"
+
+        def enter(layout: HEPnOSQueues) -> int:
+            found = layout.states.versioned(key)
+            if found is None:
+                raise _missing(key)
+            if is_producer:
+                layout.states.update(key, _with_producer(found.record))
+            return found.create_revision
+
+        made_at = HEPnOSQueues(store).run(enter)
+        return Queue(store, key, kind, self._clock, is_producer=is_producer, made_at=made_at)
 
     def destroy(self, name: str, type: Any) -> None:  # noqa: A002  # Why: as above.
-        """Remove a queue and its items. Raises MissingError."""
+        """Remove a queue and its items, all at once. Raises MissingError."""
         key = QueueKey(name, product_type(type).name)
-        layout = HEPnOSQueues(self._home_of(key))
-        layout.states.delete(key)
-        for item in list(layout.items.keys(*key)):
-            layout.items.delete(item)
+        engine = self._home_of(key).engine
+        Backoff().until_committed(partial(_destroy, engine, key))
 
     def names(self) -> list[tuple[str, str]]:
         """Return the name and type of every queue, sorted."""
@@ -98,7 +109,26 @@ class Queues:
         for store in (self._durable, self._volatile):
             if HEPnOSQueues(store).states.exists(key):
                 return store
-        raise MissingError(table="queues", key=f"{key.name}#{key.type}")
+        raise _missing(key)
+
+
+def _missing(key: QueueKey) -> MissingError:
+    return MissingError(table="queues", key=f"{key.name}#{key.type}")
+
+
+def _destroy(engine: Engine, key: QueueKey) -> None:
+    """Remove state and items in one commit: items that stayed would be those of the next queue of the name."""
+    states, items = HEPnOSQueues.bound().tables["states"], HEPnOSQueues.bound().tables["items"]
+    raw_key = states.keys.encode(key)
+    with engine.snapshot() as snapshot:
+        entry = snapshot.get(raw_key)
+        epoch = snapshot.epoch
+    if entry is None:
+        raise _missing(key)
+    first = items.keys.encode(ItemKey(*key, 0))
+    own_items = KeyRange.of_prefix(first[:-_NUMBER_DIGITS])
+    guard = KeyUnchanged(raw_key, entry.mod_revision)
+    engine.commit(Commit((guard,), (Delete(raw_key), DeleteRange(own_items)), epoch))
 
 
 def _with_producer(state: QueueState) -> QueueState:
@@ -110,19 +140,25 @@ def _without_producer(state: QueueState) -> QueueState:
 
 
 class Queue:
-    """An open queue. Producers put, consumers get; a producer that closes wakes the consumers that wait."""
+    """An open queue. Producers put, consumers get; a producer that closes wakes the consumers that wait.
 
-    def __init__(self, store: Store, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool) -> None:
+    Who produces for a queue that was destroyed is told so, though another is made under its name.
+    """
+
+    def __init__(
+        self, store: Store, key: QueueKey, kind: ProductType, clock: Clock, *, is_producer: bool, made_at: int
+    ) -> None:
         self._store = store
         self._layout = HEPnOSQueues(store)
         self._key = key
         self._kind = kind
         self._clock = clock
         self._is_producer = is_producer
+        self._made_at = made_at
         self._is_closed = False
 
     def put(self, value: Any) -> None:
-        """Add an item at the end, durably. Raises TypeMismatchError, InvalidInputError for a consumer."""
+        """Add an item at the end, durably. Raises TypeMismatchError, InvalidInputError for a consumer, MissingError."""
         if not self._is_producer or self._is_closed:
             raise InvalidInputError(source="queue", problem="only a producer that has it open puts items into a queue")
         if type_of_value(value).name != self._kind.name and not self._is_fit(value):
@@ -130,11 +166,18 @@ class Queue:
         raw = self._kind.encode(value)
 
         def add(layout: HEPnOSQueues) -> None:
-            state = layout.states.require(self._key)
+            state = self._state(layout)
+            if state is None:
+                raise _missing(self._key)
             layout.items.insert(ItemKey(*self._key, state.next_number), raw)
             layout.states.update(self._key, msgspec.structs.replace(state, next_number=state.next_number + 1))
 
         self._layout.run(add)
+
+    def _state(self, layout: HEPnOSQueues) -> QueueState | None:
+        """Return the state of this queue; None when it was destroyed, whatever has its name now."""
+        found = layout.states.versioned(self._key)
+        return None if found is None or found.create_revision != self._made_at else found.record
 
     def _is_fit(self, value: Any) -> bool:
         """True when the type takes the value although it would be stored as another: 5 as an int32."""
@@ -154,11 +197,14 @@ class Queue:
         while True:
             with engine.snapshot() as snapshot:
                 revision = snapshot.revision
-            found, has_producers = self._layout.run(self._take)
+            found, state = self._layout.run(self._take)
             if found is not None:
                 return self._kind.decode(found)
+            # Why that state: a producer who came and went since then has left an item.
+            has_producers = state is not None and state.producers > 0
+            has_ended = state is None or state.has_had_producer
             remaining = _POLL_SECONDS_MAX if give_up_at is None else give_up_at - self._clock.monotonic()
-            if remaining <= 0 or (not has_producers and (give_up_at is None or self._has_ended())):
+            if remaining <= 0 or (not has_producers and (give_up_at is None or has_ended)):
                 return None
             watch = engine.watch(KeyRange.of_prefix(HEPnOSQueues.bound().root), after=revision)
             try:
@@ -166,17 +212,12 @@ class Queue:
             finally:
                 watch.close()
 
-    def _take(self, layout: HEPnOSQueues) -> tuple[bytes | None, bool]:
+    def _take(self, layout: HEPnOSQueues) -> tuple[bytes | None, QueueState | None]:
+        """Take the first item; when there is none, return the queue's state, as of then."""
         for key, raw in layout.items.list(*self._key, limit=1):
             layout.items.delete(key)
-            return raw, True
-        state = layout.states.get(self._key)
-        return None, state is not None and state.producers > 0
-
-    def _has_ended(self) -> bool:
-        """True when all producers that the queue had have closed it."""
-        state = self._layout.states.get(self._key)
-        return state is None or state.has_had_producer
+            return raw, None
+        return None, layout.states.get(self._key)
 
     def is_empty(self) -> bool:
         """Tell whether there is no item now."""
@@ -184,9 +225,14 @@ class Queue:
 
     def close(self) -> None:
         """Close it. Of a producer, consumers that wait are told. Closing twice is harmless."""
-        if self._is_producer and not self._is_closed and self._layout.states.exists(self._key):
-            self._layout.states.modify(self._key, _without_producer)
+        if self._is_producer and not self._is_closed:
+            self._layout.run(self._leave)
         self._is_closed = True
+
+    def _leave(self, layout: HEPnOSQueues) -> None:
+        state = self._state(layout)
+        if state is not None:
+            layout.states.update(self._key, _without_producer(state))
 
     def __enter__(self) -> Self:
         return self

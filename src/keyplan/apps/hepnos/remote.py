@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.packed import pack, unpack
+from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES, pack, unpack
 from keyplan.apps.hepnos.remote_calls import Calls
 from keyplan.engine import (
     NO_LEASE,
@@ -33,6 +33,7 @@ from keyplan.engine import (
     Snapshot,
     Watch,
     admit_commit,
+    fingerprint,
 )
 from keyplan.errors import (
     EngineLimitError,
@@ -160,9 +161,11 @@ class RemoteDatabase(Engine):
         return found
 
     def commit(self, commit: Commit) -> int:
-        """Apply a commit; its guards may be on keys that must be absent, and on the ring's description."""
+        """Apply a commit; its guards may be on single keys."""
         admit_commit(self._profile, commit)
-        absent = [guard.key for guard in self._own_guards(commit.guards) if isinstance(guard, KeyAbsent)]
+        guards = self._own_guards(commit.guards)
+        absent = [guard.key for guard in guards if isinstance(guard, KeyAbsent)]
+        unchanged = [guard for guard in guards if isinstance(guard, KeyUnchanged)]
         puts = [each for each in commit.mutations if isinstance(each, Put)]
         if any(put.lease != NO_LEASE for put in puts):
             raise self._unsupported(Capability.LEASES)
@@ -175,6 +178,8 @@ class RemoteDatabase(Engine):
             removed,
             [each.start for each in ranges],
             [each.end for each in ranges],
+            [guard.key for guard in unchanged],
+            [guard.revision.to_bytes(FINGERPRINT_BYTES) for guard in unchanged],
         )
         self._ask("commit", body, is_write=True)
         return 0
@@ -187,7 +192,8 @@ class RemoteDatabase(Engine):
         guards: Sequence[Guard] = (),
         overwrite: bool = True,
     ) -> int:
-        self._own_guards(guards)
+        if any(not isinstance(each, KeyUnchanged) or each.key != RING_KEY for each in guards):
+            raise self._unsupported(Capability.REVISIONS)
         if values is not None and len(values) != len(keys):
             raise InvalidInputError(source="put_sorted", problem=f"{len(keys)} keys and {len(values)} values")
         for limit, allowed, given in (
@@ -228,7 +234,7 @@ class RemoteDatabase(Engine):
     def _own_guards(self, guards: Sequence[Guard]) -> list[Guard]:
         """Return the guards without that on the ring, which each request carries. Raises UnsupportedByEngineError."""
         others = [each for each in guards if not (isinstance(each, KeyUnchanged) and each.key == RING_KEY)]
-        if not all(isinstance(each, KeyAbsent) for each in others):
+        if not all(isinstance(each, KeyAbsent | KeyUnchanged) for each in others):
             raise self._unsupported(Capability.REVISIONS)
         return others
 
@@ -254,7 +260,15 @@ class _RemoteSnapshot(Snapshot):
         if key == RING_KEY:
             return Entry(key, self._database.description, 0, _REVISION, 0, NO_LEASE)
         value = self.value(key)
-        return None if value is None else Entry(key, value, 0, 0, 0, NO_LEASE)
+        return None if value is None else Entry(key, value, 0, fingerprint(value), 0, NO_LEASE)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        if RING_KEY in keys:
+            return super().get_many(keys)
+        pairs = zip(keys, self.values(keys), strict=True)
+        return [
+            None if value is None else Entry(key, value, 0, fingerprint(value), 0, NO_LEASE) for key, value in pairs
+        ]
 
     def value(self, key: bytes) -> bytes | None:
         return self._database.description if key == RING_KEY else self._database.values((key,))[0]
@@ -269,7 +283,7 @@ class _RemoteSnapshot(Snapshot):
         if keys_only:
             return (Entry(key, b"", 0, 0, 0, NO_LEASE) for key in self.keys(key_range, limit=limit, reverse=reverse))
         pairs = self.pairs(key_range, limit=limit, reverse=reverse)
-        return (Entry(key, value, 0, 0, 0, NO_LEASE) for key, value in pairs)
+        return (Entry(key, value, 0, fingerprint(value), 0, NO_LEASE) for key, value in pairs)
 
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         pages = self._pages(key_range, limit, reverse=reverse, has_values=False)

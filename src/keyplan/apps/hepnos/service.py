@@ -18,9 +18,9 @@ from keyplan.apps.hepnos.databases import Address, Databases, database_counts
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.apps.hepnos.products import checked_mode
-from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring
+from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.apps.hepnos.service_description import DESCRIPTION
-from keyplan.engine import Commit, Delete, DeleteRange, KeyAbsent, KeyRange, Mutation, Put, Snapshot
+from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Snapshot
 from keyplan.errors import InvalidInputError
 from keyplan.ring import RING_KEY, RingEngine
 from keyplan.server import AnswerError, JsonAnswer, Service, ServiceContext, allow_body
@@ -183,8 +183,8 @@ class _Desk:
         """Write, remove, and remove ranges, all or nothing."""
         ring, number = self._place(request)
         kind = Kind(request.path_params["kind"])
-        columns = await self._columns(request, 6, is_whole=False)
-        absent, keys, values, removed, starts, ends = columns
+        columns = await self._columns(request, 8, is_whole=False)
+        absent, keys, values, removed, starts, ends, unchanged, fingerprints = columns
 
         def commit() -> None:
             puts = _whole(keys), _whole(values)
@@ -196,9 +196,11 @@ class _Desk:
                 *map(Delete, _whole(removed)),
                 *map(DeleteRange, ranges),
             )
-            guards = (*map(KeyAbsent, _whole(absent)), ring.fence(number))
-            # Why no epoch: the client read nothing that a guard names by its revision.
-            ring.databases[number].commit(Commit(guards, mutations, ""))
+            with ring.open_snapshot(number) as snapshot:
+                as_read = unchanged_guards(snapshot, _whole(unchanged), _whole(fingerprints))
+                epoch = snapshot.epoch
+            guards: tuple[Guard, ...] = (*map(KeyAbsent, _whole(absent)), *as_read)
+            ring.commit_in(number, Commit(guards, mutations, epoch))
 
         await self._context.run(commit)
         return JsonAnswer({})

@@ -9,12 +9,13 @@ from keyplan.apps.hepnos.databases import Databases
 from keyplan.apps.hepnos.errors import InvalidNumberError
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, dataset_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
-from keyplan.engine import KeyRange
-from keyplan.errors import InvalidInputError, InvalidKeyError
+from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES
+from keyplan.engine import FailedGuard, KeyRange, KeyUnchanged, Snapshot, fingerprint
+from keyplan.errors import CommitConflictError, InvalidInputError, InvalidKeyError
 from keyplan.ring import RING_KEY
 from keyplan.server import AnswerError
 
-__all__ = ["check_pairs", "check_ranges", "check_removed", "check_ring"]
+__all__ = ["check_pairs", "check_ranges", "check_removed", "check_ring", "unchanged_guards"]
 
 _KEY_BYTES: Final = {Kind.RUN: 24, Kind.SUBRUN: 32, Kind.EVENT: 40}
 _UUID_BYTES: Final = 16
@@ -68,6 +69,24 @@ def _check_datasets(keys: Sequence[bytes], values: Sequence[bytes]) -> None:
 
 def _is_suffix(suffix: bytes) -> bool:
     return split_product(bytes(ITEM_BYTES) + suffix) is not None
+
+
+def unchanged_guards(snapshot: Snapshot, keys: Sequence[bytes], fingerprints: Sequence[bytes]) -> list[KeyUnchanged]:
+    """Return guards for keys that have the values that a client has read. Raises CommitConflictError, InvalidInputError."""
+    if len(keys) != len(fingerprints) or any(len(each) != FINGERPRINT_BYTES for each in fingerprints):
+        raise InvalidInputError(source="body", problem=f"each key has a fingerprint of {FINGERPRINT_BYTES} bytes")
+    guards: list[KeyUnchanged] = []
+    failed: list[FailedGuard] = []
+    for key, raw, entry in zip(keys, fingerprints, snapshot.get_many(keys), strict=True):
+        expected = KeyUnchanged(key, int.from_bytes(raw))
+        actual = 0 if entry is None else fingerprint(entry.value)
+        if entry is None or actual != expected.revision:
+            failed.append(FailedGuard(expected, key, actual))
+        else:
+            guards.append(KeyUnchanged(key, entry.mod_revision))
+    if failed:
+        raise CommitConflictError(failed=tuple(failed))
+    return guards
 
 
 def check_removed(keys: Sequence[bytes]) -> None:

@@ -109,8 +109,9 @@ DESCRIPTION: Final[dict[str, Any]] = {
         ),
         f"{_PLACE}/commit": _operation(
             "Write and remove, all or nothing.",
-            "Six columns: keys that must be absent; keys to write; their values; keys to remove; the first keys of ranges "
-            "to remove; the keys that these end before, or nothing.",
+            "Eight columns: keys that must be absent; keys to write; their values; keys to remove; the first keys of ranges "
+            "to remove; the keys that these end before, or nothing; keys that must have the values that were read; for each "
+            "the first eight bytes of its value's SHA-1, shifted right by a bit, or 1 for 0.",
             answers("It is done.", {"type": "object"}),
         ),
     },

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from math import inf
 from threading import Lock
 from types import TracebackType
@@ -18,9 +19,9 @@ from keyplan.apps.hepnos.products import Container, ProductID
 from keyplan.apps.hepnos.queues import Queues
 from keyplan.apps.hepnos.references import Ref
 from keyplan.apps.hepnos.types import product_type, type_named
-from keyplan.engine import Capability, Commit, Delete, DeleteRange, KeyRange, KeyUnchanged, open_engine
+from keyplan.engine import Commit, DeleteRange, KeyRange, open_engine
 from keyplan.errors import EngineLimitError
-from keyplan.store import Store
+from keyplan.store import Backoff, Store
 
 __all__ = ["DataStore", "open_at", "open_databases", "open_hepnos"]
 
@@ -157,11 +158,8 @@ class DataStore:
             raise EngineLimitError(limit="key_bytes_max", allowed=allowed, actual=len(raw_key))
 
     def remove(self, kind: Kind, raw_key: bytes) -> bool:
-        """Remove one key; return False when it was not there."""
-        if self.raw_value(kind, raw_key) is None:
-            return False
-        self.databases.rings[kind].commit(Commit((), (Delete(raw_key),)))
-        return True
+        """Remove one key; return False when it was not there, or another has removed it meanwhile."""
+        return Backoff().until_committed(partial(self.databases.remove, kind, raw_key))
 
     # ---- data sets -----------------------------------------------------------------------------------------------------
 
@@ -222,18 +220,9 @@ class DataStore:
     def _remove_record(self, dataset: DataSet) -> None:
         """Remove the record of a data set, if it is still this one's.
 
-        Raises CommitConflictError when it changes meanwhile, where the databases keep revisions; behind a server they do not.
+        Raises CommitConflictError when it changes meanwhile.
         """
-        raw_key = dataset_key(dataset.path)
-        place = self.databases.place(Kind.DATASET, raw_key)
-        with self.databases.snapshot(Kind.DATASET, place) as snapshot:
-            entry = snapshot.get(raw_key)
-        if entry is not None and entry.value == dataset.uuid.bytes:
-            ring = self.databases.rings[Kind.DATASET]
-            has_revisions = ring.profile.claims(Capability.REVISIONS)
-            guards = (KeyUnchanged(raw_key, entry.mod_revision),) if has_revisions else ()
-            # Why no epoch: that of a ring is of all its databases, and one was read.
-            ring.commit(Commit(guards, (Delete(raw_key),), ""))
+        self.databases.remove(Kind.DATASET, dataset_key(dataset.path), value=dataset.uuid.bytes)
 
     def _remove_range(self, kind: Kind, key_range: KeyRange) -> None:
         ring = self.databases.rings[kind]

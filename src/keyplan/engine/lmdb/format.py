@@ -15,7 +15,6 @@ docs/design/engine-contract.md says why.
 """
 
 from collections.abc import Iterator
-from hashlib import sha1
 from secrets import token_hex
 from struct import Struct
 from typing import Final, NamedTuple, Self
@@ -41,7 +40,6 @@ __all__ = [
     "LeaseRecord",
     "LineageRecord",
     "State",
-    "fingerprint",
     "unpack_entry",
     "unpack_events",
 ]
@@ -135,12 +133,6 @@ class LeaseRecord(NamedTuple):
             return self.deadline_monotonic - clock.monotonic()
         # Why: a wall clock set back while the machine was off must not keep a lease alive beyond its time.
         return min(self.deadline_wall - clock.wall(), self.ttl_seconds)
-
-
-def fingerprint(value: bytes) -> int:
-    """Return what stands for a value as its mod revision where no revisions are kept: 63 bits, never 0."""
-    digest: int = LEASE_ID.unpack_from(sha1(value, usedforsecurity=False).digest())[0]
-    return digest >> 1 or 1
 
 
 def unpack_entry(key: bytes, raw: bytes) -> Entry:

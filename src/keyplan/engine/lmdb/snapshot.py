@@ -8,8 +8,9 @@ from typing import Final
 
 import lmdb
 
+from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
-from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State, fingerprint
+from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State
 from keyplan.errors import EngineUnavailableError
 
 __all__ = ["HistorySnapshot", "LmdbSnapshot", "RawSnapshot"]

@@ -1,0 +1,239 @@
+"""The lines of HEPnOS: batches beside readers and deletions, writes over what exists, queues."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from keyplan.apps import hepnos
+from keyplan.apps.hepnos.databases import Address, Databases
+from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.queues import Queues
+from keyplan.apps.hepnos.store import DataStore
+from keyplan.engine import SYSTEM_CLOCK, MemoryEngine
+from keyplan.errors import AlreadyExistsError, CommitConflictError
+from keyplan.ring import ring_of
+from keyplan.store import Store
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order
+from tests.schedules.lines import Line, line_name
+
+__all__ = ["HEPNOS_GROUPS"]
+
+# ---- products --------------------------------------------------------------------------------------------------------------
+
+
+def _datastore(store: Store) -> DataStore:
+    """A HEPnOS store whose products are in this database; those of other kinds are not looked at."""
+    own = {kind: MemoryEngine() for kind in Kind if kind is not Kind.PRODUCT}
+    engines = {**own, Kind.PRODUCT: store.engine}
+    rings = {kind: ring_of([engines[kind]], kind.layout, create=True) for kind in Kind}
+    return DataStore(Databases(rings, Address("memory:")))
+
+
+FIRST, SECOND, THIRD = (b"%016d" % number + b"\x00" * 24 + b"x#int64" for number in range(3))
+
+
+def two_products(store: Store) -> None:
+    databases = _datastore(store).databases
+    databases.put(Kind.PRODUCT, 0, [FIRST, SECOND], [b"1", b"2"])
+
+
+def _writes(*keys: bytes, mode: str, atomic: bool | None = None) -> Callable[[Store], None]:
+    """Write keys in a mode: at once, or (`atomic` says which) in a batch."""
+
+    def write(store: Store) -> None:
+        datastore = _datastore(store)
+        if atomic is None:
+            datastore.databases.put(Kind.PRODUCT, 0, list(keys), [mode.encode()] * len(keys), mode=mode)
+            return
+        with datastore.batch(atomic=atomic) as batch:
+            for key in keys:
+                batch.write(Kind.PRODUCT, key, mode.encode(), mode)
+
+    return write
+
+
+def _deletes(store: Store) -> None:
+    _datastore(store).remove(Kind.PRODUCT, FIRST)
+
+
+def _reads(store: Store) -> list[bytes | None]:
+    with _datastore(store).databases.snapshot(Kind.PRODUCT, 0) as snapshot:
+        return snapshot.values([FIRST, SECOND, THIRD])
+
+
+PRODUCT_ACTS: dict[str, Callable[[Store], object]] = {
+    "write": _writes(FIRST, THIRD, mode="overwrite"),
+    "write new": _writes(FIRST, THIRD, mode="new"),
+    "write over": _writes(FIRST, SECOND, mode="exist"),
+    "batch": _writes(FIRST, SECOND, THIRD, mode="overwrite", atomic=False),
+    "atomic batch": _writes(FIRST, SECOND, THIRD, mode="overwrite", atomic=True),
+    "atomic batch of new": _writes(FIRST, THIRD, mode="new", atomic=True),
+    "atomic batch over": _writes(FIRST, SECOND, mode="exist", atomic=True),
+    "delete": _deletes,
+    "read": _reads,
+}
+
+
+def _of_products(names: tuple[str, ...]) -> Scenario:
+    return Scenario(
+        *[actor(PRODUCT_ACTS[name], name, answers=name == "read") for name in names],
+        setup=two_products,
+        invariants=[as_in_some_order],
+    )
+
+
+def products() -> Iterator[Line]:
+    """What is written and deleted in pairs, and beside a reader, is as in some order."""
+    names = [name for name in PRODUCT_ACTS if name != "read"]
+    for place, name in enumerate(names):
+        for other in names[place:]:
+            yield Line(line_name(name, other), partial(_of_products, (name, other)))
+        yield Line(line_name(name, "read"), partial(_of_products, (name, "read")))
+    for name in ("batch", "atomic batch over"):
+        yield Line(line_name(name, "delete", "read"), partial(_of_products, (name, "delete", "read")))
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------------
+
+
+def _queues(store: Store) -> Queues:
+    return Queues(store, Store(MemoryEngine()), SYSTEM_CLOCK)
+
+
+def a_queue(store: Store) -> None:
+    _queues(store).create("q", int)
+
+
+def a_queue_of_two(store: Store) -> None:
+    a_queue(store)
+    _produces(1, 2)(store)
+
+
+def _produces(*items: int) -> Callable[[Store], list[int]]:
+    """Put items and close; return those that were taken."""
+
+    def produce(store: Store) -> list[int]:
+        taken: list[int] = []
+        with suppress(hepnos.MissingError), _queues(store).open("q", int, mode="producer") as queue:
+            for item in items:
+                queue.put(item)
+                taken.append(item)
+        return taken
+
+    return produce
+
+
+def _takes_one(store: Store) -> list[int]:
+    with suppress(hepnos.MissingError):
+        found = _queues(store).open("q", int).get(0)
+        return [] if found is None else [found]
+    return []
+
+
+def _takes_all(store: Store) -> list[int]:
+    """As a consumer does that may come before its producer: until it is told that there is nothing more."""
+    found: list[int] = []
+    with suppress(hepnos.MissingError):
+        queue = _queues(store).open("q", int)
+        while (item := queue.get(60.0)) is not None:
+            found.append(item)
+    return found
+
+
+def _destroys(store: Store) -> None:
+    _queues(store).destroy("q", int)
+
+
+def _creates_and_produces(store: Store) -> list[int]:
+    """A queue of the same name, made anew."""
+    try:
+        _queues(store).create("q", int)
+    except AlreadyExistsError:
+        return []
+    return _produces(7)(store)
+
+
+QUEUE_ACTS: dict[str, Callable[[Store], object]] = {
+    "produce": _produces(11),
+    "produce again": _produces(12),
+    "produce two": _produces(21, 22),
+    "take one": _takes_one,
+    "take one again": _takes_one,
+    "take all": _takes_all,
+    "destroy": _destroys,
+    "destroy again": _destroys,
+    "create and produce": _creates_and_produces,
+}
+_PRODUCERS = {"produce", "produce again", "produce two", "create and produce"}
+_TAKERS = {"take one", "take one again", "take all"}
+
+
+def _each_item_is_taken_once(outcome: Outcome) -> None:
+    """What was put is taken once or still there, in order; what is there was put; a new queue has none of an old one's."""
+    answers = outcome.answers
+    put = [item for name in _PRODUCERS & answers.keys() for item in answers[name]]
+    taken = [item for name in _TAKERS & answers.keys() for item in answers[name]]
+    old = [1, 2] if outcome.scenario.setup is a_queue_of_two else []
+    left = _rest(outcome.store)
+    assert len({*taken, *left}) == len(taken) + len(left), f"twice: {taken} were taken, {left} are left"
+    assert {*taken, *left} <= {*old, *put}, f"from nowhere: {taken} were taken, {left} are left, {put} were put"
+    if outcome.scenario.setup is a_queue and "take all" in answers:
+        assert not left, f"{left} are left, and the consumer was told that there is nothing more"
+    if not {"destroy", "destroy again"} & answers.keys():
+        assert {*taken, *left} == {*old, *put}, f"lost: {taken} were taken, {left} are left, {put} were put"
+        return
+    made_anew = answers.get("create and produce", [])
+    assert set(made_anew) <= {*taken, *left}, f"lost of the new queue: {made_anew} were put, {left} are left"
+    if made_anew:
+        assert not set(left) & set(old), f"of the old queue: {left}"
+
+
+def _rest(store: Store) -> list[int]:
+    queues = _queues(store)
+    if not queues.names():
+        assert not list(_raw_items(store)), "items of a queue that is no more"
+        return []
+    queue = queues.open("q", int)
+    rest: list[int] = []
+    while (item := queue.get(0)) is not None:
+        rest.append(item)
+    return rest
+
+
+def _raw_items(store: Store) -> list[object]:
+    return list(hepnos.HEPnOSQueues(store).items.keys("q", "int64"))
+
+
+def _of_queues(names: tuple[str, ...], setup: Callable[[Store], None], faults: dict[str, str] | str = "") -> Scenario:
+    return Scenario(
+        *[actor(QUEUE_ACTS[name], name) for name in names],
+        setup=setup,
+        invariants=[_each_item_is_taken_once],
+        faults=faults,
+        only_raises=(*ACTOR_ERRORS, CommitConflictError, hepnos.MissingError),
+    )
+
+
+def queues() -> Iterator[Line]:
+    """Producers, consumers and who destroys a queue; each item is taken once."""
+    for setup, names in [
+        (a_queue, ("produce", "produce again")),
+        (a_queue, ("produce", "take one")),
+        (a_queue, ("produce", "take all")),
+        (a_queue, ("produce two", "take all")),
+        (a_queue_of_two, ("take one", "take one again")),
+        (a_queue_of_two, ("take one", "take all")),
+        (a_queue_of_two, ("take all", "destroy")),
+        (a_queue_of_two, ("produce", "destroy")),
+        (a_queue_of_two, ("destroy", "destroy again")),
+        (a_queue_of_two, ("destroy", "create and produce")),
+        (a_queue_of_two, ("take one", "destroy", "create and produce")),
+    ]:
+        yield Line(line_name(*names, setup.__name__), partial(_of_queues, names, setup))
+    three = partial(_of_queues, ("produce", "destroy", "create and produce"), a_queue_of_two)
+    yield Line("produce x destroy x create and produce", three, Preemptions(2), is_long=True)
+    crashing = partial(_of_queues, ("destroy", "create and produce"), a_queue_of_two, {"destroy": "c"})
+    yield Line("destroy that crashes x create and produce", crashing)
+
+
+HEPNOS_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {"hepnos products": products, "hepnos queues": queues}
