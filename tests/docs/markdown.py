@@ -1,4 +1,4 @@
-"""What the tests of documents read: fenced blocks of code, and links."""
+"""What the tests of documents read: fenced blocks of code, commands with what they print, and links."""
 
 import re
 from collections.abc import Iterator
@@ -18,6 +18,13 @@ class Block(NamedTuple):
     not_run: str
 
 
+class Example(NamedTuple):
+    """A command of a console block, and the lines that the document prints below it."""
+
+    command: str
+    lines: list[str]
+
+
 def blocks(text: str) -> Iterator[Block]:
     """The fenced blocks of a document. `<!-- not run: reason -->` on the line before keeps a block from being run."""
     lines = text.splitlines()
@@ -32,6 +39,14 @@ def blocks(text: str) -> Iterator[Block]:
         code = "\n".join(lines[opening + 1 : number]) + "\n"
         yield Block(lines[opening][3:].strip(), opening + 2, code, before["reason"] if before else "")
         opening = None
+
+
+def examples_of(code: str) -> Iterator[Example]:
+    """The commands of a console block: what stands behind `$ `, and behind `> ` on the lines that go on with it."""
+    for example in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+        first, *others = example.rstrip("\n").splitlines()
+        command = [first, *(line[2:] for line in others if line.startswith("> "))]
+        yield Example("\n".join(command), [line.rstrip() for line in others if not line.startswith("> ")])
 
 
 def links(text: str) -> Iterator[tuple[int, str]]:

@@ -3,6 +3,10 @@
 All console blocks of a guide run in one bash process, after its Python blocks. A block that begins with a comment that names a
 file, as in `# plant.py`, is that file; the other Python blocks are a program of their own, which runs first. Blocks below
 `<!-- not run: reason -->` are passed over.
+
+Root has a machine for each guide: a network whose ports are all free, processes that end with their first one, and an empty
+`/srv` in memory. So the commands run exactly as they stand. Anybody else has the ports replaced by free ones, and passes
+over the guides that start PostgreSQL.
 """
 
 import os
@@ -12,26 +16,35 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
-from tests.docs.markdown import Block, blocks
+from tests.apps.patroni.up_process import why_no_up
+from tests.docs.markdown import Block, Example, blocks, examples_of
+from tests.servers.patroni import why_no_patroni, write_patroni
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDES: Final = (
     "backup-and-copy",
     "check-and-repair",
     "cloudchamber",
+    "etcd-gateways",
     "evolution",
     "explorer",
     "hepnos",
     "key-spaces",
+    "patroni",
+    "patroni-clusters",
     "serving",
 )
-_FILE: Final = re.compile(r"# (?P<name>[\w.-]+\.\w+)\n")
+_STARTS_POSTGRESQL: Final = frozenset({"etcd-gateways", "patroni-clusters"})
+_FILE: Final = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
+_SERVER: Final = re.compile(r"(?P<command>keyplan (?:serve|patroni up) .*?)\s*&")
+# Why so long: the processors may be busy with others. It ends what hangs.
+_SECONDS_MAX: Final = 300
 _MARK: Final = "--- the next command ---"
 _PORT: Final = re.compile(r"127\.0\.0\.1:(\d{4,5})")
 # Why another port: the guide's may be taken here. A server that is given none listens on 8210.
@@ -43,20 +56,38 @@ start() {{ rm -f server.out; "$@" >server.out 2>server.err &
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 echo '{mark}'
 """
+# Why the files are copied: PostgreSQL's user may not enter a test's folder.
+_MACHINE: Final = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+_IN_A_MACHINE: Final = """
+ip link set lo up && mount -t tmpfs -o mode=755 tmpfs /srv && mkdir /srv/reader && cp -r . /srv/reader && cd /srv/reader || exit
+[ ! -d srv ] || cp -r srv/. /srv
+PATH=/srv/programs:$PATH
+"""
 
 
-class Example(NamedTuple):
-    """A command of a guide, and the lines that the guide prints below it."""
+@cache
+def has_machines() -> bool:
+    """Whether whoever runs this may make machines."""
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return False
+    tried = subprocess.run(
+        [*_MACHINE, "bash", "-c", "ip link set lo up && mount -t tmpfs tmpfs /srv"], capture_output=True, check=False
+    )
+    return tried.returncode == 0
 
-    command: str
-    lines: list[str]
 
-
-def examples_of(code: str) -> Iterator[Example]:
-    for example in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
-        first, *others = example.rstrip("\n").splitlines()
-        command = [first, *(line[2:] for line in others if line.startswith("> "))]
-        yield Example("\n".join(command), [line.rstrip() for line in others if not line.startswith("> ")])
+def why_not(guide: str) -> str | None:
+    """Return what a guide needs that is not here."""
+    if guide not in _STARTS_POSTGRESQL:
+        return None
+    if not has_machines():
+        return "only root can give it a network and a /srv of its own"
+    if guide == "patroni-clusters":
+        return why_no_up()
+    is_debian_12 = Path("/usr/lib/postgresql/15/bin/initdb").exists()
+    return why_no_patroni() or (
+        None if is_debian_12 else "the guide names PostgreSQL 15: apt-get install postgresql-15"
+    )
 
 
 def is_as_said(found: list[str], said: list[str]) -> bool:
@@ -81,25 +112,29 @@ def free_port() -> str:
 
 
 def written(text: str, folder: Path) -> list[Block]:
-    """The blocks of a guide that are run, once the files among them are in the folder."""
+    """The blocks of a guide that are run, once the files among them are in the folder; those of `/srv` in its `srv`."""
     rest = []
     for block in (block for block in blocks(text) if not block.not_run):
         if block.language != "console" and (named := _FILE.match(block.code)):
-            with (folder / named["name"]).open("a") as file:
+            path = folder / named["name"].lstrip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as file:
                 file.write(block.code)
-        rest.append(block)
+        elif block.language in {"python", "console"}:
+            rest.append(block)
     if "examples/" in text:
         shutil.copytree(ROOT / "examples", folder / "examples")
     return rest
 
 
 def script_of(examples: list[Example]) -> str:
-    script = _START.format(mark=_MARK)
+    """What bash runs: the commands, and a mark behind what each has printed."""
+    script = (_IN_A_MACHINE if has_machines() else "") + _START.format(mark=_MARK)
     for example in examples:
         command = example.command
-        if command.startswith("keyplan serve") and command.endswith("&"):
-            listen = "" if "--listen" in command else f" --listen 127.0.0.1:{_DEFAULT_PORT}"
-            command = f"start {command.removesuffix('&').rstrip()}{listen}"
+        if started := _SERVER.fullmatch(command):
+            listen = "" if has_machines() or "--listen" in command else f" --listen 127.0.0.1:{_DEFAULT_PORT}"
+            command = f"start {started['command']}{listen}"
         script += f"{command}\necho; echo '{_MARK}'\n"
     return script
 
@@ -117,7 +152,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         start_new_session=True,
     )
     try:
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=_SECONDS_MAX)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         printed, _ = process.communicate()
@@ -126,18 +161,26 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * _SECONDS_MAX)
 @pytest.mark.parametrize("guide", GUIDES)
 def test_the_commands_of_a_guide_print_what_it_says(guide: str, tmp_path: Path) -> None:
+    problem = why_not(guide)
+    if problem is not None:
+        pytest.skip(f"needs a machine: {problem}")
     text = (ROOT / "docs" / "guide" / f"{guide}.md").read_text()
-    ports = {port: free_port() for port in {*_PORT.findall(text), _DEFAULT_PORT}}
+    ports = {} if has_machines() else {port: free_port() for port in {*_PORT.findall(text), _DEFAULT_PORT}}
     found = written(text, tmp_path)
-    program = tmp_path / "guide.py"
-    program.write_text("\n".join(block.code for block in found if block.language == "python"))
+    if guide in _STARTS_POSTGRESQL:
+        (tmp_path / "srv" / "programs").mkdir(parents=True)
+        write_patroni(tmp_path / "srv" / "programs" / "patroni")
+    program = "\n".join(block.code for block in found if block.language == "python")
+    if program:
+        (tmp_path / "guide.py").write_text(program)
+        first = run([sys.executable, "guide.py"], tmp_path)
+        assert first.returncode == 0, first.stdout
     examples = [example for block in found if block.language == "console" for example in examples_of(block.code)]
-    first = run([sys.executable, str(program)], tmp_path)
-    assert first.returncode == 0, first.stdout
-    script = _PORT.sub(lambda match: f"127.0.0.1:{ports[match[1]]}", script_of(examples))
-    printed = run(["bash", "-c", script], tmp_path).stdout
+    script = _PORT.sub(lambda match: f"127.0.0.1:{ports.get(match[1], match[1])}", script_of(examples))
+    printed = run([*(_MACHINE if has_machines() else ()), "bash", "-c", script], tmp_path).stdout
     for port, other in ports.items():
         printed = printed.replace(f"127.0.0.1:{other}", f"127.0.0.1:{port}")
     answers = [part.strip("\n").splitlines() for part in printed.split(_MARK + "\n")[1:-1]]

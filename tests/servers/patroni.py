@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 
 from tests.servers.etcd import free_port
 
-__all__ = ["Mode", "PatroniCluster", "PatroniNode", "until", "why_no_patroni"]
+__all__ = ["Mode", "PatroniCluster", "PatroniNode", "until", "why_no_patroni", "write_patroni"]
 
 Mode = Literal["etcd", "etcd3"]
 
@@ -99,6 +99,13 @@ def _python() -> str:
         if asked.stdout.strip() == f"{sys.version_info[0]}.{sys.version_info[1]}":
             return candidate
     raise LookupError(f"no Python {sys.version_info[0]}.{sys.version_info[1]} that the user {_USER} may run")
+
+
+def write_patroni(file: Path) -> None:
+    """Write a program that is Patroni for the user who may run PostgreSQL, as their own installation would be."""
+    settings = "".join(f"export {name}='{value}'\n" for name, value in _environment("/nonexistent").items())
+    file.write_text(f'#!/bin/sh\n{settings}exec {_python()} {_SCRIPT} "$@"\n')
+    file.chmod(0o755)
 
 
 def until(is_true: Callable[[], bool], seconds_max: float, what: Callable[[], str]) -> float:
