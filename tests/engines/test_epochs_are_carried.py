@@ -2,9 +2,14 @@
 
 from keyplan.apps.cloudchamber import CloudChamber
 from keyplan.apps.cloudchamber.indexed import store_for_writing
+from keyplan.apps.hepnos import remote
 from keyplan.engine import Commit, KeyAbsent, MemoryEngine, Put, Snapshot, WrappedEngine, WrappedSnapshot
-from keyplan.keyspace import Founding, KeySpaces
+from keyplan.engine.lmdb.snapshot import LmdbSnapshot
+from keyplan.engine.postgres.snapshot import PostgresSnapshot
+from keyplan.keyspace import Founding, KeySpaces, open_key_space
+from keyplan.keyspace.share import _ShareSnapshot
 from keyplan.store import Store
+from tests.store.layouts import Rack, Site
 
 
 class _Epoch(WrappedSnapshot):
@@ -42,3 +47,30 @@ def test_an_act_of_the_registry_is_of_the_epoch_that_it_read() -> None:
     engine.epochs.clear()
     registry.disable("busy")
     assert engine.epochs == ["of the snapshot"]
+
+
+def test_a_snapshot_of_a_key_space_is_of_the_epoch_of_the_store() -> None:
+    engine = _Commits()
+    registry = KeySpaces(engine, founding=Founding(prefix_codec="uvarint", profile="none"))
+    registry.ensure("busy", "shop")
+    with open_key_space(engine, "busy", "shop", session_seconds=None) as store:
+        engine.epochs.clear()
+        with store.engine.snapshot() as snapshot:
+            assert snapshot.epoch == "of the snapshot"
+        with store.transaction() as transaction:
+            site = Site(transaction)
+            assert site.racks.get("r1") is None
+            site.racks.insert("r1", Rack("hall"))
+    assert engine.epochs == ["of the snapshot"]
+
+
+def test_every_snapshot_tells_its_epoch_unless_its_engine_has_none() -> None:
+    leaping = {LmdbSnapshot, PostgresSnapshot, type(MemoryEngine().snapshot())}
+    without_revisions = {remote._RemoteSnapshot}
+    silent = {
+        snapshot
+        for snapshot in Snapshot.__subclasses__()
+        if snapshot.__module__.startswith("keyplan.") and "epoch" not in vars(snapshot)
+    }
+    assert silent <= leaping | without_revisions
+    assert _ShareSnapshot in Snapshot.__subclasses__()

@@ -1,13 +1,19 @@
 """An etcd that went back: restored from a snapshot under the same cluster id, as `etcdctl snapshot restore` does by default."""
 
+import asyncio
 import shutil
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
+import keyplan.aio
 from keyplan.engine import ALL_KEYS, Commit, Engine, KeyAbsent, KeyRange, Put, RangeUnchanged, open_engine
-from keyplan.errors import CommitConflictError, EngineUnavailableError, HistoryCompactedError
+from keyplan.errors import CommitConflictError, EngineUnavailableError, HistoryCompactedError, StaleRecordError
+from keyplan.store import Store
+from tests.aio import layouts as halls
 from tests.servers.etcd import EtcdServer
+from tests.store.layouts import Rack, Site
 
 
 def put(engine: Engine, key: bytes, value: bytes = b"") -> int:
@@ -123,3 +129,51 @@ def test_a_restart_is_no_going_back(restorable: Restorable, engine: Engine) -> N
     assert [event.key for event in watch.poll(30)] == [b"b"]
     assert engine.lineage() == before
     watch.close()
+
+
+@pytest.mark.parametrize(
+    ("token", "has_noticed"),
+    # Why not the fourth: under the same id, it must have looked before the revision was reached again.
+    [(None, True), ("another", True), ("another", False)],
+    ids=["the same cluster id, noticed", "another cluster id, noticed", "another cluster id, unnoticed"],
+)
+def test_a_record_that_was_read_before_is_not_expected_after(
+    restorable: Restorable, engine: Engine, token: str | None, *, has_noticed: bool
+) -> None:
+    site = Site(Store(engine))
+    site.racks.insert("r1", Rack("hall"))
+    restorable.keep()
+    site.racks.put("r1", Rack("seen"))
+    seen = site.racks.versioned("r1")
+    assert seen is not None
+    restorable.put_back(token=token)
+    if has_noticed:
+        assert not site.racks.exists("r2")
+        assert engine.lineage().epoch != seen.epoch
+    with open_engine(
+        restorable.server.url
+    ) as other:  # it has never seen what was lost, and writes at the same revision
+        assert Site(Store(other)).racks.put("r1", Rack("another's")) == seen.revision
+    with pytest.raises(StaleRecordError, match="went back"):
+        site.racks.put("r1", Rack("lost update"), expected_revision=seen)
+    assert site.racks.require("r1").room == "another's"
+    site.racks.put("r1", Rack("after"), expected_revision=site.racks.versioned("r1"))
+
+
+def test_an_awaited_writer_expects_what_it_read_in_its_epoch(restorable: Restorable) -> None:
+    async def scenario() -> None:
+        async with await keyplan.aio.open(restorable.server.url) as store:
+            hall = halls.Hall(store)
+            await hall.racks.insert("r1", halls.Rack("hall"))
+            restorable.keep()
+            await hall.racks.put("r1", halls.Rack("seen"))
+            seen = await hall.racks.versioned("r1")
+            assert seen is not None
+            await asyncio.to_thread(partial(restorable.put_back, token="another"))
+            with open_engine(restorable.server.url) as other:
+                assert halls.Hall(Store(other)).racks.put("r1", halls.Rack("another's")) == seen.revision
+            with pytest.raises(StaleRecordError, match="went back"):
+                await hall.racks.put("r1", halls.Rack("lost update"), expected_revision=seen)
+            assert (await hall.racks.require("r1")).room == "another's"
+
+    halls.run(scenario)

@@ -9,8 +9,10 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, LEAP, Commit, Engine, KeyRange, KeyUnchanged, Put, RangeUnchanged
 from keyplan.engine.postgres import PostgresEngine, lineage
-from keyplan.errors import CommitConflictError, HistoryCompactedError
+from keyplan.errors import CommitConflictError, HistoryCompactedError, StaleRecordError
+from keyplan.store import Store
 from tests.servers.postgres import PostgresServer
+from tests.store.layouts import Rack, Site
 
 OWN = "own"
 
@@ -138,6 +140,23 @@ def test_who_is_not_told_the_servers_name_claims_nothing(
     replica.take_over(name=None)
     assert put(engine, b"c") == revision + 2
     assert engine.lineage() == before
+
+
+@pytest.mark.parametrize("form", ["as it was read", "its revision"])
+def test_a_record_that_was_read_before_is_not_expected_after(
+    engine: PostgresEngine, replica: Replica, form: str
+) -> None:
+    site = Site(Store(engine))
+    site.racks.insert("r1", Rack("hall"))
+    replica.keep()
+    site.racks.put("r1", Rack("seen"))
+    seen = site.racks.versioned("r1")
+    assert seen is not None
+    replica.take_over()
+    assert site.racks.put("r1", Rack("another's")) >= seen.revision + LEAP
+    with pytest.raises(StaleRecordError):
+        site.racks.put("r1", Rack("lost update"), expected_revision=seen if form == "as it was read" else seen.revision)
+    assert site.racks.require("r1").room == "another's"
 
 
 @pytest.fixture(autouse=True)

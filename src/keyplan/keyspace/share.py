@@ -309,6 +309,10 @@ class _ShareSnapshot(Snapshot):
     def revision(self) -> int:
         return self._inner.revision
 
+    @property
+    def epoch(self) -> str:
+        return self._inner.epoch
+
     def get(self, key: bytes) -> Entry | None:
         raw_key = self._prefix + key
         entry = self._inner_get(raw_key)

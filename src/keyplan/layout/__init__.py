@@ -45,7 +45,7 @@ from keyplan.layout.plain import (
 )
 from keyplan.layout.readings import readings_of
 from keyplan.layout.render import render_docs, render_map
-from keyplan.layout.rows import Damaged, Page, Versioned
+from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
 from keyplan.layout.rules import (
     RULES,
     EngineLimits,
@@ -113,6 +113,7 @@ __all__ = [
     "CounterView",
     "Damaged",
     "EngineLimits",
+    "ExpectedRevision",
     "Field",
     "Finding",
     "Impact",

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from keyplan.layout.modes import Bindable, Sync
-from keyplan.layout.rows import Damaged, Page, Versioned
+from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
 
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
@@ -163,22 +163,21 @@ class TableView(Protocol[K, V]):
         key: K,
         record: V,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         lease: int | LeaseHandle = 0,
         damaged_ok: bool = False,
     ) -> int:
         """Write a record whether or not there is one; it leaves the lease that it was on for the one given, or for none.
 
-        With `expected_revision` the record must be at it (0: absent), else StaleRecordError. Raises UniqueViolationError; as
-        `delete` does, CorruptionError.
+        With `expected_revision` the record must be at it (0: absent), else StaleRecordError; see ExpectedRevision. Raises, too,
+        UniqueViolationError; as `delete` does, CorruptionError.
         """
         ...
 
-    def update(self, key: K, record: V, *, expected_revision: int | None = None, damaged_ok: bool = False) -> int:
-        """Replace the record at `key`; it stays on its lease.
-
-        Raises NotFoundError, StaleRecordError, UniqueViolationError; as `delete` does, CorruptionError.
-        """
+    def update(
+        self, key: K, record: V, *, expected_revision: ExpectedRevision | None = None, damaged_ok: bool = False
+    ) -> int:
+        """Replace the record at `key`; it stays on its lease. Raises NotFoundError, and what `put` raises."""
         ...
 
     def modify(self, key: K, change: Callable[[V], V]) -> int:
@@ -192,7 +191,7 @@ class TableView(Protocol[K, V]):
         self,
         key: K,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         damaged_ok: bool = False,
     ) -> int:

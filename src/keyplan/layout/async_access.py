@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from keyplan.layout.access import Change, LeaseHandle
 from keyplan.layout.modes import Async, Bindable
-from keyplan.layout.rows import Damaged, Page, Versioned
+from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
 
 if TYPE_CHECKING:
     from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
@@ -105,14 +105,16 @@ class AsyncTableView(Protocol[K, V]):
         key: K,
         record: V,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         lease: int | LeaseHandle = 0,
         damaged_ok: bool = False,
     ) -> int:
         """Write a record whether or not there is one. Raises StaleRecordError, UniqueViolationError."""
         ...
 
-    async def update(self, key: K, record: V, *, expected_revision: int | None = None, damaged_ok: bool = False) -> int:
+    async def update(
+        self, key: K, record: V, *, expected_revision: ExpectedRevision | None = None, damaged_ok: bool = False
+    ) -> int:
         """Replace the record at `key`. Raises NotFoundError, StaleRecordError, UniqueViolationError."""
         ...
 
@@ -127,7 +129,7 @@ class AsyncTableView(Protocol[K, V]):
         self,
         key: K,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         damaged_ok: bool = False,
     ) -> int:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from keyplan.errors import CorruptionError
 
-__all__ = ["Damaged", "Page", "Versioned"]
+__all__ = ["Damaged", "ExpectedRevision", "Page", "Versioned"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -15,7 +15,8 @@ V = TypeVar("V")
 class Versioned(NamedTuple, Generic[K, V]):
     """A record with its history. Revisions are the store's; `version` counts the writes since creation, from 1.
 
-    `lease` is 0 when the record hangs on none.
+    `lease` is 0 when the record hangs on none. `epoch` is that of the snapshot which it was read in; "" on an engine that gives
+    out no revision twice. Hand the whole of it to `expected_revision`, and a store that went back since refuses it.
     """
 
     key: K
@@ -24,6 +25,19 @@ class Versioned(NamedTuple, Generic[K, V]):
     revision: int
     version: int
     lease: int
+    epoch: str = ""
+
+
+ExpectedRevision: TypeAlias = int | Versioned[Any, Any]
+"""Which state of a record a writer has seen: the record as it was read, or its bare revision, 0 for absent.
+
+As it was read: it must be of the record that is written, and what the store has lost, or has in another epoch, is refused. It
+holds for the store object that has read it; another one may count the epochs of an etcd that went back otherwise.
+
+A bare revision: one of the epoch that the store is in when the call begins. Where `Engine.lineage` leaps no revision is given
+out twice (memory, LMDB, PostgreSQL), so that an old number is as good as the record. On etcd, restored from a snapshot without
+`--bump-revision`, an old number may be that of another state.
+"""
 
 
 @dataclass(frozen=True, slots=True)

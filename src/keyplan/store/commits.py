@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from keyplan.engine import Commit, Engine
 from keyplan.errors import CommitConflictError, EngineLimitError
-from keyplan.layout import BoundCounter, BoundTable
+from keyplan.layout import BoundCounter, BoundTable, ExpectedRevision
 from keyplan.store.conflicts import telling_limit
 from keyplan.store.plan import Version, Write, plan_insertion, plan_writes
 from keyplan.store.retry import Backoff
@@ -44,7 +44,7 @@ class CommitWriter:
         key: object,
         record: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         lease: int,
         damaged_ok: bool,
     ) -> int:
@@ -55,7 +55,13 @@ class CommitWriter:
         )
 
     def update(
-        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        damaged_ok: bool,
     ) -> int:
         return self._write(
             lambda session: session.update(
@@ -67,7 +73,13 @@ class CommitWriter:
         return self._write(lambda session: session.modify(table, key, change))
 
     def delete(
-        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        missing_ok: bool,
+        damaged_ok: bool,
     ) -> int:
         return self._write(
             lambda session: session.delete(
@@ -86,10 +98,15 @@ class CommitWriter:
 
     def _committed(self, write: Callable[[Session], R]) -> tuple[R, int]:
         """Return what `write` returned and the revision of its commit."""
+        epoch = ""
 
         def attempt() -> tuple[R, int]:
+            nonlocal epoch
             with Transaction(self._engine) as transaction:
-                answer = write(transaction.session)
+                session = transaction.session
+                session.known_epoch = epoch
+                answer = write(session)
+                epoch = epoch or session.reads.epoch
                 return answer, transaction.commit_or_conflict()
 
         return self._backoff.until_committed(attempt)

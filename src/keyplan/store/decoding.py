@@ -20,15 +20,15 @@ def corrupted(table: BoundTable, raw_key: bytes, error: CorruptionError) -> Corr
     return CorruptionError(**{**error.facts, "table": table.name, "raw_key": raw_key.hex()})
 
 
-def row_of(table: BoundTable, key: object, entry: Entry) -> Versioned[object, object] | Damaged[object]:
+def row_of(table: BoundTable, key: object, entry: Entry, epoch: str) -> Versioned[object, object] | Damaged[object]:
     """Return the record with its history, or that it is damaged."""
     try:
-        record = decode_record(table, entry.key, entry.value)
+        return versioned(table, key, entry, epoch)
     except CorruptionError as error:
         return Damaged(key, entry.key, entry.mod_revision, error)
-    return versioned(key, record, entry)
 
 
-def versioned(key: object, record: object, entry: Entry) -> Versioned[object, object]:
-    """Return the record with its history."""
-    return Versioned(key, record, entry.create_revision, entry.mod_revision, entry.version, entry.lease)
+def versioned(table: BoundTable, key: object, entry: Entry, epoch: str) -> Versioned[object, object]:
+    """Return the record with its history; `epoch` is that of the state which the entry was read in. Raises CorruptionError."""
+    record = decode_record(table, entry.key, entry.value)
+    return Versioned(key, record, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)

@@ -94,7 +94,7 @@ class IndexEntries(IndexView[object, object]):
         self,
         pointed: Callable[[EntryReads], Iterator[object]],
         raw_key_of: Callable[[object], bytes],
-        row: Callable[[object, Entry], R],
+        row: Callable[[object, Entry, str], R],
         limit: int | None,
     ) -> Iterator[R]:
         """Look up what index entries point at, some at once, and yield a row for each that is there."""
@@ -106,7 +106,7 @@ class IndexEntries(IndexView[object, object]):
                 raw_keys = [raw_key_of(key) for key in batch]
                 for key, entry in zip(batch, state.get_many(raw_keys), strict=True):
                     if entry is not None:
-                        yield row(key, entry)
+                        yield row(key, entry, state.epoch)
                         if remaining is not None:
                             remaining -= 1
 
@@ -114,11 +114,11 @@ class IndexEntries(IndexView[object, object]):
         with self._reader.pinned() as state:
             yield from islice(self._primary_keys(state, listed=listed, reverse=reverse), limit)
 
-    def _pair(self, key: object, entry: Entry) -> tuple[object, object]:
+    def _pair(self, key: object, entry: Entry, _: str) -> tuple[object, object]:
         return key, decode_record(self._index.table, entry.key, entry.value)
 
-    def _row(self, key: object, entry: Entry) -> Versioned[object, object] | Damaged[object]:
-        return key if isinstance(key, Damaged) else row_of(self._index.table, key, entry)
+    def _row(self, key: object, entry: Entry, epoch: str) -> Versioned[object, object] | Damaged[object]:
+        return key if isinstance(key, Damaged) else row_of(self._index.table, key, entry, epoch)
 
     def _raw_key_of(self, key: object) -> bytes:
         # Why a damaged entry's own key: it is there in the same state, so that its row comes in its place.

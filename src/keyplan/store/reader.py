@@ -17,6 +17,11 @@ class EntryReads(Protocol):
         """The revision that is read."""
         ...
 
+    @property
+    def epoch(self) -> str:
+        """What the revisions of the entries count in, as `Snapshot.epoch` says."""
+        ...
+
     def get(self, raw_key: bytes, /) -> Entry | None:
         """Return the entry at the key, or None."""
         ...
@@ -39,7 +44,11 @@ class EntryReads(Protocol):
 
 
 class Reader(EntryReads, Protocol):
-    """Where views read: the same calls, and two for those that read more than once."""
+    """Where views read: the same calls, and three more."""
+
+    def get_with_epoch(self, raw_key: bytes, /) -> tuple[Entry | None, str]:
+        """Return the entry at the key, or None, and the epoch of the state that it was read in."""
+        ...
 
     def read_ahead(self, raw_keys: Sequence[bytes], /) -> None:
         """Read the entries at the keys together, for the single reads to come. In a transaction that makes none a premise."""
@@ -65,6 +74,10 @@ class SnapshotReader:
     def revision(self) -> int:
         return self._snapshot.revision
 
+    @property
+    def epoch(self) -> str:
+        return self._snapshot.epoch
+
     def read_ahead(self, raw_keys: Sequence[bytes], /) -> None:
         # Why replaced here: who never reads ahead pays nothing, and a snapshot's entries cannot change.
         ahead = self._ahead
@@ -74,6 +87,9 @@ class SnapshotReader:
         self.value = self._value
         self.get_many = self._get_many
         self.values = self._values
+
+    def get_with_epoch(self, raw_key: bytes, /) -> tuple[Entry | None, str]:
+        return self.get(raw_key), self._snapshot.epoch
 
     def _get(self, raw_key: bytes, /) -> Entry | None:
         return self._ahead[raw_key] if raw_key in self._ahead else self._snapshot.get(raw_key)
@@ -111,11 +127,23 @@ class LatestReader:
         with self._open() as snapshot:
             return snapshot.revision
 
+    @property
+    def epoch(self) -> str:
+        with self._open() as snapshot:
+            return snapshot.epoch
+
     def get(self, raw_key: bytes) -> Entry | None:
         # Why: try and finally cost less than a with block, and this is the path of every single read.
         snapshot = self._open()
         try:
             return snapshot.get(raw_key)
+        finally:
+            snapshot.close()
+
+    def get_with_epoch(self, raw_key: bytes) -> tuple[Entry | None, str]:
+        snapshot = self._open()
+        try:
+            return snapshot.get(raw_key), snapshot.epoch
         finally:
             snapshot.close()
 

@@ -7,12 +7,13 @@ caller does with a record afterwards does not matter.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Final
 
 from msgspec import structs
 
 from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange
-from keyplan.errors import AlreadyExistsError, CorruptionError, NotFoundError, StaleRecordError
-from keyplan.layout import BoundCounter, BoundIndex, BoundTable
+from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidInputError, NotFoundError, StaleRecordError
+from keyplan.layout import BoundCounter, BoundIndex, BoundTable, ExpectedRevision, Versioned
 from keyplan.store.damage import entries_pointing_at, refused_as_damaged
 from keyplan.store.decoding import decode_record
 from keyplan.store.numbers import check_whole
@@ -34,6 +35,11 @@ from keyplan.store.reads import Reads, transaction_ended
 
 __all__ = ["Session"]
 
+_WENT_BACK: Final = (
+    "the store went back since the record was read, so that its revision may be another state's: read it again"
+)
+_OWN_WRITE: Final = "the transaction itself wrote the record"
+
 
 class Session:
     """The reads and writes of one transaction. Not for use by two threads at once."""
@@ -44,6 +50,8 @@ class Session:
         self._counts: dict[bytes, Count] = {}
         self._overlay = Overlay()
         self._is_ended = False
+        self.known_epoch = ""
+        """The epoch that bare revisions are of: that of an earlier try of the same call. Empty: whatever is read now."""
 
     # ---- reading: the Reader interface -------------------------------------------------------------------------------
 
@@ -51,12 +59,19 @@ class Session:
     def revision(self) -> int:
         return self.reads.revision
 
+    @property
+    def epoch(self) -> str:
+        return self.reads.epoch
+
     def get(self, raw_key: bytes) -> Entry | None:
         self._check_open()
         if raw_key in self._overlay:
             return self._overlay.get(raw_key)
         self.reads.premises.add(raw_key)
         return self.reads.fetch(raw_key)
+
+    def get_with_epoch(self, raw_key: bytes) -> tuple[Entry | None, str]:
+        return self.get(raw_key), self.reads.epoch
 
     def value(self, raw_key: bytes) -> bytes | None:
         entry = self.get(raw_key)
@@ -100,7 +115,7 @@ class Session:
         key: object,
         record: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         lease: int,
         damaged_ok: bool = False,
     ) -> int:
@@ -117,7 +132,7 @@ class Session:
         key: object,
         record: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         damaged_ok: bool = False,
     ) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
@@ -138,7 +153,7 @@ class Session:
         table: BoundTable,
         key: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         missing_ok: bool,
         damaged_ok: bool = False,
     ) -> int:
@@ -297,24 +312,38 @@ class Session:
             self.get(raw_key)
             raise unique_violation(pointer.source, raw_key, entry.value)
 
-    def _expecting(self, write: Write, expected_revision: int | None) -> Write:
+    def _expecting(self, write: Write, expected_revision: ExpectedRevision | None) -> Write:
         """Return the write with the caller's expectation, which is about the state that the transaction found."""
         if expected_revision is None:
             return write
-        check_whole(expected_revision, "expected_revision")
+        revision, epoch = self._seen_by_caller(write, expected_revision)
         if not write.is_guarded:
             old = self._stored(write.table, write.key, write.raw_key)
             write = structs.replace(write, old=old, is_guarded=True)
         actual = write.old.revision if write.old is not None and write.new is not None else 0
         is_own = write.old is None and write.new is not None
-        if actual != expected_revision or is_own:
+        is_of_before = epoch not in ("", self.reads.epoch)
+        if actual != revision or is_own or is_of_before:
             self.get(write.raw_key)
-            facts = {"problem": "the transaction itself wrote the record"} if is_own else {}
+            problem = _WENT_BACK if is_of_before else _OWN_WRITE if is_own else ""
             raise StaleRecordError(
                 table=write.table.name,
                 key=write.key,
-                expected_revision=expected_revision,
+                expected_revision=revision,
                 actual_revision=actual,
-                **facts,
+                **({"problem": problem} if problem else {}),
             )
-        return structs.replace(write, expected_revision=expected_revision)
+        return structs.replace(write, expected_revision=revision)
+
+    def _seen_by_caller(self, write: Write, expected: ExpectedRevision) -> tuple[int, str]:
+        """Return the revision that the caller expects and its epoch. Raises InvalidInputError for another record's."""
+        if not isinstance(expected, Versioned):
+            check_whole(expected, "expected_revision")
+            return expected, self.known_epoch
+        # Why by raw keys: a key may be written in several ways. Records of one commit share its revision.
+        if write.table.keys.encode(expected.key) != write.raw_key:
+            raise InvalidInputError(
+                source="expected_revision",
+                problem=f"it was read at the key {expected.key!r}, not at {write.key!r}: hand in what was read at this key",
+            )
+        return expected.revision, expected.epoch

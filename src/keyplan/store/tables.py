@@ -6,10 +6,11 @@ The promises stand in keyplan.layout's TableView.
 import builtins
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TypeVar
 
 from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
-from keyplan.layout import BoundTable, Changes, Damaged, LeaseHandle, Page, TableView, Versioned
+from keyplan.layout import BoundTable, Changes, Damaged, ExpectedRevision, LeaseHandle, Page, TableView, Versioned
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
 from keyplan.store.decoding import corrupted, decode_record, row_of, versioned
 from keyplan.store.lease import lease_id_for
@@ -22,6 +23,8 @@ from keyplan.store.watcher import Watcher
 from keyplan.store.writer import Writer
 
 __all__ = ["TableRecords"]
+
+R = TypeVar("R")
 
 
 class TableRecords(TableView[object, object]):
@@ -61,8 +64,8 @@ class TableRecords(TableView[object, object]):
         return self._read(self._encode(key)) is not None
 
     def versioned(self, key: object) -> Versioned[object, object] | None:
-        entry = self._read(self._encode(key))
-        return None if entry is None else self._with_history(key, entry)
+        entry, epoch = self._reader.get_with_epoch(self._encode(key))
+        return None if entry is None else versioned(self._table, key, entry, epoch)
 
     def get_many(self, keys: Iterable[object]) -> builtins.list[object | None]:
         entries = self._reader.get_many([self._encode(key) for key in keys])
@@ -86,7 +89,7 @@ class TableRecords(TableView[object, object]):
         key: object,
         record: object,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         lease: int | LeaseHandle = NO_LEASE,
         damaged_ok: bool = False,
     ) -> int:
@@ -100,7 +103,12 @@ class TableRecords(TableView[object, object]):
         )
 
     def update(
-        self, key: object, record: object, *, expected_revision: int | None = None, damaged_ok: bool = False
+        self,
+        key: object,
+        record: object,
+        *,
+        expected_revision: ExpectedRevision | None = None,
+        damaged_ok: bool = False,
     ) -> int:
         return self._writer.update(self._table, key, record, expected_revision=expected_revision, damaged_ok=damaged_ok)
 
@@ -111,7 +119,7 @@ class TableRecords(TableView[object, object]):
         self,
         key: object,
         *,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         damaged_ok: bool = False,
     ) -> int:
@@ -159,8 +167,8 @@ class TableRecords(TableView[object, object]):
         reverse: bool = False,
     ) -> Iterator[Versioned[object, object]]:
         listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, listed, limit=limit, reverse=reverse)
-        return (self._with_history(key, entry) for key, entry in found)
+        check_limit(limit)
+        return self._rows(listed, limit, versioned, reverse=reverse)
 
     def rows(
         self,
@@ -172,8 +180,8 @@ class TableRecords(TableView[object, object]):
         reverse: bool = False,
     ) -> Iterator[Versioned[object, object] | Damaged[object]]:
         listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, listed, limit=limit, reverse=reverse)
-        return (row_of(self._table, key, entry) for key, entry in found)
+        check_limit(limit)
+        return self._rows(listed, limit, row_of, reverse=reverse)
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
@@ -194,10 +202,10 @@ class TableRecords(TableView[object, object]):
             found = list(
                 islice(self._found(state, listed._replace(range=rest), limit=limit + 1, reverse=False), limit + 1)
             )
-            revision = state.revision
+            revision, epoch = state.revision, state.epoch
         if place is not None:
             place.check_reached(revision, self._table)
-        rows = [row_of(self._table, key, entry) for key, entry in found[:limit]]
+        rows = [row_of(self._table, key, entry, epoch) for key, entry in found[:limit]]
         records = [(row.key, row.record) for row in rows if isinstance(row, Versioned)]
         damaged = [row for row in rows if isinstance(row, Damaged)]
         last = found[limit - 1][1].key if len(found) > limit else None
@@ -256,8 +264,17 @@ class TableRecords(TableView[object, object]):
     def _record(self, entry: Entry) -> object:
         return decode_record(self._table, entry.key, entry.value)
 
-    def _with_history(self, key: object, entry: Entry) -> Versioned[object, object]:
-        return versioned(key, self._record(entry), entry)
+    def _rows(
+        self,
+        listed: Listing,
+        limit: int | None,
+        make: Callable[[BoundTable, object, Entry, str], R],
+        *,
+        reverse: bool,
+    ) -> Iterator[R]:
+        with self._reader.pinned() as state:
+            for key, entry in self._decoded(state, listed, limit, reverse=reverse, keys_only=False):
+                yield make(self._table, key, entry, state.epoch)
 
     def _not_found(self, key: object) -> NotFoundError:
         return NotFoundError(table=self._table.name, key=key)

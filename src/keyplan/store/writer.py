@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from keyplan.errors import UnsupportedByEngineError
-from keyplan.layout import BoundCounter, BoundTable
+from keyplan.layout import BoundCounter, BoundTable, ExpectedRevision
 
 __all__ = ["NoWriter", "Writer"]
 
@@ -20,19 +20,31 @@ class Writer(Protocol):
         key: object,
         record: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         lease: int,
         damaged_ok: bool,
     ) -> int: ...
 
     def update(
-        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        damaged_ok: bool,
     ) -> int: ...
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int: ...
 
     def delete(
-        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        missing_ok: bool,
+        damaged_ok: bool,
     ) -> int: ...
 
     def rename(self, table: BoundTable, key: object, new_key: object) -> int: ...
@@ -61,14 +73,20 @@ class NoWriter:
         key: object,
         record: object,
         *,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         lease: int,
         damaged_ok: bool,
     ) -> int:
         self.refuse()
 
     def update(
-        self, table: BoundTable, key: object, record: object, *, expected_revision: int | None, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        record: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        damaged_ok: bool,
     ) -> int:
         self.refuse()
 
@@ -76,7 +94,13 @@ class NoWriter:
         self.refuse()
 
     def delete(
-        self, table: BoundTable, key: object, *, expected_revision: int | None, missing_ok: bool, damaged_ok: bool
+        self,
+        table: BoundTable,
+        key: object,
+        *,
+        expected_revision: ExpectedRevision | None,
+        missing_ok: bool,
+        damaged_ok: bool,
     ) -> int:
         self.refuse()
 

@@ -261,7 +261,7 @@ def test_a_plan_creates_a_racks_own_record_last_and_deletes_it_first() -> None:
         ("old", "pdu"),
         ("old", "tor"),
     ]
-    assert [change.revision for change in plan.changes] == [0, 0, 0, 0, 5, 5, 5, 5]
+    assert [change.seen for change in plan.changes] == [0, 0, 0, 0, 5, 5, 5, 5]
 
 
 def test_a_change_of_one_fields_item_alone_is_a_change() -> None:

@@ -25,7 +25,7 @@ from keyplan.errors import (
     NotFoundError,
     StaleRecordError,
 )
-from keyplan.layout import Damaged, Versioned, shown_key
+from keyplan.layout import Damaged, ExpectedRevision, Versioned, shown_key
 from keyplan.store import Store
 
 __all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
@@ -166,7 +166,7 @@ class Chamber:
         name: str,
         *,
         on_parts: OnParts = OnParts.CASCADE,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         in_steps: bool = False,
     ) -> int:
@@ -197,7 +197,7 @@ class Chamber:
         name: str,
         *,
         on_parts: OnParts = OnParts.CASCADE,
-        expected_revision: int | None = None,
+        expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         in_steps: bool = False,
     ) -> int:
@@ -252,7 +252,7 @@ class Chamber:
         self,
         owned: "_Owned",
         on_parts: OnParts,
-        expected_revision: int | None,
+        expected_revision: ExpectedRevision | None,
         *,
         missing_ok: bool,
         in_steps: bool,
@@ -261,19 +261,22 @@ class Chamber:
             return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
         raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
         lost = CommitConflictError(problem="other writers keep coming between")
+        expected: Versioned[Any, Any] | None = None
         for _ in range(TRIES_MAX):
             with self.store.engine.snapshot() as snapshot:
                 entry = snapshot.get(raw_key)
                 has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
                 epoch = snapshot.epoch
-            self._require(owned, entry, expected_revision, missing_ok=missing_ok)
+            # Why once: a bare revision is of the epoch that this call begins in, in every try.
+            expected = expected or _expected(expected_revision, owned.key, epoch)
+            self._require(owned, entry, expected, epoch, missing_ok=missing_ok)
             if on_parts is OnParts.RESTRICT:
                 if has_parts:
                     raise PartsExistError(table=owned.table, key=owned.key)
                 if entry is None:
                     return self.layout.revision
                 if self._bound.indexes:
-                    return self._delete_alone(owned, entry)
+                    return self._delete_alone(owned, _seen(owned.key, entry, epoch))
                 stands = KeyUnchanged(raw_key, entry.mod_revision)
                 commit = Commit((stands, RangeEmpty(owned.parts)), (Delete(raw_key),), epoch)
             else:
@@ -289,26 +292,28 @@ class Chamber:
         raise lost
 
     @staticmethod
-    def _require(owned: "_Owned", entry: Entry | None, expected_revision: int | None, *, missing_ok: bool) -> None:
+    def _require(
+        owned: "_Owned", entry: Entry | None, expected: Versioned[Any, Any] | None, epoch: str, *, missing_ok: bool
+    ) -> None:
         actual = 0 if entry is None else entry.mod_revision
-        if expected_revision is not None and expected_revision != actual:
+        if expected is not None and (expected.revision, expected.epoch or epoch) != (actual, epoch):
             raise StaleRecordError(
-                table=owned.table, key=owned.key, expected_revision=expected_revision, actual_revision=actual
+                table=owned.table, key=owned.key, expected_revision=expected.revision, actual_revision=actual
             )
         if not actual and not missing_ok:
             raise NotFoundError(table=owned.table, key=owned.key)
 
-    def _delete_alone(self, owned: "_Owned", entry: Entry) -> int:
+    def _delete_alone(self, owned: "_Owned", seen: Versioned[Any, Any]) -> int:
         def work(transaction: CloudChamber) -> CloudChamber:
             if any(transaction.view(part).count(owned.key) for part in owned.listed):
                 raise PartsExistError(table=owned.table, key=owned.key)
-            transaction.view(owned.table).delete(owned.key, expected_revision=entry.mod_revision, damaged_ok=True)
+            transaction.view(owned.table).delete(owned.key, expected_revision=seen, damaged_ok=True)
             return transaction
 
         return self.layout.run(work).revision
 
     def _delete_records(
-        self, owned: "_Owned", expected_revision: int | None, *, missing_ok: bool, in_steps: bool
+        self, owned: "_Owned", expected_revision: ExpectedRevision | None, *, missing_ok: bool, in_steps: bool
     ) -> int:
         def found(state: CloudChamber) -> list[tuple[str, Any]]:
             own = state.view(owned.table)
@@ -394,6 +399,16 @@ def _readable_contents(state: CloudChamber, name: str, rack: Rack) -> RackConten
         return contents_of(state, name, rack)
     except CorruptionError:
         return None
+
+
+def _expected(expected: ExpectedRevision | None, key: str, epoch: str) -> Versioned[Any, Any] | None:
+    """Return what is expected of a record, whose bare revision is of `epoch`."""
+    return Versioned(key, None, 0, expected, 0, 0, epoch) if isinstance(expected, int) else expected
+
+
+def _seen(key: str, entry: Entry, epoch: str) -> Versioned[Any, Any]:
+    """Return an entry as what a delete expects of its record, which need not be readable."""
+    return Versioned(key, None, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)
 
 
 def carried_out_in_steps(layout: CloudChamber, items: Iterable[W], write: Callable[[CloudChamber, W], object]) -> int:

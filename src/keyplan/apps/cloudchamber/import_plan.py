@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from keyplan.apps.cloudchamber.proto_json import Message, with_unknown_fields_of
+from keyplan.layout import ExpectedRevision
 
 __all__ = ["ImportChange", "ImportPlan", "InventoryPlace", "PlaceOrder", "StoredRecord", "plan_import"]
 
@@ -60,18 +61,18 @@ P = TypeVar("P", bound=InventoryPlace)
 
 
 class StoredRecord(NamedTuple):
-    """A record as the store has it, and the revision of its last write."""
+    """A record as the store has it, and what a change of it expects: its last write."""
 
     record: object
-    revision: int
+    seen: ExpectedRevision
 
 
 class ImportChange(NamedTuple):
-    """What becomes of one record: from `old`, at `revision` (0: absent), to `new`; None is absence."""
+    """What becomes of one record: from `old`, as it was `seen` (0: absent), to `new`; None is absence."""
 
     place: InventoryPlace
     old: object | None
-    revision: int
+    seen: ExpectedRevision
     new: object | None
 
     @property
@@ -125,9 +126,9 @@ def plan_import(current: Mapping[P, StoredRecord], desired: Mapping[P, object]) 
         if new == stored.record:
             unchanged += 1
         else:
-            updates.append(ImportChange(place, stored.record, stored.revision, new))
+            updates.append(ImportChange(place, stored.record, stored.seen, new))
     deletes = [
-        ImportChange(place, stored.record, stored.revision, None)
+        ImportChange(place, stored.record, stored.seen, None)
         for place, stored in current.items()
         if place not in desired
     ]

@@ -110,7 +110,7 @@ def reconcile(
 def stored_inventory(chamber: Layout, shape: InventoryShape[P]) -> dict[P, StoredRecord]:
     """Return every record of the inventory as it is stored, parts without a rack among them."""
     return {
-        shape.place(table, found.key): StoredRecord(found.record, found.revision)
+        shape.place(table, found.key): StoredRecord(found.record, found)
         for table in shape.tables
         for found in chamber.view(table).entries(*shape.prefix)
     }
@@ -159,9 +159,9 @@ def _write_step(chamber: Layout, step: tuple[ImportChange, ...]) -> None:
 
 def write_changes(transaction: Layout, changes: tuple[ImportChange, ...]) -> None:
     """Write changes in a transaction that holds only if every record is still as the plan found it."""
-    for place, _, revision, new in changes:
+    for place, _, seen, new in changes:
         table = transaction.view(place.table)
         if new is None:
-            table.delete(place.key, expected_revision=revision)
+            table.delete(place.key, expected_revision=seen)
         else:
-            table.put(place.key, new, expected_revision=revision)
+            table.put(place.key, new, expected_revision=seen)

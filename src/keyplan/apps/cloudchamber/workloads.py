@@ -5,7 +5,7 @@ from typing import NamedTuple
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.errors import NotFoundError, StaleRecordError
-from keyplan.layout import Damaged, Versioned
+from keyplan.layout import Damaged, ExpectedRevision, Versioned
 
 __all__ = [
     "InstanceDifference",
@@ -94,7 +94,11 @@ def create_instance(
 
 
 def delete_instance(
-    chamber: CloudChamber, key: InstanceKey, *, expected_revision: int | None = None, missing_ok: bool = True
+    chamber: CloudChamber,
+    key: InstanceKey,
+    *,
+    expected_revision: ExpectedRevision | None = None,
+    missing_ok: bool = True,
 ) -> int:
     """Delete an instance's description, target and actual state, whichever there are, in one commit.
 

@@ -84,7 +84,7 @@ class Registrar:
         if there is not None and there.lease != lease.id:
             LOGGER.warning("cell %s is announced by another agent, or by one that died just now", self._name)
             return False
-        self._broker.cells.put(self._name, self._cell, expected_revision=there.revision if there else 0, lease=lease)
+        self._broker.cells.put(self._name, self._cell, expected_revision=there or 0, lease=lease)
         return True
 
     def report(self, node: str, report: NodeReport) -> None:
