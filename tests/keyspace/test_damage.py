@@ -29,6 +29,8 @@ from keyplan.keyspace import (
     Founding,
     KeySpaceRegistry,
     KeySpaces,
+    Mark,
+    MarkKind,
     OwnerKind,
     Role,
     Stage,
@@ -414,6 +416,28 @@ def test_all_is_read_in_one_state(memory: Engine) -> None:
     assert found == []
     with memory.snapshot() as snapshot:
         assert any(True for _ in snapshot.scan(ALL_KEYS))
+
+
+def test_a_mark_that_cannot_be_read_is_told_once_and_keeps_its_prefix_from_being_given_out() -> None:
+    clock = FakeClock()
+    with MemoryEngine(clock=clock) as engine:
+        registry = KeySpaces(engine, clock=clock, founding=Founding(profile="none", skip_printable=False))
+        registry.create("old", "a")
+        registry.create("bank", "a", prefix=b"/b/".hex(), allow_legacy_prefix=True)
+        swept(registry, "old")
+        for prefix in (b"\x01", b"/", b"\x02", b"/b/"):
+            damage(engine, "marks", prefix)
+        assert len(registry.diagnose(with_unmanaged=False).faults) >= 4
+        registry.repair()
+        assert registry.diagnose(with_unmanaged=False).faults == []
+        marks = dict(registry.marks())
+        assert marks == {
+            b"\x01": Mark(kind=MarkKind.COOLING_DOWN, epoch=1),
+            b"\x02": Mark(kind=MarkKind.QUARANTINED),
+            b"/": Mark(kind=MarkKind.LEGACY_CONTAINER),
+        }
+        clock.advance(10_000)
+        assert registry.create("new", "a").prefix == "03"
 
 
 def test_data_of_a_key_space_within_a_freed_prefix_is_not_astray() -> None:

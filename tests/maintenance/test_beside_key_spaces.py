@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 
+import keyplan
 from keyplan.engine import Commit, Engine, MemoryEngine, Put
 from keyplan.errors import InvalidInputError, PrefixConflictError, PrefixInUseError
 from keyplan.keyspace import KeySpaces
-from keyplan.maintenance import copy_store, restore_store
-from tests.maintenance.backups import content_of, file_of, section_file
+from keyplan.maintenance import copy_store, prepare_index, restore_store
+from keyplan.store import IndexStates, Store
+from tests.maintenance.backups import content_of, file_of, section_file, write_backup
+from tests.maintenance.layouts import Site
+from tests.maintenance.test_beside_transfers import AtCommit
 
 
 @pytest.fixture
@@ -77,3 +81,17 @@ def test_a_whole_store_with_key_spaces_is_brought_into_an_empty_one(tmp_path: Pa
         registered(source)
         copy_store(source, engine, source_name="s")
         assert KeySpaces(engine).get("bank").prefix == b"/bank/".hex()
+
+
+def test_a_key_space_that_is_made_meanwhile_gets_no_states_of_indexes(tmp_path: Path) -> None:
+    with keyplan.open("memory:") as store:
+        prepare_index(store, Site.bound(), "by_serial")
+        file = write_backup(store.engine, tmp_path / "plain.kpb", prefix=b"/site/")
+    with MemoryEngine() as engine:
+
+        def makes(inner: Engine) -> None:
+            KeySpaces(inner).create("site", "app", prefix=b"/site/".hex(), allow_legacy_prefix=True)
+
+        with pytest.raises(PrefixInUseError):
+            restore_store(AtCommit(engine, 2, makes), file)  # the first writes the claim
+        assert not list(IndexStates(Store(engine)).states.list())

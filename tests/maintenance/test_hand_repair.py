@@ -132,6 +132,21 @@ def test_a_key_of_a_registered_key_space_or_of_keyplan_is_written_only_when_that
         assert opened.engine.value(b"x") == b"1"
 
 
+def test_a_key_that_is_registered_to_somebody_after_it_was_shown_is_not_written(store: Store) -> None:
+    put = plan_put(store.engine, b"/own/k", b"by hand")
+    carry_out_change(store.engine, plan_put(store.engine, b"/own/old", b"old"))
+    delete = plan_delete(store.engine, b"/own/old")
+    aside = plan_quarantine(store.engine, b"/own/old")
+    KeySpaces(store.engine).create(
+        "own", "app", prefix=b"/own/".hex(), adopt_existing_data=True, allow_legacy_prefix=True
+    )
+    for change in (put, delete, aside):
+        with pytest.raises(CommitConflictError):
+            carry_out_change(store.engine, change)
+    assert store.engine.value(b"/own/k") is None
+    assert store.engine.value(b"/own/old") == b"old"
+
+
 def test_keyplans_own_layout_has_nothing_that_lint_finds() -> None:
     assert lint(Quarantine.spec).failures() == ()
 

@@ -117,6 +117,15 @@ class KeySpaces(RegistryOperations):
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         return self._acts.run(lambda act: init(act, self._founding._replace(**given), given))
 
+    def init_absent(self) -> Header | None:
+        """Make the registry, if there is none, and return its header; None where there is one: it is somebody else's."""
+        self._may.require_admin("init")
+
+        def work(act: Act) -> Header | None:
+            return init(act, self._founding, {}) if header_of(act.registry) is None else None
+
+        return self._acts.run(work)
+
     def header(self) -> Header | None:
         """Return what was decided when the registry was made; None where there is none."""
         with self._acts.look() as registry:

@@ -172,6 +172,8 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             deletion = _rebuilt_deletion(tables, record) if record.state is State.DELETING else None
             if deletion is not None or record.state is not State.DELETING:
                 yield Fix(table, key, deletion)
+        case "marks" if not tables.is_unread("holders", key):
+            yield Fix(table, key, _mark_made_again(tables, key))
         case "usage":
             yield Fix(table, key, None)  # counted again when it is asked for
         case "quotas" if record is not None:
@@ -183,6 +185,18 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             yield from (Fix(table, key, one) for one in past if one.generation == key.generation)
         case _:
             return
+
+
+def _mark_made_again(tables: Tables, prefix: bytes) -> Mark | None:
+    """Return a mark that keeps a prefix from being given out for as long as any that it can have been; None: it is in use."""
+    if prefix in tables.holders:
+        return None
+    past = [*tables.records.values(), *tables.history.values()]
+    epoch = max((record.prefix_epoch for record in past if record.prefix == prefix.hex()), default=0)
+    if any(other.startswith(prefix) for other in tables.prefixes_held()):
+        return Mark(kind=MarkKind.LEGACY_CONTAINER, epoch=epoch)
+    # Why for ever: until when it was to cool down is lost with it.
+    return Mark(kind=MarkKind.COOLING_DOWN if epoch else MarkKind.QUARANTINED, epoch=epoch)
 
 
 def _places_made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:

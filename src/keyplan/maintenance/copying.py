@@ -204,7 +204,7 @@ class _Copying:
         """Bring the target to the state of the snapshot, and verify it."""
         self._leased = 0
         self._require_whole(snapshot)
-        put_index_states(self._engine, self._prefix, index_states_below(snapshot, self._prefix))
+        put_index_states(target, index_states_below(snapshot, self._prefix))
         written = target.reconcile(
             self._pairs(snapshot),
             only_adds=False,

@@ -6,7 +6,7 @@ the key as a record, the record's index entries are part of the plan, also when 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from keyplan.engine import (
     NO_LEASE,
@@ -28,6 +28,7 @@ from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Kind, Only, Poin
 from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.quarantine import Quarantined, quarantined_at, quarantined_value
+from keyplan.maintenance.registered import guard_of_turn
 from keyplan.store import Version, Write, entries_pointing_at, keys_to_observe, plan_writes, pointers_of, stored_version
 
 __all__ = ["RawChange", "carry_out_change", "plan_delete", "plan_put", "plan_quarantine", "plan_release"]
@@ -63,7 +64,7 @@ def plan_put(
     Raises InvalidInputError when the key is not to be written so, RecordError or UniqueViolationError when the record does not
     fit an index.
     """
-    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    owner = _owner(engine, raw_key, past_fence=past_fence)
     with engine.snapshot() as snapshot:
         before = snapshot.get(raw_key)
         if only_absent and before is not None:
@@ -73,16 +74,17 @@ def plan_put(
         own_lease = lease if lease is not None else before.lease if before is not None else NO_LEASE
         table = _table_of(layout, raw_key)
         if table is None:
-            notes += _notes_of_key(layout, raw_key)
-            return RawChange(raw_key, before, _plain(before, Put(raw_key, value, own_lease), snapshot), notes)
+            commit = _plain(before, Put(raw_key, value, own_lease), snapshot)
+            return owner.change(raw_key, before, commit, _notes_of_key(layout, raw_key))
         key = table.keys.decode(raw_key)
+        notes: tuple[str, ...] = ()
         try:
             entries = pointers_of(table, key, table.form.decode(value))
         except CorruptionError as error:
-            notes += (f"{table.name} cannot read this value: {error.facts.get('problem')}; it gets no index entries",)
+            notes = (f"{table.name} cannot read this value: {error.facts.get('problem')}; it gets no index entries",)
             entries = {}
         new = Version.of(value, own_lease, entries, 0)
-        return RawChange(raw_key, before, _planned(table, raw_key, before, new, snapshot), notes)
+        return owner.change(raw_key, before, _planned(table, raw_key, before, new, snapshot), notes)
 
 
 def plan_delete(
@@ -92,10 +94,10 @@ def plan_delete(
 
     Raises NotFoundError, InvalidInputError as `plan_put`.
     """
-    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    owner = _owner(engine, raw_key, past_fence=past_fence)
     with engine.snapshot() as snapshot:
         before = _present(snapshot, raw_key)
-        return RawChange(raw_key, before, _removal(layout, before, snapshot), notes + _notes_of_key(layout, raw_key))
+        return owner.change(raw_key, before, _removal(layout, before, snapshot), _notes_of_key(layout, raw_key))
 
 
 def plan_quarantine(
@@ -111,7 +113,7 @@ def plan_quarantine(
 
     Raises InvalidInputError when an earlier entry of this key is set aside already: release or delete that first.
     """
-    notes = _notes_of_owner(engine, raw_key, past_fence=past_fence)
+    owner = _owner(engine, raw_key, past_fence=past_fence)
     place = quarantined_at(raw_key)
     with engine.snapshot() as snapshot:
         before = _present(snapshot, raw_key)
@@ -121,7 +123,7 @@ def plan_quarantine(
         removal = _removal(layout, before, snapshot)
     kept = Put(place, quarantined_value(before, reason, clock))
     commit = Commit((KeyAbsent(place), *removal.guards), (kept, *removal.mutations), removal.epoch)
-    return RawChange(raw_key, before, commit, notes + _notes_of_key(layout, raw_key))
+    return owner.change(raw_key, before, commit, _notes_of_key(layout, raw_key))
 
 
 def plan_release(
@@ -207,8 +209,26 @@ def _as_read(raw_key: bytes, entry: Entry | None) -> Guard:
 # ---- what to know first ----------------------------------------------------------------------------------------------------
 
 
-def _notes_of_owner(engine: Engine, raw_key: bytes, *, past_fence: bool) -> tuple[str, ...]:
-    """Whose the key is, where it is somebody's. Raises InvalidInputError unless `past_fence`."""
+class _Owner(NamedTuple):
+    """Whose a key is, as notes; with the guards that it is still so, and the epoch in which they hold."""
+
+    notes: tuple[str, ...]
+    guards: tuple[Guard, ...]
+    epoch: str
+
+    def change(self, raw_key: bytes, before: Entry | None, commit: Commit, notes: tuple[str, ...]) -> RawChange:
+        """Return the change with what is known of the owner."""
+        # Why the first epoch: where another one began since, the commit is refused.
+        guarded = Commit((*self.guards, *commit.guards), commit.mutations, self.epoch)
+        return RawChange(raw_key, before, guarded, self.notes + notes)
+
+
+def _owner(engine: Engine, raw_key: bytes, *, past_fence: bool) -> _Owner:
+    """Look whose the key is. Raises InvalidInputError where it is somebody's, unless `past_fence`."""
+    with engine.snapshot() as snapshot:
+        # Why before the look: what is registered behind it is seen by the guard. Past a fence whose it is decides nothing.
+        guards = () if past_fence else (guard_of_turn(snapshot),)
+        epoch = snapshot.epoch
     owner = KeySpaces(engine).owner_of(raw_key) if engine.value(_REGISTRY_HEADER) is not None else None
     if owner is not None and owner.kind is OwnerKind.KEYSPACE and owner.keyspace is not None:
         whose = f"the key is of the key space {owner.keyspace.name}, whose fence this write would pass by"
@@ -216,10 +236,10 @@ def _notes_of_owner(engine: Engine, raw_key: bytes, *, past_fence: bool) -> tupl
     elif raw_key.startswith(SYSTEM_AREA) or (owner is not None and owner.kind is OwnerKind.SYSTEM):
         whose, remedy = "the key is keyplan's own", "say --past-fence"
     else:
-        return ()
+        return _Owner((), guards, epoch)
     if not past_fence:
         raise InvalidInputError(source=repr(raw_key), problem=f"{whose}: {remedy}")
-    return (whose,)
+    return _Owner((whose,), guards, epoch)
 
 
 def _notes_of_key(layout: BoundLayout | None, raw_key: bytes) -> tuple[str, ...]:

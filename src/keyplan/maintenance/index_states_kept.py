@@ -6,9 +6,11 @@ Without its state an index that is not whole would be readable in the target, an
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keyplan.engine import NO_LEASE, Commit, Engine, KeyAbsent, KeyRange, Put, Snapshot
+from keyplan.engine import NO_LEASE, KeyAbsent, KeyRange, Put, Snapshot
+from keyplan.errors import TargetNotEmptyError
 from keyplan.layout import BoundTable
-from keyplan.store import Backoff, IndexStateKey, IndexStates
+from keyplan.maintenance.transfers import Target
+from keyplan.store import IndexStateKey, IndexStates
 
 __all__ = ["KeptState", "index_states_below", "put_index_states"]
 
@@ -42,17 +44,15 @@ def index_states_below(snapshot: Snapshot, prefix: bytes) -> list[KeptState]:
     return found
 
 
-def put_index_states(
-    engine: Engine, prefix: bytes, states: Iterable[KeptState], backoff: Backoff | None = None
-) -> None:
-    """Write the states for roots below another prefix, each where none stands: an index that is being built goes on."""
-    waits = backoff or Backoff()
+def put_index_states(target: Target, states: Iterable[KeptState]) -> None:
+    """Write the states for roots below the target's prefix, each where none stands: an index that is being built goes on.
+
+    Raises as `Target.commit`: what ends the work on the pairs keeps their states from being written, too.
+    """
     for state in states:
-        raw_key = _table().keys.encode(IndexStateKey(prefix + state.root, state.name))
-        put = Put(raw_key, state.value, NO_LEASE)
-
-        def attempt(raw_key: bytes = raw_key, put: Put = put) -> None:
-            if engine.value(raw_key) is None:
-                engine.commit(Commit((KeyAbsent(raw_key),), (put,)))
-
-        waits.until_committed(attempt)
+        raw_key = _table().keys.encode(IndexStateKey(target.prefix + state.root, state.name))
+        while target.engine.value(raw_key) is None:
+            try:
+                target.commit((Put(raw_key, state.value, NO_LEASE),), guards=(KeyAbsent(raw_key),))
+            except TargetNotEmptyError:
+                continue  # somebody has written the state meanwhile: looked at again

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
+from keyplan.engine import Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
 from keyplan.errors import InvalidInputError, PrefixConflictError, PrefixInUseError
 from keyplan.keyspace import KeySpaceRegistry
 from keyplan.layout import Only
 from keyplan.maintenance.registry_section import REGISTRY_ROOT
 
-__all__ = ["Unregistered", "refuse_registered"]
+__all__ = ["Unregistered", "guard_of_turn", "refuse_registered"]
 
 _ADVICE = "restore into a key space with `keyplan keyspace restore`, or name a prefix that is nobody's"
 
@@ -77,11 +77,13 @@ class Unregistered:
             return False
         before = self._guards
         with self._engine.snapshot() as snapshot:
-            self._guards = (_unchanged(snapshot.get(_TURN)),)
+            self._guards = (guard_of_turn(snapshot),)
             if self._guards != before:
                 _refuse_held(snapshot, self._prefix)
         return self._guards != before
 
 
-def _unchanged(turn: Entry | None) -> Guard:
+def guard_of_turn(snapshot: Snapshot) -> Guard:
+    """Return the guard that the registry is as it is in this state, or that there is still none."""
+    turn = snapshot.get(_TURN)
     return KeyAbsent(_TURN) if turn is None else KeyUnchanged(_TURN, turn.mod_revision)

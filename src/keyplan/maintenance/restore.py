@@ -88,7 +88,7 @@ def restore_store(
     target = Target(engine, new, claim_key, claim, fence=beside.guards, look_again=beside.look_again, seen=seen)
     require_alone(target, is_resumed=is_resumed)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
-    put_index_states(engine, new, kept_states(section))
+    put_index_states(target, kept_states(section))
     with open_backup(path) as reader:
         written = Written()
         for _ in reader.sections():

@@ -31,6 +31,7 @@ from keyplan.keyspace import (
     Configuration,
     Fence,
     Founding,
+    Header,
     JoinedWrites,
     KeySpace,
     KeySpaceEngine,
@@ -43,7 +44,7 @@ from keyplan.keyspace import (
     Sweeper,
     open_restoring,
 )
-from keyplan.layout import BoundLayout
+from keyplan.layout import BoundLayout, Only
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupReader, BackupSection, utc_text
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
@@ -135,12 +136,14 @@ def restore_key_spaces(
     if whole is not None and is_fresh and _is_as_it_was(steps):
         whole.carry_out(actor, work.backoff)
         coming, _ = work.plan(header, sections, allowed)
+    made = work.found() if whole is not None and is_fresh and coming is steps else None
     done = work.carry_out(header, coming)
-    if whole is not None and is_fresh and coming is steps:
-        work.configure(whole.kept.configuration)
+    is_kept = whole is not None and coming is steps and not whole.is_begun
+    if whole is not None and made is not None:
+        is_kept = not work.configure(made, whole.kept.configuration)
     planned = {step.name: step for step in steps}
     spaces = tuple(replace(space, step=planned[space.step.name]) for space in done)
-    return KeySpacesRestored(header, spaces, whole is not None and not is_fresh and not whole.is_begun)
+    return KeySpacesRestored(header, spaces, is_kept)
 
 
 def _is_as_it_was(steps: list[RestoreStep]) -> bool:
@@ -253,10 +256,26 @@ class _Restore:
                     done.append(self._step(header, step, section, reader))
         return done
 
-    def configure(self, configuration: Configuration) -> None:
-        """Set the switches as they were, in a registry that this restore has made."""
-        wanted, now = msgspec.to_builtins(configuration), msgspec.to_builtins(self._registry.configuration())
-        self._registry.configure({name: value for name, value in wanted.items() if now[name] != value})
+    def found(self) -> Header | None:
+        """Make the registry, and return its header; None where somebody has made one since it was looked for."""
+        return self._registry.init_absent()
+
+    def configure(self, made: Header, configuration: Configuration) -> bool:
+        """Set the switches as they were, in the registry that this restore has made; False where somebody has set them."""
+
+        def work(act: Any) -> bool:  # an Act of the registry
+            now = act.registry.configuration.get(Only())
+            # Why: whether printable prefixes are passed over is decided when a registry is made.
+            is_as_made = now == Configuration(skip_printable=getattr(now, "skip_printable", False))
+            if not is_as_made or act.registry.header.get(Only()) != made:
+                return False
+            before, wanted = msgspec.to_builtins(now), msgspec.to_builtins(configuration)
+            if configuration != now:
+                act.registry.configuration.put(Only(), configuration)
+                act.note("configure", "", {name: value for name, value in wanted.items() if before[name] != value})
+            return True
+
+        return self._registry.acts.run(work)
 
     def _step(
         self, header: BackupHeader, step: RestoreStep, section: BackupSection, reader: BackupReader
