@@ -44,6 +44,8 @@ class PydanticForm(ValueForm[Any]):
             return self._model.model_validate_json(raw)
         except ValueError as error:
             raise CorruptionError(problem=_pydantic_problem(error)) from error
+        except MemoryError:
+            raise  # Why: that says nothing of the record.
         except Exception as error:
             # Why: validators are the application's, and raise what they like.
             problem = f"the value does not fit its type: its class raised {type(error).__name__}"

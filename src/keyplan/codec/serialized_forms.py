@@ -67,6 +67,8 @@ class _SerializedForm(ValueForm[V]):
             changed = difference(value, read_back) if read_back != value else None
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(form=self.code, problem=_problem(error)) from error
+        except MemoryError:
+            raise  # Why: that says nothing of the record.
         except Exception as error:
             raise InvalidRecordError(form=self.code, problem=_of_class(error)) from error
         if changed is not None:
@@ -78,6 +80,8 @@ class _SerializedForm(ValueForm[V]):
             return self._decode(raw)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptionError(problem=_problem(error)) from error
+        except MemoryError:
+            raise  # Why: as above; a whole record would count as damaged.
         except Exception as error:
             raise CorruptionError(problem=_of_class(error)) from error
 

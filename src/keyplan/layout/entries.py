@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeAlias, get_origin
+from typing import Any, Final, TypeAlias, get_origin
 
 from keyplan.errors import InvalidRecordError, KeyplanError, LayoutError, RecordError
 from keyplan.layout.compile import CompiledKeys
@@ -13,6 +13,7 @@ from keyplan.layout.generated import REFUSALS, generated_function, key_expressio
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
 __all__ = [
+    "NOT_OF_CODE",
     "EntryMaker",
     "compile_entries",
     "members",
@@ -25,6 +26,9 @@ __all__ = [
 
 EntryMaker: TypeAlias = Callable[[object, object], tuple[tuple[bytes, bytes], ...]]
 """Raw keys and values of the index entries that a record at a primary key should have, each key once."""
+
+NOT_OF_CODE: Final = (KeyplanError, MemoryError)
+"""What passes through as it is: our own errors, and one that says nothing of the record."""
 
 _Getter: TypeAlias = Callable[[object, object], object]
 
@@ -166,7 +170,7 @@ def _declared_entries(
         lines += ["    made[raw] = value", "return tuple(made.items())"]
     body = "\n".join("        " + line for line in lines)
     ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
-    scope |= {"ours": KeyplanError, "refused": partial(refused_by_code, table.name, index.name)}
+    scope |= {"ours": NOT_OF_CODE, "refused": partial(refused_by_code, table.name, index.name)}
     return generated_function("entries", f"def entries(key, record):\n    try:\n{body}\n{ends}", scope)
 
 
@@ -225,6 +229,8 @@ def _function_tuples(index: IndexSpec, table: TableSpec) -> Callable[[object, ob
     def called(key: object, record: object) -> list[tuple[object, ...]]:
         try:
             returned = function(key, record)
+        except MemoryError:
+            raise
         except Exception as error:
             # Why not its text: it may quote the record.
             problem = f"the index's function raised {type(error).__name__}"

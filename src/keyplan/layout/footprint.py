@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from keyplan.codec import ValueForm
-from keyplan.errors import KeyplanError
 from keyplan.layout.compile import CompiledKeys
-from keyplan.layout.entries import EntryMaker, members, picker, read_expression, reader_of, refused_by_code
+from keyplan.layout.entries import NOT_OF_CODE, EntryMaker, members, picker, read_expression, reader_of, refused_by_code
 from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
@@ -98,7 +97,7 @@ class _Writing:
         body = "\n".join("    " + line for line in self._lines)
         ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
         source = f"def footprint(key, record, raw_value=None):\n    try:\n{body}\n{ends}"
-        self._scope |= {"ours": KeyplanError, "refused": partial(refused_by_code, self._table.name, None)}
+        self._scope |= {"ours": NOT_OF_CODE, "refused": partial(refused_by_code, self._table.name, None)}
         return generated_function("footprint", source, self._scope)
 
     def _write(self, depth: int, *lines: str) -> None:
