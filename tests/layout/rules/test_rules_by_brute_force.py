@@ -4,6 +4,7 @@ What the lint says is compared with what tables of keys say that were made witho
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import combinations
 from random import Random
 
@@ -17,24 +18,37 @@ from tests.small_keys import KEY_BYTES_MAX, KeysByBytes, layout_of, random_templ
 SEEDS_EACH = 16
 
 
+@cache
+def drawn(seed: int) -> tuple[tuple[Template, Template], tuple[KeysByBytes, KeysByBytes]]:
+    """Two templates and their keys, for all tests of a seed."""
+    rng = Random(seed)
+    is_text = rng.random() < 0.5
+    found: list[tuple[Template, KeysByBytes]] = []
+    while len(found) < 2:
+        made = random_template(rng, is_text=is_text)
+        keys = small_keys(made) if made is not None else {}
+        if made is not None and keys:
+            found.append((made, keys))
+    (first, second), (ones, others) = zip(*found, strict=True)
+    return (first, second), (ones, others)
+
+
 class Small:
     """Two random templates of one kind, all their short keys, and what the lint says of them as tables t0 and t1."""
 
     def __init__(self, seed: int) -> None:
-        rng = Random(seed)
-        is_text = rng.random() < 0.5
-        found: list[Template] = []
-        while len(found) < 2:
-            made = random_template(rng, is_text=is_text)
-            if made is not None and small_keys(made):
-                found.append(made)
-        self.first, self.second = self.templates = (found[0], found[1])
-        self.keys = tuple(small_keys(template) for template in self.templates)
+        self.templates, self.keys = drawn(seed)
+        self.first, self.second = self.templates
         self.spec = layout_of(*self.templates)
         self.report = lint(self.spec, limits=EngineLimits(key_bytes_max=KEY_BYTES_MAX - 2))
         self.told = f"seed {seed}: {self.first.source} | {self.second.source}"
         bound = layout_class_of(self.spec).bound()
         self.decode = [bound.tables[name].keys.decode for name in ("t0", "t1")]
+
+    @property
+    def may_be_undecided(self) -> bool:
+        """Whether a codec has rules beside its language, of which the automata know nothing."""
+        return any("percent" in template.source for template in self.templates)
 
     @property
     def separator(self) -> bytes:
@@ -67,7 +81,7 @@ def judge(small: Small, found: Finding | None, expected: Iterable[bytes], holds:
         assert holds(found), told
         assert shortest is None or len(found.witness) <= shortest, told
     else:
-        assert "undecided" in found.message, told
+        assert small.may_be_undecided, told
 
 
 def _is_key_of(small: Small, *numbers: int) -> Callable[[Finding], bool]:
@@ -80,7 +94,7 @@ def _is_key_of(small: Small, *numbers: int) -> Callable[[Finding], bool]:
 # ---- L1, L2 ---------------------------------------------------------------------------------------------------------------
 
 
-def test_l1_finds_each_pair_that_shares_a_key(smalls: list[Small]) -> None:
+def test_l1_finds_each_pair_that_shares_a_key(smalls: Iterable[Small]) -> None:
     for small in smalls:
         shared = small.keys[0].keys() & small.keys[1].keys()
         judge(
@@ -91,7 +105,7 @@ def test_l1_finds_each_pair_that_shares_a_key(smalls: list[Small]) -> None:
         )
 
 
-def test_l2_finds_each_template_that_reads_a_key_in_two_ways(smalls: list[Small]) -> None:
+def test_l2_finds_each_template_that_reads_a_key_in_two_ways(smalls: Iterable[Small]) -> None:
     for small in smalls:
         for number, keys in enumerate(small.keys):
             ambiguous = {raw for raw, values in keys.items() if len(values) > 1}
@@ -113,7 +127,7 @@ def _twice(keys: KeysByBytes) -> set[bytes]:
 # ---- L3, L11 --------------------------------------------------------------------------------------------------------------
 
 
-def test_l3_finds_each_key_that_is_a_directory(smalls: list[Small]) -> None:
+def test_l3_finds_each_key_that_is_a_directory(smalls: Iterable[Small]) -> None:
     for small in smalls:
         for parent, child in ((0, 1), (1, 0), (0, 0), (1, 1)):
             if parent == child and not small.first.is_text:
@@ -142,7 +156,7 @@ def _is_in_directory(small: Small, parent: int, child: int) -> Callable[[Finding
 # ---- prefixes of others: L4 and L5 ----------------------------------------------------------------------------------------
 
 
-def test_a_prefix_is_judged_as_trying_all_keys_does(smalls: list[Small]) -> None:
+def test_a_prefix_is_judged_as_trying_all_keys_does(smalls: Iterable[Small]) -> None:
     for small in smalls:
         findings = lint_prefix(small.spec, small.first, returns=["t0"])
         beginnings = set(small.keys[0])
@@ -150,13 +164,28 @@ def test_a_prefix_is_judged_as_trying_all_keys_does(smalls: list[Small]) -> None
         found = next((one for one in findings if one.rule == "L4" and "t1" in one.items), None)
         judge(small, found, unwanted, _is_key_of(small, 1))
         nothing = [one for one in lint_prefix(small.spec, small.first, returns=["t1"]) if one.rule == "L5"]
-        assert not (nothing and unwanted), (small.told, nothing, unwanted)
+        assert not (nothing and _at_or_below(small, beginnings)), (small.told, nothing)
+        # Why: where no key of t1 begins with the prefix, none can exist below it.
+        assert nothing or found is not None or _ends_alike(small), small.told
+
+
+def _at_or_below(small: Small, beginnings: set[bytes]) -> set[bytes]:
+    below = {raw for raw in small.keys[1] for one in beginnings if raw == one or raw.startswith(one + small.separator)}
+    return below if small.first.is_text else {raw for raw in below if raw in beginnings}
+
+
+def _ends_alike(small: Small) -> bool:
+    """Whether the prefix is a whole number of parts of t1: then a key that goes on where it ends is below it."""
+    parts = zip(small.first.parts, small.second.parts, strict=False)
+    return len(small.first.parts) <= len(small.second.parts) and all(
+        one.language == other.language for one, other in parts
+    )
 
 
 # ---- L6: roots ------------------------------------------------------------------------------------------------------------
 
 
-def test_l6_finds_each_layout_inside_anothers_root(smalls: list[Small]) -> None:
+def test_l6_finds_each_layout_inside_anothers_root(smalls: Iterable[Small]) -> None:
     rng = Random(6)
     for small in smalls:
         root = min(rng.choice(small.keys), key=len)[: rng.randint(1, 2)]
@@ -170,7 +199,7 @@ def test_l6_finds_each_layout_inside_anothers_root(smalls: list[Small]) -> None:
 # ---- L7: order ------------------------------------------------------------------------------------------------------------
 
 
-def test_l7_finds_each_element_that_does_not_sort_as_its_values_do(smalls: list[Small]) -> None:
+def test_l7_finds_each_element_that_does_not_sort_as_its_values_do(smalls: Iterable[Small]) -> None:
     for small in smalls:
         for number, template in enumerate(small.templates):
             for field in template.fields:
@@ -190,7 +219,7 @@ def _inverted(element: Element[object], *, is_text: bool) -> bool:
 # ---- L10 ------------------------------------------------------------------------------------------------------------------
 
 
-def test_l10_finds_each_item_with_keys_beyond_the_limit(smalls: list[Small]) -> None:
+def test_l10_finds_each_item_with_keys_beyond_the_limit(smalls: Iterable[Small]) -> None:
     for small in smalls:
         for number in range(2):
             long = {raw for raw in small.keys[number] if len(raw) > KEY_BYTES_MAX - 2}
