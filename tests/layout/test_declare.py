@@ -10,7 +10,7 @@ from keyplan.codec import U64, Decimal, HexUuid, Text
 from keyplan.errors import InvalidKeyError, KeyplanError, LayoutError, TemplateError, UnknownNameError
 from keyplan.layout import Counter, Index, Layout, Only, Parameter, Table, Unique
 from keyplan.limits import COMPILED_ROOTS_MAX
-from tests.layout.layouts import Physics, Site
+from tests.layout.layouts import Blade, Physics, Site
 
 
 class Thing(msgspec.Struct):
@@ -183,3 +183,41 @@ def test_no_more_than_a_bounded_number_of_roots_is_kept() -> None:
 def test_a_root_parameter_that_cannot_be_hashed_is_refused_by_its_codec() -> None:
     with pytest.raises(InvalidKeyError):
         Site.bound(area=["a"])
+
+
+def test_a_condition_on_an_attribute_that_records_do_not_have_is_refused() -> None:
+    with pytest.raises(LayoutError) as caught:
+
+        class Misspelled(Layout):
+            blades = Table("b/{id}", key=str, value=Blade)
+            by_serial = Index("s/{serial}/{id}", of=blades, key=str, when={"stat": "on"})
+
+    assert caught.value.facts["problem"] == "Blade has no attribute 'stat'"
+    assert (caught.value.facts["layout"], caught.value.facts["item"]) == ("Misspelled", "by_serial")
+
+
+def test_a_condition_may_stand_on_what_a_property_computes() -> None:
+    class Named(msgspec.Struct):
+        name: str
+
+        @property
+        def is_short(self) -> bool:
+            return len(self.name) < 4
+
+    class Computed(Layout):
+        things = Table("t/{id}", key=str, value=Named)
+        short = Index("s/{name}/{id}", of=things, key=str, when={"is_short": True})
+
+    entries = Computed.bound().indexes["short"].entries
+    assert (entries("k", Named("abc")), entries("k", Named("abcd"))) == (((b"s/abc/k", b""),), ())
+
+
+@pytest.mark.parametrize("options", [{"when": {"state": "on"}}, {"each": {"serial": "tags"}}])
+def test_an_index_with_a_function_takes_no_conditions_that_nobody_would_ask(options: dict[str, Any]) -> None:
+    with pytest.raises(LayoutError, match="takes no when= and no each="):
+
+        class Both(Layout):
+            blades = Table("b/{id}", key=str, value=Blade)
+            by_serial = Index(
+                "s/{serial}/{id}", of=blades, key=str, on=lambda _key, blade: blade.serial, version=1, **options
+            )

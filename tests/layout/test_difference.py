@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from keyplan import Counter, Layout, Parameter, Table, Unique
+from keyplan import Counter, Index, Layout, Parameter, Table, Unique
 from keyplan.apps.cloudchamber import CloudChamber, CloudChamberIndexed
 from keyplan.apps.runm import Runm
 from keyplan.errors import InvalidInputError, UnknownNameError
@@ -356,6 +356,55 @@ def test_other_entries_are_built_anew() -> None:
     assert found(made[0], describe(made[0].spec)) == []
 
 
+def _with_default(default: Any, **options: Any) -> type[Layout]:
+    item: Any = msgspec.defstruct("Item", [("sku", str), ("color", str, default)])
+    kind = msgspec.defstruct("Sized", [("name", str), ("size", int, default), ("items", list[item], [])])
+
+    class Made(Layout, root="/s/"):
+        boxes = Table("boxes/{box}", key=str, value=kind)
+        by_size = Index("by-size/{size:decimal}/{box}", of=boxes, key=int, **options)
+
+    return Made
+
+
+def test_another_default_is_told_and_an_index_over_it_is_built_anew() -> None:
+    assert found(_with_default(0), _with_default(0)) == []
+    changed = found(_with_default(0), _with_default(1))
+    assert changed == [
+        ("E14", "build", "by_size"),
+        ("E20", "compatible", "boxes.size"),
+        ("E20", "compatible", "boxes.items.color"),
+    ]
+    assert found(describe(_with_default(0).spec), _with_default(1)) == changed
+    told = [str(change) for change in differences(_with_default(0), _with_default(1))]
+    assert "records stored without size have another default there, and so other entries" in told[0]
+    assert "records without it were read with 0 there, and are with 1" in told[1]
+
+
+def test_another_default_in_a_condition_or_an_item_makes_other_entries() -> None:
+    def by_color(default: str) -> type[Layout]:
+        item: Any = msgspec.defstruct("Item", [("sku", str), ("color", str, default)])
+        kind = msgspec.defstruct("Colored", [("items", list[item], [])])
+
+        class Made(Layout, root="/s/"):
+            boxes = Table("boxes/{box}", key=str, value=kind)
+            by_color = Index("by-color/{color}/{box}", of=boxes, key=str, each={"color": "items[].color"})
+
+        return Made
+
+    def when_open(default: str) -> type[Layout]:
+        kind = msgspec.defstruct("Stated", [("name", str), ("state", str, default)])
+
+        class Made(Layout, root="/s/"):
+            boxes = Table("boxes/{box}", key=str, value=kind)
+            by_name = Index("by-name/{name}/{box}", of=boxes, key=str, when={"state": "open"})
+
+        return Made
+
+    assert ("E14", "build", "by_color") in found(by_color("red"), by_color("blue"))
+    assert ("E14", "build", "by_name") in found(when_open("open"), when_open("shut"))
+
+
 def test_unique_entries_that_name_a_moved_record_otherwise_are_told() -> None:
     class New(Layout, root="/s/"):
         boxes = Table("crates/{room}/{number}", key=Shelf, value=Box)
@@ -393,7 +442,7 @@ def test_the_reference_has_a_row_for_each_code_and_each_class(repository: Path) 
 
 def test_impacts_have_an_order_and_codes_a_sentence() -> None:
     assert [impact.rank for impact in Impact] == [0, 1, 2, 3, 4, 5]
-    assert list(CHANGE_CODES) == [f"E{number}" for number in range(1, 20)]
+    assert list(CHANGE_CODES) == [f"E{number}" for number in range(1, 21)]
     assert layout_spec_of(Old) is Old.spec
 
 

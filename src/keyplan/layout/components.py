@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, get_args, get_origin, get_type_hints
 
 from keyplan.errors import LayoutError
@@ -32,6 +33,9 @@ class IndexDeclaration(Protocol):
     def each(self) -> Mapping[str | tuple[str, ...], str]: ...
 
     @property
+    def when(self) -> Mapping[str, object]: ...
+
+    @property
     def on(self) -> object: ...
 
 
@@ -58,13 +62,17 @@ def index_components(index: IndexDeclaration, template: Template, table: TableSp
     return tuple(components)
 
 
-def index_conditions(when: Mapping[str, object]) -> tuple[Condition, ...]:
-    """Turn `when={"project": None, "state": Unlike("deleted")}` into conditions."""
+def index_conditions(index: IndexDeclaration, table: TableSpec) -> tuple[Condition, ...]:
+    """Turn `when={"project": None, "state": Unlike("deleted")}` into conditions.
+
+    Raises LayoutError for an attribute that records do not have, and for another constant.
+    """
     conditions = []
-    for path, constant in when.items():
+    for path, constant in index.when.items():
+        _require_attribute(index.name, path, path, table)
         plain = constant.constant if isinstance(constant, Unlike) else constant
         if not isinstance(plain, str | int | bool | None):
-            raise LayoutError(field=path, problem="a condition compares with a str, int, bool or None")
+            raise LayoutError(item=index.name, field=path, problem="a condition compares with a str, int, bool or None")
         conditions.append(Condition(path, plain, is_equal=not isinstance(constant, Unlike)))
     return tuple(conditions)
 
@@ -122,14 +130,15 @@ def _require_attribute(item: str, field: str, path: str, table: TableSpec) -> No
         attributes = _attributes_of(kind)
         if attributes is None:
             return
-        if name not in attributes:
+        is_computed = isinstance(getattr(kind, name, None), property | cached_property)
+        if name not in attributes and not is_computed:
             raise LayoutError(
                 item=item,
                 field=field,
                 problem=f"{getattr(kind, '__name__', kind)} has no attribute {name!r}",
                 attributes=sorted(attributes),
             )
-        kind = attributes[name]
+        kind = attributes.get(name, object)
 
 
 def _attributes_of(kind: object) -> Mapping[str, object] | None:

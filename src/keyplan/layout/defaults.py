@@ -20,12 +20,13 @@ class Lacking:
     default: object
 
 
-def defaults_along(form: ValueForm[Any], path: str) -> Iterator[Lacking]:
+def defaults_along(form: ValueForm[Any], path: str, *, is_described: bool = False) -> Iterator[Lacking]:
     """Yield the fields with a default on the way to an attribute, and that attribute's own; dotted, outer fields first.
 
-    A description of a form tells the defaults that a JSON schema can: not those that a function makes.
+    A description of a form tells the defaults that a JSON schema can: not those that a function makes. `is_described` asks
+    the description of a form that has a class as well.
     """
-    kinds = list(_kinds_of(form))
+    kinds = list(_kinds_of(form, is_described=is_described))
     names = tuple(path.split(".")) if path else ()
     for place, name in enumerate(names):
         fields = _fields(kinds, name)
@@ -33,9 +34,11 @@ def defaults_along(form: ValueForm[Any], path: str) -> Iterator[Lacking]:
         kinds = [kind for one in fields for kind in one.kinds]
 
 
-def defaults_of_items(form: ValueForm[Any], path: str, attribute: str) -> Iterator[object]:
+def defaults_of_items(
+    form: ValueForm[Any], path: str, attribute: str, *, is_described: bool = False
+) -> Iterator[object]:
     """Yield the default of an attribute that the items of a record's collection have; nothing where it has none."""
-    kinds = list(_kinds_of(form))
+    kinds = list(_kinds_of(form, is_described=is_described))
     for name in path.split(".") if path else ():
         kinds = [kind for one in _fields(kinds, name) for kind in one.kinds]
     items = [item for kind in kinds for item in kind.items()]
@@ -62,8 +65,8 @@ class _Kind(Protocol):
         ...
 
 
-def _kinds_of(form: ValueForm[Any]) -> Sequence[_Kind]:
-    kind = form.value_type
+def _kinds_of(form: ValueForm[Any], *, is_described: bool) -> Sequence[_Kind]:
+    kind = Any if is_described else form.value_type
     if hasattr(kind, "DESCRIPTOR"):
         return [_Message(kind.DESCRIPTOR)]
     if kind is not Any:
@@ -173,12 +176,7 @@ class _Drawn:
         inner = (self.node.fields or {}).get(name)
         if inner is None:
             return None
-        drawn = self.node.content.get("properties")
-        if not isinstance(drawn, Mapping):
-            drawn = dict(zip(self.node.fields or {}, self.node.content.get("prefixItems", ()), strict=False))
-        own = drawn[name]
-        is_told = isinstance(own, Mapping) and "default" in own
-        return _Field((own["default"],) if is_told else (), _drawn(inner))
+        return _Field(self.node.default(name), _drawn(inner))
 
     def items(self) -> Sequence[_Kind]:
         if not self.node.is_array:

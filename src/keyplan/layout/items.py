@@ -211,6 +211,11 @@ class _AnyIndex(Item, Generic[Q, K, V]):
             raise LayoutError(
                 item=self.name, problem="an index with a function needs version=1, raised when the function changes"
             )
+        if self.on is not None and (self.when or self.each):
+            raise LayoutError(
+                item=self.name,
+                problem="an index with a function takes no when= and no each=: let the function return None, or a list",
+            )
         template = resolve_template(
             self.template, lambda names: self._field_types(names, table), is_text=is_text, item=self.name
         )
@@ -221,7 +226,7 @@ class _AnyIndex(Item, Generic[Q, K, V]):
             self.is_unique,
             self._shape(),
             index_components(self, template, table),
-            index_conditions(self.when),
+            index_conditions(self, table),
             self.version,
             cast("Callable[[object, object], object] | None", self.on),
             self.note,

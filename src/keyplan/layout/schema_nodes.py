@@ -70,6 +70,14 @@ class SchemaNode:
             return {str(name): self._graph.node(kind) for name, kind in zip(names, places, strict=True)}
         return None
 
+    def default(self, name: str) -> tuple[object, ...]:
+        """The value of a field in records that lack it, as JSON; nothing where the schema does not say."""
+        drawn = self.content.get("properties")
+        if not isinstance(drawn, Mapping):
+            drawn = dict(zip(self.fields or {}, self.content.get("prefixItems", ()), strict=False))
+        own = drawn.get(name)
+        return (own["default"],) if isinstance(own, Mapping) and "default" in own else ()
+
     @property
     def is_record(self) -> bool:
         return self.fields is not None

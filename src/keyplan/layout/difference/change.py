@@ -56,6 +56,7 @@ CHANGE_CODES: Final = {
     "E17": "a ring places the records otherwise",
     "E18": "other places in values hold whole keys",
     "E19": "a key of the new layout is one of something else in the old layout",
+    "E20": "a field of records has another default",
 }
 """The codes never change their meaning: they stand in scripts."""
 

@@ -209,11 +209,13 @@ def _intrusions(pairs: LayoutPairs, roots: tuple[Template, Template]) -> Iterato
         for old in pairs.old.items:
             if pairs.names.get(new.name) == old.name or _has_twin(old, pairs, roots):
                 continue
-            key = key_below(whole, None, old.template.prefixed(roots[0])).key
-            if key is not None:
+            answer = key_below(whole, None, old.template.prefixed(roots[0]))
+            if answer.key is not None or answer.is_open:
                 message = f"a key of it was one of {old.name} in the old layout"
+                if answer.is_open:
+                    message = f"undecided whether {message}"
                 advice = f"what is stored of {old.name} would be taken for it: spell its keys otherwise, or remove that first"
-                yield LayoutChange("E19", new.name, Impact.BREAKING, message, advice, witness=key)
+                yield LayoutChange("E19", new.name, Impact.BREAKING, message, advice, witness=answer.key)
 
 
 def _has_twin(old: ItemSpec, pairs: LayoutPairs, roots: tuple[Template, Template]) -> bool:

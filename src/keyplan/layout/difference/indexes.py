@@ -1,8 +1,10 @@
 """What became of the indexes: those to build, those to leave behind, and those whose entries stay as they are."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
+from keyplan.codec import ValueForm
+from keyplan.layout.defaults import defaults_along, defaults_of_items
 from keyplan.layout.difference.change import Impact, LayoutChange
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
 from keyplan.layout.difference.pairing import LayoutPairs, plain_shape
@@ -68,6 +70,9 @@ def _other_entries(old: IndexSpec, new: IndexSpec, pairs: LayoutPairs, roots: tu
     tables = pairs.old.tables[old.of], pairs.new.tables[new.of]
     if _sources(old, tables[0]) != _sources(new, tables[1]) or old.when != new.when:
         return "its fields come from elsewhere, or under other conditions"
+    field = _other_default(new, tables[0].form, tables[1].form)
+    if field:
+        return f"records stored without {field} have another default there, and so other entries"
     if old.version != new.version:
         return f"its function's version is {new.version}, no longer {old.version}"
     if old.is_unique and _pointer(tables[0]) != _pointer(tables[1]):
@@ -79,6 +84,26 @@ def _sources(index: IndexSpec, table: TableSpec) -> list[object]:
     """The components; fields of the primary key by their place, since their names may change."""
     places = table.template.field_names
     return [places.index(part.path) if part.origin is Origin.KEY else part for part in index.components]
+
+
+def _other_default(index: IndexSpec, old: ValueForm[Any], new: ValueForm[Any]) -> str:
+    """A field that the index reads and whose default is another one, as the descriptions say; empty where there is none."""
+    paths = [part.path for part in index.components if part.origin in {Origin.RECORD, Origin.EACH}]
+    for path in dict.fromkeys([*paths, *(condition.path for condition in index.when)]):
+        before, after = (
+            {one.path: one.default for one in defaults_along(form, path, is_described=True)} for form in (old, new)
+        )
+        for place in before:
+            if place in after and repr(before[place]) != repr(after[place]):
+                return ".".join(place)
+    for part in index.components:
+        if part.origin is Origin.EACH and isinstance(part.item, str):
+            ours, theirs = (
+                list(defaults_of_items(form, part.path, part.item, is_described=True)) for form in (old, new)
+            )
+            if ours and theirs and repr(ours) != repr(theirs):
+                return f"{part.path}[].{part.item}"
+    return ""
 
 
 def _pointer(table: TableSpec) -> object:

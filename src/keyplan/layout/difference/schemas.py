@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import json
+
 from keyplan.layout.difference.readability import Readability, TypeRelation
 from keyplan.layout.schema_nodes import SchemaGraph, SchemaNode
 
@@ -37,6 +39,8 @@ class FieldChange:
     is_refused: bool = False
     loses_values: bool = False
     renamed_to: tuple[str, ...] = ()
+    is_default: bool = False
+    """Whether it is the field's default that is another one; `old` and `new` are the values, as JSON."""
 
 
 def compare_schemas(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldChange]:
@@ -124,6 +128,7 @@ class _Comparison:
                 relation = TypeRelation.NARROWER if is_now else TypeRelation.WIDER
                 words = ("it may be left out", "it must be there")
                 yield FieldChange(path, words[was], words[is_now], relation)
+            yield from _other_default(path, old.default(name), new.default(name))
             yield from _moved(path, list(before).index(name), list(after).index(name), old, new)
         for name, kind in before.items():
             if name not in after:
@@ -145,6 +150,13 @@ class _Comparison:
             loses_values=not kind.is_constant,
             renamed_to=() if kind.is_constant else tuple(alike),
         )
+
+
+def _other_default(path: str, was: tuple[object, ...], is_now: tuple[object, ...]) -> Iterator[FieldChange]:
+    """A field with another default than before. Why `repr`: true is not 1."""
+    if was and is_now and repr(was) != repr(is_now):
+        words = [json.encode(value).decode() for (value,) in (was, is_now)]
+        yield FieldChange(path, words[0], words[1], TypeRelation.SAME, is_default=True)
 
 
 def _moved(path: str, was: int, is_now: int, old: SchemaNode, new: SchemaNode) -> Iterator[FieldChange]:

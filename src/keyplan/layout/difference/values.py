@@ -18,7 +18,7 @@ _NOTHING: Final = "nothing to do"
 
 
 def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -> Iterator[LayoutChange]:
-    """Changes E8 to E11 and E18 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
+    """Changes E8 to E11, E18 and E20 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
     before, after = old.form.describe(), new.form.describe()
     if old.holds_keys != new.holds_keys:
         advice = "nothing to do: restores and copies below another prefix follow the new declaration"
@@ -52,6 +52,10 @@ def _field_change(table: str, change: FieldChange) -> LayoutChange:
         return _new_field(table, change)
     if change.new is None:
         return _gone_field(table, change)
+    if change.is_default:
+        message = f"records without it were read with {change.old} there, and are with {change.new}"
+        advice = "where the old value is to stay, write those records anew by the old layout first"
+        return LayoutChange("E20", table, Impact.COMPATIBLE, message, advice, change.path)
     message = f"it was {change.old} and is {change.new}"
     if change.loses_values:
         message += ": what it has no field for is lost when a record is written again"
