@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from tests.schedules.lines import Line
 from tests.schedules.matrix_applications import APPLICATION_GROUPS
+from tests.schedules.matrix_gateways import GATEWAY_GROUPS
 from tests.schedules.matrix_hepnos import HEPNOS_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
@@ -20,5 +21,6 @@ GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **OWNER_GROUPS,
     **APPLICATION_GROUPS,
     **RING_GROUPS,
+    **GATEWAY_GROUPS,
     **HEPNOS_GROUPS,
 }

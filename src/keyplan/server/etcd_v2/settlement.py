@@ -48,12 +48,34 @@ class Settlement:
         """
         paths = [each.event.key.decode() for each in pending[:operations_max] if each.event.key not in DIRECTORIES]
         self.draft.prefetch(key for path in paths for key in keys_about(path))
+        removed = self._removed_untold(pending)
         for each in pending:
-            # Why: one change writes its event and record, drops an old event, and may make a record for each level above.
-            if self.draft.operations + 4 + each.event.key.count(b"/") > operations_max or self.draft.has_ranges:
+            # Why: one change writes its event and record, drops an old event, and may make a record for each level above; when
+            # it was removed untold, that is an event more.
+            if self.draft.operations + 6 + each.event.key.count(b"/") > operations_max or self.draft.has_ranges:
                 return each.revision - 1, each.position, False
             self._count(each)
+            if each in removed and each.event.entry is not None:
+                self._end_file(each.event.key.decode(), each.event.entry)
         return up_to, 0, not self.draft.has_ranges
+
+    def _removed_untold(self, pending: Sequence[Uncounted]) -> set[Uncounted]:
+        """Return the writes whose keys a gateway removed with their directory, before it knew of them.
+
+        It told the end of the directory alone, and who is told of the write next would believe that the key is there.
+        """
+        removed: set[Uncounted] = set()
+        is_gone: dict[
+            bytes, bool
+        ] = {}  # by key: whether it is absent before the changes that were looked at, from the last
+        for each in reversed(pending):
+            event = each.event
+            if event.key in DIRECTORIES:
+                continue
+            if event.entry is not None and is_gone.get(event.key, self.draft.get(event.key) is None):
+                removed.add(each)
+            is_gone[event.key] = event.entry is not None and event.previous is None
+        return removed
 
     def _count(self, uncounted: Uncounted) -> None:
         event = uncounted.event
