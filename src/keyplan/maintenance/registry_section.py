@@ -37,6 +37,16 @@ _HARMLESS: Final = frozenset({FaultKind.AUDIT_BROKEN, FaultKind.STRAY_DATA})
 
 _TABLES: Final = KeySpaceRegistry.bound().tables
 
+_LOG: Final = ("audit", "audit_head")
+"""They are streamed: a log may be of any length."""
+
+ENTRIES_MAX: Final = 160_000
+ENTRIES_BYTES_MAX: Final = 32 << 20
+"""Why: what is no log is compared in memory before it is written, for which 256 MiB have to do; 40,000 key spaces fit."""
+
+_VALUE_BYTES_MAX: Final = 1 << 20
+"""Why: no act writes as much, and JSON becomes objects of many times its size."""
+
 
 def registry_pairs(snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
     """Yield the entries of the registry that a backup keeps, in key order, without the registry's root."""
@@ -54,12 +64,26 @@ class RegistryKept:
         self._at = at
         self.records: dict[str, KeySpaceRecord] = {}
         self.configuration = Configuration()
+        entries = size = 0
         for key, value in pairs:
             table, found, content = self._read(key, value)
+            if table not in _LOG:
+                entries, size = entries + 1, size + len(key) + len(value)
+                self._check_size(entries, size)
             if table == "records":
                 self.records[found] = content
             elif table == "configuration":
                 self.configuration = content
+            # Why here: records come first, and neither the log nor a name that only it knows is kept in memory.
+            elif table in ("audit", "history"):
+                name = content.name if table == "audit" else found.name
+                if name and name not in self.records:
+                    raise self._refused(f"it is not sound: {name}: its record is lost")
+
+    def _check_size(self, entries: int, size: int) -> None:
+        if entries > ENTRIES_MAX or size > ENTRIES_BYTES_MAX:
+            limit = f"{ENTRIES_MAX} entries and {ENTRIES_BYTES_MAX >> 20} MiB beside its log"
+            raise self._refused(f"it has more than {limit}, which is what a restore compares in memory")
 
     def live(self) -> list[KeySpaceRecord]:
         """Return the records of key spaces that come back with data."""
@@ -131,6 +155,8 @@ class RegistryKept:
     def _read(self, key: bytes, value: bytes) -> tuple[str, Any, Any]:
         """Return the table, key and value of a pair. Raises InvalidInputError for one that is no entry of a registry."""
         raw_key = REGISTRY_ROOT + key
+        if len(value) > _VALUE_BYTES_MAX:
+            raise self._refused(f"the entry {raw_key.hex()} has {len(value)} bytes: {_VALUE_BYTES_MAX} are allowed")
         for name, table in _TABLES.items():
             if name in _NOT_KEPT or raw_key not in KeyRange(*table.keys.range(())):
                 continue
@@ -146,10 +172,16 @@ class RegistryKept:
 
 
 def refuse_unsound(pairs: Iterable[tuple[bytes, bytes]], configuration: Configuration, *, source: str) -> None:
-    """Put a registry together in memory, and let the doctor look at it. Raises InvalidInputError for one with a fault."""
+    """Put a registry together in memory, and let the doctor look at it. Raises InvalidInputError for one with a fault.
+
+    Its log stays out: what it knows and nothing else does, `RegistryKept` has looked for.
+    """
+    switches = (_key("configuration", Only()), _value("configuration", configuration))
+    log = [KeyRange(*_TABLES[name].keys.range(())) for name in _LOG]
     with MemoryEngine() as engine:
-        whole = dict(pairs) | {_key("configuration", Only()): _value("configuration", configuration)}
-        engine.load((REGISTRY_ROOT + key, value) for key, value in sorted(whole.items()))
+        whole = merge(pairs, [switches], key=lambda pair: pair[0])
+        entries = ((REGISTRY_ROOT + key, value) for key, value in whole)
+        engine.load((key, value) for key, value in entries if not any(key in area for area in log))
         faults = KeySpaces(engine).diagnose(with_unmanaged=False).faults
     for fault in faults:
         if fault.kind not in _HARMLESS:
