@@ -18,6 +18,7 @@ from keyplan.layout import (
     Kind,
     Layout,
     Literal,
+    Only,
     Table,
     Template,
     compile_keys,
@@ -35,6 +36,15 @@ LAST_UUID = UUID(int=2**128 - 1)
 
 def test_a_text_key_is_the_root_the_literals_and_the_fields() -> None:
     assert BLADES.encode(BladeKey("r1", 7)) == b"/site/north/rack/r1/blades/7"
+
+
+def test_a_binary_key_without_fields_is_its_literal_bytes() -> None:
+    class Marked(Layout, root=b"\xfe"):
+        mark = Table(b"\xff'\"\\\n", key=Only, value=bytes)
+
+    keys = Marked.bound().tables["mark"].keys
+    assert keys.encode(Only()) == keys.prefix(()) == b"\xfe\xff'\"\\\n"
+    assert keys.decode(keys.encode(Only())) == Only()
 
 
 def test_a_binary_key_packs_its_fields_big_endian() -> None:

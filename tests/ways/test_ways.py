@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from keyplan.apps.cloudchamber import CloudChamber
+from keyplan.engine import Commit, Put
+from keyplan.maintenance import explain_key
 from keyplan.store import Store, open_store
 from tests.store.layouts import Blade, BladeKey, Site
 from tests.ways.frames import frames_of
@@ -19,7 +22,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     urls = {"memory": "memory:", "lmdb": lmdb, "lmdb-raw": f"{lmdb}&history=off"}
     with open_store(urls[request.param]) as store:
         blades = Site(store).blades
-        blades.insert(BladeKey("r1", "b1"), Blade(serial="s1"))
+        blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
         blades.insert(BladeKey("r1", "b2"), Blade(serial="s2", tags=["red"]))
         yield store
 
@@ -42,3 +45,34 @@ def test_a_frame_that_is_added_is_counted() -> None:
 def test_a_get(store: Store) -> None:
     blades = Site(store).blades
     assert_short(lambda: blades.get(BladeKey("r1", "b1")), at_most=5)
+
+
+def test_a_list_of_two_records(store: Store) -> None:
+    blades = Site(store).blades
+    assert len(list(blades.list("r1"))) == 2
+    assert_short(lambda: list(blades.list("r1")), at_most=25)
+
+
+def test_a_list_of_two_records_by_an_index(store: Store) -> None:
+    by_tag = Site(store).by_tag
+    assert len(list(by_tag.list("red"))) == 2
+    assert_short(lambda: list(by_tag.list("red")), at_most=52)
+
+
+def test_a_look_up_by_a_unique_index(store: Store) -> None:
+    by_serial = Site(store).by_serial
+    assert_short(lambda: by_serial.one("s1"), at_most=25)
+
+
+def test_explaining_a_key(store: Store) -> None:
+    site = Site(store)
+    raw_key = Site.bound().tables["blades"].keys.encode(BladeKey("r1", "b1"))
+    assert_short(lambda: explain_key(store.engine, site, raw_key), at_most=109)
+
+
+def test_explaining_a_key_below_a_root_with_parameters(store: Store) -> None:
+    chamber = CloudChamber(store)
+    raw_key = CloudChamber.bound().tables["racks"].keys.encode("rack1")
+    store.engine.commit(Commit((), (Put(raw_key, b"{}"),)))
+    assert_short(lambda: explain_key(store.engine, chamber, raw_key), at_most=57)
+    assert_short(lambda: explain_key(store.engine, chamber, raw_key + b"/strange"), at_most=130)

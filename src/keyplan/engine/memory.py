@@ -217,9 +217,12 @@ class MemoryEngine(Engine):
 
     def snapshot(self) -> Snapshot:
         with self._state.condition:
-            self.check_open()
-            self._state.expire_leases()
-            return _MemorySnapshot(self, self._state.entries, self._state.revision)
+            if self._is_closed:
+                self.check_open()
+            state = self._state
+            if state.leases:
+                state.expire_leases()
+            return _MemorySnapshot(self, state.entries, state.revision)
 
     def value(self, key: bytes) -> bytes | None:
         # Why without a snapshot: the entries that are there now never change, and a single read asks for nothing else.

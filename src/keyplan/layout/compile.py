@@ -17,7 +17,8 @@ from keyplan.errors import InvalidKeyError
 from keyplan.layout.exact import exact_decoder
 from keyplan.layout.generated import REFUSALS, generated_function, is_struct, key_expression
 from keyplan.layout.listed import ListedKeys, exact_places, reader_of
-from keyplan.layout.spec import KeyShape
+from keyplan.layout.prefixes import KeyPrefix, element_named, encoded_field
+from keyplan.layout.spec import KeyShape, fields_as_they_are
 from keyplan.layout.template import Field, Literal, Template, encoded_part
 
 __all__ = ["CompiledKeys", "compile_keys"]
@@ -44,7 +45,8 @@ class CompiledKeys:
 
         With a value for every field this is the whole key. Raises InvalidKeyError.
         """
-        return self._prefix(values)[0]
+        known = self._prefixes[len(values)] if len(values) < len(self._prefixes) else self._refuse_more(values)
+        return known.encode(values)
 
     def listed(
         self, prefix: tuple[object, ...], *, starts_with: object = None, at_least: object = None, below: object = None
@@ -74,22 +76,18 @@ class CompiledKeys:
         The range may hold keys of other templates, and keys of this one that only begin alike: who reads it to list keys takes
         `listed`. Raises InvalidKeyError, also for a bound on a field whose codec cannot be bounded.
         """
-        start, next_field = self._prefix(prefix)
-        is_narrowed = not (starts_with is None and at_least is None and below is None)
-        if len(prefix) == len(self.template.fields):
-            if is_narrowed:
-                self._refuse("there is no field after the prefix to narrow")
-            return start, start + b"\x00"
+        known = self._prefixes[len(prefix)] if len(prefix) < len(self._prefixes) else self._refuse_more(prefix)
+        start, next_field = known.encode(prefix), known.next_field
+        if starts_with is None and at_least is None and below is None:
+            return start, start + b"\x00" if known.is_whole else _successor(start)
         if next_field is None:
-            if is_narrowed:
-                self._refuse("something derived from the next field stands before it, so that no range narrows it")
-            return start, _successor(start)
+            problem = "something derived from the next field stands before it, so that no range narrows it"
+            is_complete = len(prefix) == len(self.template.fields)
+            self._refuse("there is no field after the prefix to narrow" if is_complete else problem)
         if starts_with is not None:
             if not (at_least is None and below is None):
                 self._refuse("starts_with does not go with at_least or below")
             start += self._named(next_field, lambda element: element.encode_start(starts_with))
-            return start, _successor(start)
-        if at_least is None and below is None:
             return start, _successor(start)
         self._require_bounds(next_field)
         end = _successor(start) if below is None else start + self._named(next_field, lambda e: e.encode(below))
@@ -99,21 +97,14 @@ class CompiledKeys:
     def _exact_places(self) -> tuple[bool, ...]:
         return exact_places(self.template)
 
-    def _prefix(self, values: tuple[object, ...]) -> tuple[bytes, Field | None]:
-        """The prefix, and the field that comes right after it: None where the key is complete, or a derived one comes first."""
-        fields = self.template.fields
-        if len(values) > len(fields):
-            self._refuse(f"the key has {len(fields)} fields, not {len(values)}", fields=list(self.template.field_names))
-        given = dict(zip(self.template.field_names, values, strict=False))
-        raw = b""
-        for part in self.template.parts:
-            if isinstance(part, Literal):
-                raw += part.raw
-            elif part.name in given:
-                raw += _encoded(self.template, part, given)
-            else:
-                return raw, None if part.is_derived else part
-        return raw, None
+    @cached_property
+    def _prefixes(self) -> tuple[KeyPrefix, ...]:
+        """By the number of fields that are given."""
+        return tuple(KeyPrefix(self.template, count) for count in range(len(self.template.fields) + 1))
+
+    def _refuse_more(self, values: tuple[object, ...]) -> NoReturn:
+        names = list(self.template.field_names)
+        self._refuse(f"the key has {len(names)} fields, not {len(values)}", fields=names)
 
     def _require_bounds(self, field: Field) -> None:
         # Why: behind a field of varying width comes a literal, and "b" + "/" sorts after "b!" + "/": bounds would lose keys.
@@ -175,24 +166,10 @@ def _slow_encoder(template: Template, shape: KeyShape) -> Callable[[object], byt
             )
         given = dict(zip(names, values, strict=True))
         return b"".join(
-            part.raw if isinstance(part, Literal) else _encoded(template, part, given) for part in template.parts
+            part.raw if isinstance(part, Literal) else encoded_field(template, part, given) for part in template.parts
         )
 
     return encode_slowly
-
-
-def _encoded(template: Template, field: Field, given: dict[str, object]) -> bytes:
-    element = _element_of(template, field.name)
-    try:
-        # Why: the field itself first, so that its own mistake is named before that of something derived from it.
-        element.encode(given[field.name])
-        return encoded_part(field, element, given[field.name])
-    except InvalidKeyError as error:
-        raise InvalidKeyError(template=template.source, field=field.name, **error.facts) from error
-
-
-def _element_of(template: Template, name: str) -> Element[Any]:
-    return next(field.element for field in template.fields if field.name == name)
 
 
 # ---- fixed-width items: one struct ---------------------------------------------------------------------------------------
@@ -259,7 +236,7 @@ def _pattern_decoder(template: Template, shape: KeyShape) -> Callable[[bytes], o
     ]
     for number, part in enumerate(fields):
         if part.is_derived:
-            scope[f"derived{number}"] = partial(encoded_part, part, _element_of(template, part.name))
+            scope[f"derived{number}"] = partial(encoded_part, part, element_named(template, part.name))
             body.append(f"if derived{number}(f_{part.name}) != g{number}: {otherwise}")
     made = _made_key(shape, [f"f_{name}" for name in template.field_names], scope)
     lines = "\n        ".join([*body, f"return {made}"])
@@ -409,8 +386,10 @@ def _made_key(shape: KeyShape, values: list[str], scope: dict[str, object]) -> s
     """An expression for the Python key of these field values."""
     if shape.is_scalar:
         return values[0]
-    scope["make"] = shape.make
     inside = f"({', '.join(values)},)" if values else "()"
+    if shape.make is fields_as_they_are:
+        return inside
+    scope["make"] = shape.make
     if isinstance(shape.make, type) and issubclass(shape.make, tuple):
         scope["new"] = tuple.__new__
         return f"new(make, {inside})"

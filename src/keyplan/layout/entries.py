@@ -49,7 +49,7 @@ def compile_entries(
     if index.is_unique:
         pointer, primary_of = _pointers(table, table_keys, root)
     else:
-        pointer, primary_of = _no_pointer, _primary_in_key(index, keys, table)
+        pointer, primary_of = _no_pointer, _primary_in_key(keys, table)
     if index.function is None and all(component.origin is not Origin.FUNCTION for component in index.components):
         return _declared_entries(index, keys, table, pointer, is_lenient=is_lenient), primary_of
     tuples = _function_tuples(index, table) if index.function is not None else _unknown_tuples(index)
@@ -105,17 +105,16 @@ def encode_suffix(keys: CompiledKeys) -> bytes:
     return getattr(last, "raw", b"")
 
 
-def _primary_in_key(index: IndexSpec, keys: CompiledKeys, table: TableSpec) -> Callable[[bytes, bytes], object | None]:
-    names = keys.template.field_names
-    places = [names.index(name) for name in table.template.field_names]
+def _primary_in_key(keys: CompiledKeys, table: TableSpec) -> Callable[[bytes, bytes], object | None]:
+    # Invariant: the key of such an entry is a tuple, and the primary key's fields come last in it, in order.
+    own = len(keys.template.field_names) - len(table.template.field_names)
     make, is_scalar, decode = table.key.make, table.key.is_scalar, keys.decode
 
     def primary_of(raw_key: bytes, _value: bytes) -> object | None:
-        fields = decode(raw_key)
+        fields: Any = decode(raw_key)
         if fields is None:
             return None
-        split = index.key.split(fields)
-        return split[places[0]] if is_scalar else make(*(split[place] for place in places))
+        return fields[own] if is_scalar else make(*fields[own:])
 
     return primary_of
 

@@ -32,6 +32,8 @@ def key_expression(
 
     `variable` names the variable that holds a field's value. `tag` tells the globals of several templates apart.
     """
+    if all(isinstance(part, Literal) for part in template.parts):
+        return KeyExpression((), repr(template.literal_bytes), {})
     return _packed_expression(template, variable, tag) if is_struct(template) else _text_expression(template, variable)
 
 
@@ -61,13 +63,15 @@ def _packed_expression(template: Template, variable: Callable[[str], str], tag: 
 
 
 def _text_expression(template: Template, variable: Callable[[str], str]) -> KeyExpression | None:
+    if not template.is_text:
+        return None
     spelled, checks = "", []
     names: dict[str, object] = {}
     for part in template.parts:
         if isinstance(part, Literal):
-            spelled += quoted(part.raw.decode("utf-8" if template.is_text else "latin-1"))
+            spelled += quoted(part.raw.decode())
             continue
-        fast = part.element.fast_text() if template.is_text and not part.is_derived else None
+        fast = None if part.is_derived else part.element.fast_text()
         if fast is None:
             return None
         names.update(fast.names)

@@ -15,7 +15,7 @@ from keyplan.layout.components import index_components, index_conditions
 from keyplan.layout.fields import FieldType, key_shape_of, key_types, resolve_template
 from keyplan.layout.held_keys import held_keys_of
 from keyplan.layout.modes import Async, Sync
-from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec
+from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec, fields_as_they_are
 from keyplan.layout.template import Template
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Index(_AnyIndex[Q, K, V]):
         return names[:own]
 
     def _shape(self) -> KeyShape:
-        return KeyShape("tuple", is_scalar=False, make=lambda *fields: fields)
+        return KeyShape("tuple", is_scalar=False, make=fields_as_they_are)
 
 
 class Counter(Item):

@@ -7,7 +7,8 @@ once for each template, that function is the template's decoder itself, and noth
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from keyplan.codec import ANY_BYTE, alphabet_of, byte_class, is_self_delimiting
 from keyplan.layout.spec import KeyShape
@@ -18,8 +19,7 @@ __all__ = ["ListedKeys", "exact_places", "reader_of"]
 Decode = Callable[[bytes], object | None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListedKeys:
+class ListedKeys(msgspec.Struct, frozen=True, eq=False):
     """The keys of one template whose first fields equal a prefix, the next field within the bounds asked for.
 
     They stand between `start` and `end` (exclusive; None: to the end of all keys). `read` gives the key for the bytes of one

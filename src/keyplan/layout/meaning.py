@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from keyplan.codec import Automaton
 from keyplan.layout.compile import CompiledKeys
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec
+from keyplan.layout.template import Template
 
 __all__ = ["Kind", "Meaning", "MeaningFinder", "raw_key_of", "shown_key"]
 
@@ -81,7 +81,6 @@ class MeaningFinder:
         self._items = items
         self._compiled = [(name, keys, keys.prefix(())) for name, keys in compiled.items()]
         self._counters = {counter.raw_key: counter.spec for counter in counters.values()}
-        self._automata: dict[str, Automaton] = {}
 
     def find(self, raw_key: bytes) -> Meaning:
         """Return the meaning of `raw_key`; the first template declared when two can spell it (lint rule L1)."""
@@ -111,8 +110,9 @@ class MeaningFinder:
         if not raw_key.startswith(self._root):
             return Meaning(Kind.UNKNOWN, raw_key, self._layout, position=_agreement(raw_key, self._root))
         best, nearest = -1, None
-        for name, keys, _ in self._compiled:
-            position = self._departure(name, keys, raw_key)
+        for name, keys, prefix in self._compiled:
+            is_below = raw_key.startswith(prefix)
+            position = _departure(keys.template, raw_key) if is_below else _agreement(raw_key, prefix)
             if position > best:
                 best, nearest = position, name
         for raw_counter, counter in self._counters.items():
@@ -125,19 +125,6 @@ class MeaningFinder:
         is_directory = source.is_text and raw_key.endswith(b"/") and best == len(raw_key)
         kind = Kind.NAMESPACE if is_directory else Kind.UNKNOWN
         return Meaning(kind, raw_key, self._layout, nearest, source.source, position=best)
-
-    def _departure(self, name: str, keys: CompiledKeys, raw_key: bytes) -> int:
-        """How many bytes of `raw_key` some key of the template begins with."""
-        automaton = self._automata.get(name)
-        if automaton is None:
-            automaton = Automaton.of([part.language for part in keys.template.parts])
-            self._automata[name] = automaton
-        states: frozenset[int] = frozenset({0})
-        for position, byte in enumerate(raw_key):
-            states = automaton.step(states, byte)
-            if not states:
-                return position
-        return len(raw_key)
 
 
 def shown_key(raw_key: bytes) -> str:
@@ -169,6 +156,17 @@ def raw_key_of(shown: str) -> bytes:
         else:
             raise ValueError(f"position {position}: a backslash is written \\\\ and other bytes \\xNN")
     return bytes(raw)
+
+
+def _departure(template: Template, raw_key: bytes) -> int:
+    """How many bytes of `raw_key` some key of a template begins with."""
+    automaton = template.automaton
+    states: frozenset[int] = frozenset({0})
+    for position, byte in enumerate(raw_key):
+        states = automaton.step(states, byte)
+        if not states:
+            return position
+    return len(raw_key)
 
 
 def _agreement(left: bytes, right: bytes) -> int:

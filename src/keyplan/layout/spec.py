@@ -25,6 +25,7 @@ __all__ = [
     "Origin",
     "TableSpec",
     "Waiver",
+    "fields_as_they_are",
 ]
 
 
@@ -42,6 +43,11 @@ class KeyShape:
     def split(self, key: object) -> tuple[object, ...]:
         """Return the values of the key's fields, in template order."""
         return (key,) if self.is_scalar else tuple(key)  # type: ignore[arg-type]  # Why: a NamedTuple, checked on use.
+
+
+def fields_as_they_are(*fields: object) -> tuple[object, ...]:
+    """Make a plain tuple: the keys of an index entry that has no class of its own."""
+    return fields
 
 
 @dataclass(frozen=True)

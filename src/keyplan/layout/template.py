@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NoReturn
 
-from keyplan.codec import Element, Language, Series, element_of_spec, literal
+from keyplan.codec import Automaton, Element, Language, Series, element_of_spec, literal
 from keyplan.errors import TemplateError
 
 __all__ = ["Field", "Literal", "Part", "Placeholder", "Template", "encoded_part", "read_template", "template_of_source"]
@@ -105,6 +105,14 @@ class Template:
     def language(self) -> Language:
         """Every key that the template can produce. A derived field counts with all its codec's values."""
         return Series(tuple(part.language for part in self.parts))
+
+    @cached_property
+    def automaton(self) -> Automaton:
+        """The automaton of the keys, made once: that of long names takes longer than a page of keys to read.
+
+        It drops long bounds on lengths; `language` is exact.
+        """
+        return Automaton.of([part.language for part in self.parts])
 
     def _spelled(self, spell: Callable[[Field], str]) -> str:
         encoding = "utf-8" if self.is_text else "latin-1"

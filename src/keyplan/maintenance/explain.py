@@ -94,7 +94,8 @@ def explain_key(
 
 
 def _explained(bound: BoundLayout, raw_key: bytes, read: Lookup, examiner: Examiner) -> KeyExplanation:
-    meaning, meanings = bound.meaning(raw_key), bound.meanings(raw_key)
+    meanings = bound.meanings(raw_key)
+    meaning = meanings[0] if meanings else bound.meaning(raw_key)
     entry = read.get(raw_key)
     if entry is None:
         return KeyExplanation(meaning, meanings)

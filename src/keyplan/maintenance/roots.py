@@ -5,7 +5,8 @@ one template with two values. A key that this root's templates do not spell, but
 template can produce, is none of this root's business.
 """
 
-from keyplan.codec import Automaton
+from functools import cached_property
+
 from keyplan.layout import BoundLayout
 
 __all__ = ["NestedRoots"]
@@ -17,11 +18,15 @@ class NestedRoots:
     def __init__(self, bound: BoundLayout) -> None:
         self._template = bound.spec.root
         self._root = bound.root
-        self._automaton = Automaton.of([part.language for part in self._template.parts])
-        self._states: frozenset[int] = frozenset({0})
-        for byte in bound.root:
-            self._states = self._automaton.step(self._states, byte)
         self._latest = b""
+
+    @cached_property
+    def _states(self) -> frozenset[int]:
+        """Where the automaton of roots stands behind this root."""
+        states = frozenset({0})
+        for byte in self._root:
+            states = self._template.automaton.step(states, byte)
+        return states
 
     def root_of(self, raw_key: bytes) -> bytes | None:
         """Return the shortest of these roots that the key lies below; None when it lies below none."""
@@ -29,14 +34,14 @@ class NestedRoots:
             return None
         if self._latest and raw_key.startswith(self._latest):
             return self._latest  # Why: keys come in order, and a nested root holds many.
-        states = self._states
+        states, automaton = self._states, self._template.automaton
         for position in range(len(self._root), len(raw_key)):
-            states = self._automaton.step(states, raw_key[position])
+            states = automaton.step(states, raw_key[position])
             if not states:
                 return None
             prefix = raw_key[: position + 1]
             # Why: the automaton drops long bounds on lengths; the language is exact.
-            if not states.isdisjoint(self._automaton.accepting) and self._template.language.accepts(prefix):
+            if not states.isdisjoint(automaton.accepting) and self._template.language.accepts(prefix):
                 self._latest = prefix
                 return prefix
         return None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from keyplan.codec import Automaton
 from keyplan.engine import KeyRange
 from keyplan.errors import LayoutError
 from keyplan.layout import BoundLayout, Field, KeyShape, Literal, Template, compile_keys, template_of_source
@@ -178,7 +177,7 @@ def _leading(start: bytes, owns: Callable[[bytes], object], may_begin: Callable[
 
 def _prefix_judge(template: Template) -> Callable[[bytes], bool]:
     """Tell of a prefix whether a key of the template can begin with it; in doubt it can."""
-    automaton = Automaton.of([part.language for part in template.parts])
+    automaton = template.automaton
 
     def may_begin(prefix: bytes) -> bool:
         states = frozenset({0})

@@ -6,14 +6,13 @@ it is read from, each time: a drop or a build may have begun since.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, NotFoundError
 from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
-from keyplan.store.decoding import decode_record, row_of
+from keyplan.store.decoding import corrupted, decode_record, row_of
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
 from keyplan.store.numbers import check_limit
@@ -22,8 +21,6 @@ from keyplan.store.selection import IndexSelection
 from keyplan.store.watcher import Watcher
 
 __all__ = ["IndexEntries", "UniqueEntries"]
-
-R = TypeVar("R")
 
 _BATCH_RECORDS_MAX: Final = 128
 """Records that an index list reads at once. Why: over a network each batch is a round trip; 128 is what etcd takes in one."""
@@ -49,8 +46,7 @@ class IndexEntries(IndexView[object, object]):
     ) -> Iterator[tuple[object, object]]:
         check_limit(limit)
         listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        pointed = partial(self._primary_keys, listed=listed, reverse=reverse)
-        return self._looked_up(pointed, self._index.table.keys.encode, self._pair, limit)
+        return self._records(listed, limit, reverse=reverse)
 
     def keys(
         self,
@@ -76,8 +72,7 @@ class IndexEntries(IndexView[object, object]):
     ) -> Iterator[Versioned[object, object] | Damaged[object]]:
         check_limit(limit)
         listed = listing(self._index, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        pointed = partial(self._primary_keys, listed=listed, reverse=reverse, pointed_at=self._key_or_damaged)
-        return self._looked_up(pointed, self._raw_key_of, self._row, limit)
+        return self._rows(listed, limit, reverse=reverse)
 
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         return sum(1 for _ in self.keys(*prefix, starts_with=starts_with, at_least=at_least, below=below))
@@ -90,35 +85,44 @@ class IndexEntries(IndexView[object, object]):
             IndexSelection(self._index, listing(self._index, prefix, starts_with=starts_with)), after
         )
 
-    def _looked_up(
-        self,
-        pointed: Callable[[EntryReads], Iterator[object]],
-        raw_key_of: Callable[[object], bytes],
-        row: Callable[[object, Entry, str], R],
-        limit: int | None,
-    ) -> Iterator[R]:
-        """Look up what index entries point at, some at once, and yield a row for each that is there."""
-        remaining = limit
+    def _records(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
+        """Look up what index entries point at, some at once, and yield the records that are there."""
+        table, remaining = self._index.table, limit
+        encode, decode = table.keys.encode, table.form.decode
         with self._reader.pinned() as state:
-            found = pointed(state)
+            found = self._primary_keys(state, listed=listed, reverse=reverse)
             # Why: a limited list must not read entries beyond it: in a transaction they would become its premises.
             while batch := list(islice(found, _batch_size(remaining))):
-                raw_keys = [raw_key_of(key) for key in batch]
-                for key, entry in zip(batch, state.get_many(raw_keys), strict=True):
+                raw_keys = list(map(encode, batch))
+                for key, raw_key, raw_value in zip(batch, raw_keys, state.values(raw_keys), strict=True):
+                    if raw_value is None:
+                        continue
+                    try:
+                        record = decode(raw_value)
+                    except CorruptionError as error:
+                        raise corrupted(table, raw_key, error) from error
+                    yield key, record
+                    if remaining is not None:
+                        remaining -= 1
+
+    def _rows(
+        self, listed: Listing, limit: int | None, *, reverse: bool
+    ) -> Iterator[Versioned[object, object] | Damaged[object]]:
+        """As `_records`, with histories, and what cannot be read in its place."""
+        table, remaining = self._index.table, limit
+        with self._reader.pinned() as state:
+            found = self._primary_keys(state, listed=listed, reverse=reverse, pointed_at=self._key_or_damaged)
+            while batch := list(islice(found, _batch_size(remaining))):
+                entries = state.get_many(list(map(self._raw_key_of, batch)))
+                for key, entry in zip(batch, entries, strict=True):
                     if entry is not None:
-                        yield row(key, entry, state.epoch)
+                        yield key if isinstance(key, Damaged) else row_of(table, key, entry, state.epoch)
                         if remaining is not None:
                             remaining -= 1
 
     def _keys(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[object]:
         with self._reader.pinned() as state:
             yield from islice(self._primary_keys(state, listed=listed, reverse=reverse), limit)
-
-    def _pair(self, key: object, entry: Entry, _: str) -> tuple[object, object]:
-        return key, decode_record(self._index.table, entry.key, entry.value)
-
-    def _row(self, key: object, entry: Entry, epoch: str) -> Versioned[object, object] | Damaged[object]:
-        return key if isinstance(key, Damaged) else row_of(self._index.table, key, entry, epoch)
 
     def _raw_key_of(self, key: object) -> bytes:
         # Why a damaged entry's own key: it is there in the same state, so that its row comes in its place.
@@ -133,7 +137,8 @@ class IndexEntries(IndexView[object, object]):
         pointed_at: Callable[[Entry], object] | None = None,
     ) -> Iterator[object]:
         """What the listed entries point at. What else stands in their range is not shown."""
-        refuse_unreadable(self._index, reader.get(self._state_key))
+        if reader.value(self._state_key) is not None:
+            refuse_unreadable(self._index, reader.get(self._state_key))
         if listed.range.is_empty:
             return
         read = listed.read

@@ -5,15 +5,14 @@ Stored keys of other items are leapt over: the template's automaton says which b
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import structs
 
-from keyplan.codec import Automaton
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidPageTokenError
-from keyplan.layout import BoundIndex, BoundTable, CompiledKeys
+from keyplan.layout import BoundIndex, BoundTable, Template
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
 from keyplan.store.sealing import sealed, unsealed
@@ -24,7 +23,6 @@ _FORMAT: Final = "l1"
 _READ_AT_ONCE: Final = 128
 _READ_AT_FIRST: Final = 8
 _GROWTH: Final = 4
-_LEAPERS_MAX: Final = 256
 
 
 class Level(NamedTuple):
@@ -85,7 +83,7 @@ def level_page(
     those as well that stand before its first key, once for each value. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    leaps = _Leaps(item, listed._replace(range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
+    leaps = _Leaps(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[Level] = []
     while len(found) < limit and (level := _next_level(item, prefix, leaps, limit + 1 - len(found))) is not None:
         found.append(level)
@@ -108,7 +106,7 @@ def item_key_page(
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    leaps = _Leaps(item, listed._replace(range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
+    leaps = _Leaps(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[tuple[bytes, Any]] = []
     while len(found) < limit and (pair := leaps.next_key(limit + 1 - len(found))) is not None:
         found.append(pair)
@@ -174,7 +172,7 @@ class _Leaps:
             if key is not None:
                 self.go_to(entry.key + b"\x00")
                 return entry.key, key
-            self.go_to(_leaper(self._keys).after(entry.key))
+            self.go_to(_next_place(self._keys.template, entry.key))
         return None
 
     def is_first(self, raw_key: bytes, listed: Listing) -> bool:
@@ -215,34 +213,26 @@ class _Leaps:
         return bool(self._ahead)
 
 
-class _Leaper:
-    """Where the next key of a template can begin."""
+def _next_place(template: Template, raw_key: bytes) -> bytes | None:
+    """Return the least bytes that lie behind `raw_key` and that a key of the template can begin with; None: there are none.
 
-    def __init__(self, keys: CompiledKeys) -> None:
-        self._automaton = Automaton.of([part.language for part in keys.template.parts])
-
-    def after(self, raw_key: bytes) -> bytes | None:
-        """Return the least bytes that lie behind `raw_key` and that a key of the template can begin with; None: there are none.
-
-        The automaton drops long bounds on lengths, so that what is returned may be too small, and never too great.
-        """
-        automaton = self._automaton
-        states = [frozenset({0})]
-        for byte in raw_key:
-            reached = automaton.step(states[-1], byte) & automaton.live
-            if not reached:
-                break
-            states.append(reached)
-        else:
-            return raw_key + b"\x00"
-        for position in range(len(states) - 1, -1, -1):
-            followers = {follower for state in states[position] for follower in automaton.followers[state]}
-            least = _least_byte(
-                (automaton.classes[follower] for follower in followers & automaton.live), raw_key[position]
-            )
-            if least is not None:
-                return raw_key[:position] + bytes([least])
-        return None
+    The automaton drops long bounds on lengths, so that what is returned may be too small, and never too great.
+    """
+    automaton = template.automaton
+    states = [frozenset({0})]
+    for byte in raw_key:
+        reached = automaton.step(states[-1], byte) & automaton.live
+        if not reached:
+            break
+        states.append(reached)
+    else:
+        return raw_key + b"\x00"
+    for position in range(len(states) - 1, -1, -1):
+        followers = {follower for state in states[position] for follower in automaton.followers[state]}
+        least = _least_byte((automaton.classes[follower] for follower in followers & automaton.live), raw_key[position])
+        if least is not None:
+            return raw_key[:position] + bytes([least])
+    return None
 
 
 def _least_byte(classes: Iterable[int], above: int) -> int | None:
@@ -252,10 +242,6 @@ def _least_byte(classes: Iterable[int], above: int) -> int | None:
         mask |= one
     mask = mask >> (above + 1) << (above + 1)
     return (mask & -mask).bit_length() - 1 if mask else None
-
-
-# Why kept: the automaton of long names takes longer to make than a page to read.
-_leaper: Final = lru_cache(_LEAPERS_MAX)(_Leaper)
 
 
 # ---- tokens ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What a list reads: a range of raw keys together with the function that reads them, so that neither is used alone."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from keyplan.engine import KeyRange
 from keyplan.layout import BoundIndex, BoundTable
@@ -10,7 +11,7 @@ from keyplan.store.sealing import digest_of
 __all__ = ["Listing", "listing"]
 
 
-class Listing(NamedTuple):
+class Listing(msgspec.Struct, frozen=True, eq=False):
     """The keys of an item that a list asks for.
 
     They stand in `range`. `read` gives the key for the bytes of one, and None for everything else that stands there: keys of

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 
-__all__ = ["EntryReads", "LatestReader", "Reader", "SnapshotReader"]
+__all__ = ["EntryReads", "LatestReader", "Reader", "SingleReads", "SnapshotReader"]
 
 
-class EntryReads(Protocol):
-    """Reads of entries by raw key. Each call sees one state. An engine's snapshot has them."""
+class SingleReads(Protocol):
+    """Reads of entries by raw key. Each call sees one state."""
 
     @property
     def revision(self) -> int:
@@ -38,12 +38,23 @@ class EntryReads(Protocol):
         """Return the value or None for each key, in the order asked."""
         ...
 
+
+class EntryReads(SingleReads, Protocol):
+    """Reads of one state, by ranges too. An engine's snapshot has them.
+
+    What a range yields is read from the first `next` on, until the iterator is exhausted or closed.
+    """
+
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
-        """Yield the entries in the range; the state read is that of the first `next`, until exhausted or closed."""
+        """Yield the entries in the range."""
+        ...
+
+    def pairs(self, key_range: KeyRange, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the keys and values in the range: for the reads that ask for no histories."""
         ...
 
 
-class Reader(EntryReads, Protocol):
+class Reader(SingleReads, Protocol):
     """Where views read: the same calls, and three more."""
 
     def get_with_epoch(self, raw_key: bytes, /) -> tuple[Entry | None, str]:
@@ -111,6 +122,9 @@ class SnapshotReader:
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         return self._snapshot.scan(key_range, reverse=reverse, keys_only=keys_only)
 
+    def pairs(self, key_range: KeyRange, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        return self._snapshot.pairs(key_range, reverse=reverse)
+
     def pinned(self) -> AbstractContextManager[EntryReads]:
         return nullcontext(self)
 
@@ -120,7 +134,9 @@ class LatestReader:
 
     def __init__(self, engine: Engine) -> None:
         self._open = engine.snapshot
-        self.value = engine.value  # Why: not even a method of our own; it is the path of every single read
+        # Why: not even methods of our own; they are the path of every single read, and of every list
+        self.value = engine.value
+        self.pinned: Callable[[], AbstractContextManager[EntryReads]] = engine.snapshot
 
     @property
     def revision(self) -> int:
@@ -157,10 +173,3 @@ class LatestReader:
 
     def read_ahead(self, raw_keys: Sequence[bytes]) -> None:
         """Do nothing: each read is of the state that is the latest then."""
-
-    def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
-        with self._open() as snapshot:
-            yield from snapshot.scan(key_range, reverse=reverse, keys_only=keys_only)
-
-    def pinned(self) -> AbstractContextManager[EntryReads]:
-        return self._open()  # Why itself: a reader around it costs a tenth of a look-up by index

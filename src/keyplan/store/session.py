@@ -96,6 +96,10 @@ class Session:
         stored = self.reads.scan(key_range, reverse=reverse, keys_only=keys_only)
         yield from self._overlay.merged(stored, key_range, reverse=reverse)
 
+    def pairs(self, key_range: KeyRange, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        # Why entries: their revisions become premises.
+        return ((entry.key, entry.value) for entry in self.scan(key_range, reverse=reverse, keys_only=False))
+
     def pinned(self) -> AbstractContextManager[EntryReads]:
         return nullcontext(self)
 

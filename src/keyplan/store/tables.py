@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
+from msgspec import structs
+
 from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.layout import BoundTable, Changes, Damaged, ExpectedRevision, LeaseHandle, Page, TableView, Versioned
@@ -142,7 +144,9 @@ class TableRecords(TableView[object, object]):
         reverse: bool = False,
     ) -> Iterator[tuple[object, object]]:
         listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return self._with_records(self._found(self._reader, listed, limit=limit, reverse=reverse))
+        if limit is not None:
+            check_limit(limit)
+        return self._records(listed, limit, reverse=reverse)
 
     def keys(
         self,
@@ -154,8 +158,8 @@ class TableRecords(TableView[object, object]):
         reverse: bool = False,
     ) -> Iterator[object]:
         listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        found = self._found(self._reader, listed, limit=limit, reverse=reverse, keys_only=True)
-        return (key for key, _ in found)
+        check_limit(limit)
+        return self._keys(listed, limit, reverse=reverse)
 
     def entries(
         self,
@@ -186,7 +190,7 @@ class TableRecords(TableView[object, object]):
     def count(self, *prefix: object, starts_with: object = None, at_least: object = None, below: object = None) -> int:
         # Why: not the engine's count of the range: keys of other templates may lie between those of this one.
         listed = listing(self._table, prefix, starts_with=starts_with, at_least=at_least, below=below)
-        return sum(1 for _ in self._found(self._reader, listed, limit=None, reverse=False, keys_only=True))
+        return sum(1 for _ in self._keys(listed, None, reverse=False))
 
     def page(
         self, *prefix: object, starts_with: object = None, limit: int = PAGE_RECORDS_DEFAULT, token: str = ""
@@ -199,9 +203,7 @@ class TableRecords(TableView[object, object]):
         place = PageToken.read(token, self._table, listed) if token else None
         rest = whole if place is None else place.rest_of(whole)
         with self._reader.pinned() as state:
-            found = list(
-                islice(self._found(state, listed._replace(range=rest), limit=limit + 1, reverse=False), limit + 1)
-            )
+            found = list(islice(_found(state, structs.replace(listed, range=rest), reverse=False), limit + 1))
             revision, epoch = state.revision, state.epoch
         if place is not None:
             place.check_reached(revision, self._table)
@@ -229,37 +231,31 @@ class TableRecords(TableView[object, object]):
     def _selection(self, prefix: tuple[object, ...], starts_with: object) -> TableSelection:
         return TableSelection(self._table, listing(self._table, prefix, starts_with=starts_with))
 
-    def _found(
-        self, reader: EntryReads, listed: Listing, *, limit: int | None, reverse: bool, keys_only: bool = False
-    ) -> Iterator[tuple[object, Entry]]:
-        """The keys that are listed; what else stands in their range is not shown."""
-        check_limit(limit)
-        return self._decoded(reader, listed, limit, reverse=reverse, keys_only=keys_only)
-
-    def _decoded(
-        self, reader: EntryReads, listed: Listing, limit: int | None, *, reverse: bool, keys_only: bool
-    ) -> Iterator[tuple[object, Entry]]:
-        if listed.range.is_empty or limit == 0:
+    def _records(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[tuple[object, object]]:
+        """Yield the listed keys with their records: one loop, since every list goes through it."""
+        if limit == 0:
             return
-        read = listed.read
-        remaining = limit
-        for entry in reader.scan(listed.range, reverse=reverse, keys_only=keys_only):
-            key = read(entry.key)
-            if key is not None:
-                yield key, entry
+        read, decode, remaining = listed.read, self._decode, limit
+        with self._reader.pinned() as state:
+            for raw_key, raw_value in state.pairs(listed.range, reverse=reverse):
+                key = read(raw_key)
+                if key is None:
+                    continue
+                try:
+                    record = decode(raw_value)
+                except CorruptionError as error:
+                    raise corrupted(self._table, raw_key, error) from error
+                yield key, record
                 if remaining is not None:
                     remaining -= 1
                     if remaining == 0:
                         return
 
-    def _with_records(self, found: Iterator[tuple[object, Entry]]) -> Iterator[tuple[object, object]]:
-        decode = self._decode
-        for key, entry in found:
-            try:
-                record = decode(entry.value)
-            except CorruptionError as error:
-                raise corrupted(self._table, entry.key, error) from error
-            yield key, record
+    def _keys(self, listed: Listing, limit: int | None, *, reverse: bool) -> Iterator[object]:
+        if limit != 0:
+            with self._reader.pinned() as state:
+                for key, _ in islice(_found(state, listed, reverse=reverse, keys_only=True), limit):
+                    yield key
 
     def _record(self, entry: Entry) -> object:
         return decode_record(self._table, entry.key, entry.value)
@@ -272,9 +268,21 @@ class TableRecords(TableView[object, object]):
         *,
         reverse: bool,
     ) -> Iterator[R]:
-        with self._reader.pinned() as state:
-            for key, entry in self._decoded(state, listed, limit, reverse=reverse, keys_only=False):
-                yield make(self._table, key, entry, state.epoch)
+        if limit != 0:
+            with self._reader.pinned() as state:
+                for key, entry in islice(_found(state, listed, reverse=reverse), limit):
+                    yield make(self._table, key, entry, state.epoch)
 
     def _not_found(self, key: object) -> NotFoundError:
         return NotFoundError(table=self._table.name, key=key)
+
+
+def _found(
+    state: EntryReads, listed: Listing, *, reverse: bool, keys_only: bool = False
+) -> Iterator[tuple[object, Entry]]:
+    """Yield the keys that are listed, with what is stored there; what else stands in their range is not shown."""
+    read = listed.read
+    for entry in state.scan(listed.range, reverse=reverse, keys_only=keys_only):
+        key = read(entry.key)
+        if key is not None:
+            yield key, entry

@@ -45,6 +45,10 @@ class LmdbSnapshot(Snapshot):
     def _bare_entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         """As `_entries`, and leave the values empty."""
 
+    @abstractmethod
+    def _values(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """As `_entries`: keys with their values alone."""
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
@@ -91,11 +95,19 @@ class LmdbSnapshot(Snapshot):
             raise unusable(error) from error
         return chain.from_iterable(_below(found, key_range.end))
 
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            found = self._pairs_reversed(key_range) if reverse else self._pairs(key_range)
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return self._values(found if limit is None else islice(found, limit), None if reverse else key_range.end)
+
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
+        """Pairs from the start on. Whoever reads them ends where the range does, also where that is before its start."""
         cursor = self._transaction.cursor()
-        if key_range.is_empty or not cursor.set_range(key_range.start):
-            return iter(())
-        return cursor.iternext()
+        return cursor.iternext() if cursor.set_range(key_range.start) else iter(())
 
     def _pairs_reversed(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()
@@ -197,6 +209,16 @@ class HistorySnapshot(LmdbSnapshot):
         except lmdb.Error as error:
             raise unusable(error) from error
 
+    def _values(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        size = _HEADER_BYTES
+        try:
+            for key, raw in pairs:
+                if end is not None and key >= end:
+                    return
+                yield key, raw[size:]
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
 
 class RawSnapshot(LmdbSnapshot):
     """Keys and values alone (`history=off`): a fingerprint of the value stands for the mod revision."""
@@ -233,16 +255,8 @@ class RawSnapshot(LmdbSnapshot):
         except lmdb.Error as error:
             raise unusable(error) from error
 
-    def pairs(
-        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        if reverse:
-            return super().pairs(key_range, limit=limit, reverse=True)
-        try:
-            found = islice(self._pairs(key_range), limit)
-        except lmdb.Error as error:
-            raise unusable(error) from error
-        return chain.from_iterable(_pairs_below(found, key_range.end))
+    def _values(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        return chain.from_iterable(_pairs_below(pairs, end))
 
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
         make = _make
