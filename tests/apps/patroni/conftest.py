@@ -1,5 +1,6 @@
-"""A broker's server with cells of paper, on an LMDB store that is checked when a module's tests are over."""
+"""A broker's server with cells of paper, on an LMDB store that is checked when a module's tests are over; and switchboards."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -7,8 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from keyplan.apps.patroni import Broker
+from keyplan.apps.patroni.router_agent import Switchboard
+from keyplan.apps.patroni.router_forward import Forwarder
+from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.store import Store, open_store
 from keyplan.testing.checked import check_after
+from tests.apps.patroni.greeters import Greeter
 from tests.apps.patroni.osb_platform import ADMIN_TOKEN, Platform
 from tests.apps.patroni.paper_cell import PaperCells
 from tests.servers.keyplan_server import KeyplanServer
@@ -43,3 +48,35 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
         yield Deployment(server, store, Broker(store), Platform(server.url))
     with check_after(open_store(url), Broker):
         pass
+
+
+@pytest.fixture
+def greeters() -> Iterator[tuple[Greeter, Greeter]]:
+    both = Greeter(b"a"), Greeter(b"b")
+    yield both
+    for greeter in both:
+        greeter.close()
+
+
+@pytest.fixture(params=["haproxy", "forwarder"])
+def switchboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Switchboard]:
+    board: Switchboard
+    if request.param == "forwarder":
+        board = Forwarder()
+    else:
+        program = find_haproxy()
+        if program is None:
+            pytest.skip("needs HAProxy: apt-get install haproxy")
+        board = HAProxy(tmp_path / "haproxy", program=program, is_root=os.geteuid() == 0)
+    yield board
+    board.stop()
+
+
+@pytest.fixture
+def haproxy(tmp_path: Path) -> Iterator[HAProxy]:
+    program = find_haproxy()
+    if program is None:
+        pytest.skip("needs HAProxy: apt-get install haproxy")
+    board = HAProxy(tmp_path / "haproxy", program=program, is_root=os.geteuid() == 0)
+    yield board
+    board.stop()

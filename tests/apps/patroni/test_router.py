@@ -1,17 +1,15 @@
 """The router: its decisions and HAProxy's configuration as values, and both switchboards with real connections."""
 
-import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from keyplan.apps.patroni import Member, MemberKey
 from keyplan.apps.patroni.router_agent import Switchboard
-from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import (
     HAProxy,
     Reads,
@@ -32,6 +30,7 @@ from keyplan.apps.patroni.router_routes import (
     replica_routes,
     routes,
 )
+from tests.apps.patroni.greeters import Greeter, greeting, heard
 from tests.servers.etcd import free_port
 
 N1 = Member(role="primary", conn_url="postgres://127.0.0.1:25432/postgres", api_url="http://127.0.0.1:28008/patroni")
@@ -275,66 +274,6 @@ def test_sessions_of_a_port_that_is_closed_are_cut() -> None:
 
 
 # ---- with real connections ------------------------------------------------------------------------------------------------
-
-
-class Greeter:
-    """A server that says its name to whoever connects, and then listens."""
-
-    def __init__(self, name: bytes) -> None:
-        self._name = name
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
-        self.leader = Leader("127.0.0.1", self._socket.getsockname()[1])
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self._socket.accept()
-                self._open.append(connection)
-                connection.sendall(self._name)
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(60)
-        for connection in self._open:
-            connection.close()
-
-
-@pytest.fixture
-def greeters() -> Iterator[tuple[Greeter, Greeter]]:
-    both = Greeter(b"a"), Greeter(b"b")
-    yield both
-    for greeter in both:
-        greeter.close()
-
-
-@pytest.fixture(params=["haproxy", "forwarder"])
-def switchboard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Switchboard]:
-    board: Switchboard
-    if request.param == "forwarder":
-        board = Forwarder()
-    else:
-        program = find_haproxy()
-        if program is None:
-            pytest.skip("needs HAProxy: apt-get install haproxy")
-        board = HAProxy(tmp_path / "haproxy", program=program, is_root=os.geteuid() == 0)
-    yield board
-    board.stop()
-
-
-def greeting(port: int, stack: ExitStack) -> tuple[socket.socket, bytes]:
-    connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
-    return connection, heard(connection)
-
-
-def heard(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1)
-    except ConnectionResetError:
-        return b""
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Event
 from typing import Final, NamedTuple, Self
@@ -21,6 +22,7 @@ import msgspec
 
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.processes import Spawned
+from keyplan.apps.patroni.router_places import Places
 from keyplan.apps.patroni.router_routes import Leader, ReplicaRoute, Route
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
@@ -42,6 +44,7 @@ _START_SECONDS_MAX: Final = 15.0
 _STOP_SECONDS_MAX: Final = 10.0
 _CHECK_SECONDS_MAX: Final = 30
 _SESSION: Final = re.compile(r"^(0x[0-9a-f]+): .* be=(\S+) ", re.MULTILINE)
+_LISTENER: Final = re.compile(r"^frontend port_(\d+)$", re.MULTILINE)
 _WORKER: Final = re.compile(r"^(\d+)\s+worker\b", re.MULTILINE)
 
 _HEAD: Final = """\
@@ -244,6 +247,8 @@ class HAProxy:
         self._process = Spawned(folder / "process")
         self._routes: tuple[Route, ...] | None = None
         self._reads: tuple[Reads, ...] = ()
+        self._places = Places(bind)
+        self._asked: tuple[Sequence[Route], Sequence[ReplicaRoute]] | None = None
         self._connections_max = _connections_max()
         self._pause = Event()
 
@@ -260,38 +265,75 @@ class HAProxy:
     def apply(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute] = ()) -> None:
         """Make HAProxy lead where the routes say; return when it does. Nothing happens when it does already.
 
+        Ports that it cannot listen at, and hosts whose address cannot be found, are left out and logged, and looked at again
+        each time.
         Raises InvalidInputError when HAProxy refuses the configuration, which then stays as it was; OSError when it does not
-        answer.
+        answer, or does not do what it was told.
         """
+        asked = (tuple(routes), tuple(replicas))
+        if asked == self._asked and not self._places.problems and self._routes is not None and self._process.is_alive:
+            return
+        self._asked = asked
+        routes, replicas = self._places.possible(routes, replicas, held=self._held())
         wanted, reads = tuple(routes), tuple(map(Reads.of, replicas))
-        if (wanted, reads) == (self._routes, self._reads) and (self._process.is_alive or not wanted):
+        if (wanted, reads) == (self._routes, self._reads) and (self._process.is_alive or not (wanted or reads)):
             return
         before, self._routes = self._routes, None
         reads_before, self._reads = self._reads, reads
         was_here = before is not None
         if before is None:
             before = self._remembered()
-        if not wanted:
+        if not wanted and not reads:
             # Why: HAProxy refuses to run without a listener.
             self.stop()
             self._routes = wanted
             return
+        changed = switches(before, wanted)
+        former_text = self.file.read_text() if self.file.exists() else ""
         # Invariant: the file is right before the process is, so that whatever restarts HAProxy starts it right.
         self._write(wanted, replicas)
         if not self._process.is_alive:
-            self._start()
+            self._load(self._start, former_text)
         elif not (was_here and has_same_listeners(before, wanted) and has_same_replicas(reads_before, reads)):
             # Why after a restart of the router: HAProxy may run on an older file than the one that is here.
-            self._reload()
-            self._tell(switches(before, wanted), self._reads_of(before, wanted), commands=[])
+            self._load(self._reload, former_text)
+            self._tell(changed, self._reads_of(before, wanted), commands=[])
         else:
-            changed = switches(before, wanted)
             commands = [switch.commands for switch in changed]
             for former, latter in zip(reads_before, reads, strict=True):
                 commands += [latter.commands(former)] if former != latter else []
             self._tell(changed, self._reads_of(before, wanted), commands=commands)
+            self._confirm(changed)
         write_whole(self._folder / "routes.json", msgspec.json.encode(wanted).decode())
         self._routes = wanted
+
+    def _held(self) -> set[int]:
+        """The ports that HAProxy listens at."""
+        if not self._process.is_alive or not self.file.exists():
+            return set()
+        return {int(port) for port in _LISTENER.findall(self.file.read_text())}
+
+    def _load(self, load: Callable[[], None], former: str) -> None:
+        """Let HAProxy begin with the file; when it does not, the file is again what HAProxy goes on with."""
+        try:
+            load()
+        except InvalidInputError:
+            write_whole(self.file, former)
+            raise
+
+    def _confirm(self, changed: Sequence[Switch]) -> None:
+        """Look whether ports lead where HAProxy was told to lead them. Raises OSError when one does not."""
+        rows = [line.split() for line in self.command("@1 show servers state").splitlines()]
+        names = next((row[1:] for row in rows if row[:1] == ["#"]), [])
+        states = [dict(zip(names, row, strict=False)) for row in rows if len(row) > 1 and row[0] != "#"]
+        found = {state["be_name"]: (state["srv_addr"], state["srv_port"]) for state in states}
+        for switch in changed:
+            if switch.leader is None:
+                continue
+            address, port = found.get(switch.place, ("", ""))
+            wanted = ip_address(switch.leader.host.strip("[]"))
+            if not address or port != str(switch.leader.port) or ip_address(address) != wanted:
+                raise OSError(f"HAProxy leads {switch.place} to {address}:{port}, not to {wanted}:{switch.leader.port}")
 
     def _reads_of(self, before: Sequence[Route], after: Sequence[Route]) -> set[str]:
         """Return where reads of the instances go whose leader has changed.
