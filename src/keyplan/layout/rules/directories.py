@@ -1,6 +1,8 @@
 """L3: a key that holds a value is a directory of other keys. L11: one of those outlives the leased record that it belongs to.
 
-In a text layout a directory is a key followed by a slash; in a binary one any strict prefix of a key.
+In a text layout a directory is a key followed by a slash; in a binary one any strict prefix of a key. There a table's own keys
+are not compared with each other: any tail of varying length would be told, and it misleads no list. A list binds fewer fields
+than a key has, so that what goes on behind a key is on the key's lists, or has other values: then L4 tells of the prefix.
 """
 
 from collections.abc import Iterator, Sequence

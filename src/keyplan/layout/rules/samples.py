@@ -74,12 +74,14 @@ def member_of_length(element: Element[object], length: int) -> bytes | None:
     longest = (
         length + MEMBER_BYTES_SPAN if element.bytes_max is None else min(element.bytes_max, length + MEMBER_BYTES_SPAN)
     )
-    for raw in islice(_words(element.language, length, longest), MEMBERS_MAX):
-        try:
-            element.decode(raw)
-        except InvalidKeyError:
-            continue
-        return raw
+    # Why slices first: of a level and its path the first words of the language as a whole have levels that are wrong.
+    for language in (*(exact for _, exact in element.slices()[:SLICES_MAX]), element.language):
+        for raw in islice(_words(language, length, longest), MEMBERS_MAX):
+            try:
+                element.decode(raw)
+            except InvalidKeyError:
+                continue
+            return raw
     return None
 
 
