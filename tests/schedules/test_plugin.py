@@ -89,6 +89,37 @@ def test_a_string_is_replayed_where_it_belongs_alone(shop: pytest.Pytester) -> N
     replayed.stdout.fnmatch_lines(["*explored*"])
 
 
+SECONDS_FILE = (
+    TEST_FILE
+    + """
+import keyplan.testing.schedules as package
+
+@pytest.fixture
+def seen(monkeypatch):
+    given = []
+    def noting(scenario, **options):
+        given.append(options["seconds_max"])
+        return explore(scenario, **options)
+    monkeypatch.setattr(package, "explore", noting)
+    return given
+
+@pytest.mark.schedules(seconds=5)
+def test_seconds(seen, schedules):
+    schedules(CAREFUL)
+    schedules(CAREFUL, seconds=2)
+    schedules(CAREFUL, seconds_max=3)
+    assert seen == EXPECTED
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("option", "expected"), [([], "[5, 2, 5]"), (["--schedules-seconds=2.5"], "[12.5, 5, 12.5]")])
+def test_the_seconds_are_multiplied_by_the_option(shop: pytest.Pytester, option: list[str], expected: str) -> None:
+    shop.makepyfile(test_shop=SECONDS_FILE.replace("EXPECTED", expected))
+    run(shop, *option, "-k", "test_seconds").assert_outcomes(passed=1)
+
+
 @settings(deadline=None, max_examples=20)
 @given(scenarios(WRITERS, setups=[two_records], layouts=[Site]))
 def test_few_operations_in_any_order_leave_a_whole_store(scenario: Scenario) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.schedules import BatonKind, NotDeterministicError, Scenario, actor, explore, replay
 from tests.maintenance.layouts import Blade, BladeKey, Site
+from tests.schedules.matrix import GROUPS
 from tests.schedules.scenes import (
     R1,
     build,
@@ -61,6 +63,35 @@ def test_a_string_replays_the_same_script_byte_for_byte(baton: BatonKind, reposi
         timeout=120,
     )
     assert elsewhere.stdout == failure.script
+
+
+WITHOUT_GREENLET = """
+import sys
+sys.modules["greenlet"] = None  # an import of it fails
+from keyplan.testing.schedules.batons import HAS_GREENLETS
+from tests.schedules.test_repeating import told_of_explorations
+assert not HAS_GREENLETS
+print(told_of_explorations(), end="")
+assert not any(name.startswith("greenlet.") for name in sys.modules)
+"""
+
+
+def told_of_explorations() -> str:
+    """What a planted defect and some lines of the matrix come to, in words that are the same in each run."""
+    with guards_left_out(of_absent_entry):
+        failure = explore(put_beside_build()).failures[0]
+    told = [str(failure)]
+    for group in ("ports", "drops", "watches", "hepnos queues"):
+        for line in islice(GROUPS[group](), 4):
+            found = explore(line.make(), strategy=line.strategy, seconds_max=100)
+            told.append(f"{line.name}: {found.schedules}, {found.cut}, {found.is_complete}, {sorted(found.coverage)}")
+    return "\n".join(told)
+
+
+def test_without_greenlet_threads_find_the_same(repository: Path) -> None:
+    run = [sys.executable, "-c", WITHOUT_GREENLET]
+    told = subprocess.run(run, capture_output=True, text=True, check=False, cwd=repository, timeout=300)
+    assert (told.stdout, told.returncode) == (told_of_explorations(), 0), told.stderr
 
 
 def test_the_string_of_the_specification_is_that_of_its_set_up() -> None:
