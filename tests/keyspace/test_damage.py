@@ -39,6 +39,7 @@ from keyplan.keyspace import (
     open_key_space,
 )
 from keyplan.keyspace.rows import key_of
+from keyplan.keyspace.soundness import Fault
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import Item, Shop, put_raw, raw_content, swept
 
@@ -99,7 +100,10 @@ def test_any_one_entry_is_made_again_as_it_was_or_nothing_is_changed(raw_key: by
         value = DAMAGES[damage]
         engine.commit(Commit((), (Delete(raw_key) if value is None else Put(raw_key, value),)))
         damaged = registry_of(engine)
-        registry.diagnose()
+        for fault in registry.diagnose().faults:
+            assert fault.raw_key, fault
+            assert "`keyplan " in fault.remedy, fault
+            assert fault == Fault.from_json(fault.to_json())
         registry.repair()
         after = registry_of(engine)
         for key, content in without_log(after).items():

@@ -367,6 +367,7 @@ def test_the_doctor_finds_a_fault_and_data_of_nobody_and_repairs_the_fault(
     found = admin("GET", "/registry/diagnosis").json()
     problem = "the fence says nothing, the record generation 1, ENABLED"
     fault = {"kind": "fence", "name": "orders", "problem": problem, "is_repairable": True}
+    fault |= {"raw_key": fence.hex(), "remedy": "`keyplan doctor --repair` puts it right"}
     nobodys = {"prefix": "05", "prefix_number": 5, "first_key": "056b", "keys": 1, "is_more": False}
     assert found == {
         "is_sound": False,

@@ -10,6 +10,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.cli.files import named_file
 from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_json, print_text
+from keyplan.cli.unfinished import Unfinished
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.files import new_file
@@ -56,7 +57,7 @@ def run(
     Key spaces with their registry entries: `keyplan keyspace backup`.
     """
     raw_prefix = prefix_of_option(prefix)
-    with store_of_option(store, config, readonly=True) as opened:
+    with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
         engine = opened.engine
 
         def total() -> int:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from shlex import quote
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,6 +15,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
 from keyplan.cli.options import JsonOption, installed_layouts, layout_of_option, root_parameters
 from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.unfinished import Unfinished
 from keyplan.engine import Commit, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundLayout, shown_key
@@ -64,7 +66,7 @@ def run(
     if yes and not repair:
         raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
     others = [layout_of_option(name).bound() for name in beside or []]
-    with at.opened(readonly=True) as open_layout:
+    with at.opened(readonly=True, unfinished=Unfinished.PASSED) as open_layout:
         engine = open_layout.store.engine
 
         def total() -> int:
@@ -82,7 +84,7 @@ def run(
                 keys_max=keys_max,
                 progress=progress,
             )
-            told: set[FindingKind] = set()
+            told: dict[FindingKind, bytes] = {}
             repairs, remaining = _examined(open_layout, examined, told, json=json, is_repairing=repair)
     if repairs:
         remaining += _repaired(at, repairs, json=json, is_agreed=yes)
@@ -98,7 +100,7 @@ def _unfinished(open_layout: OpenLayout) -> list[str]:
     with open_layout.store.engine.snapshot() as snapshot:
         found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root])]
     for problem in found:
-        print_hint(f"{problem}: what it has not brought yet is missing here; give its command again until it ends")
+        print_hint(f"{problem}; what it has not brought yet is missing here")
     return found
 
 
@@ -116,14 +118,14 @@ def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
 
 
 def _examined(
-    open_layout: OpenLayout, examined: Check, told: set[FindingKind], *, json: bool, is_repairing: bool
+    open_layout: OpenLayout, examined: Check, told: dict[FindingKind, bytes], *, json: bool, is_repairing: bool
 ) -> tuple[list[Repair], int]:
     """Print the findings, or with their repairs; return the repairs to carry out, and how many findings have none."""
     remaining = 0
     if not is_repairing:
         for finding in examined:
             _print_finding(finding, json=json)
-            told.add(finding.kind)
+            told.setdefault(finding.kind, finding.raw_key)
             remaining += not finding.kind.is_note
         return [], remaining
     repairs: list[Repair] = []
@@ -198,15 +200,19 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "detail": finding.detail,
         "is_note": finding.kind.is_note,
         "is_repairable": finding.kind.is_repairable,
-        "advice": finding.kind.advice,
+        "advice": _advice(finding.kind, finding.raw_key),
     }
 
 
-def _print_advice(told: set[FindingKind]) -> None:
-    """Say once for each kind of finding which command mends it."""
+def _print_advice(told: dict[FindingKind, bytes]) -> None:
+    """Say once for each kind of finding which command mends the first of it; the others have their own keys."""
     for kind in FindingKind:
         if kind in told:
-            print_hint(f"{kind.value}: {kind.advice}")
+            print_hint(f"{kind.value}: {_advice(kind, told[kind])}")
+
+
+def _advice(kind: FindingKind, raw_key: bytes) -> str:
+    return kind.advice.replace("KEY", quote(shown_key(raw_key)))
 
 
 def _print_end(examined: Check, remaining: int, unfinished: list[str], *, json: bool) -> None:

@@ -15,6 +15,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.cli.options import ConfigOption, JsonOption, store_of_option
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.targets import refuse_itself
+from keyplan.cli.unfinished import Unfinished
 from keyplan.engine import EngineUrl, KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.maintenance import CopyProgress, CopyReport, copy_store, refuse_unfinished
@@ -53,7 +54,7 @@ def run(
     refuse_itself(source, target)
     with (
         _source(source, config, raw_prefix, takes_unfinished=unfinished) as source_store,
-        store_of_option(target, config, create=True) as target_store,
+        store_of_option(target, config, create=True, unfinished=Unfinished.PASSED) as target_store,
         _stop(is_followed=follow) as stop,
     ):
 
@@ -87,7 +88,7 @@ def run(
 
 def _source(url: str, config: Path | None, prefix: bytes, *, takes_unfinished: bool) -> Store:
     """Open the store that is read. Why it is looked at here: a copy that is refused must not have made its target."""
-    store = store_of_option(url, config, readonly=True)
+    store = store_of_option(url, config, readonly=True, unfinished=Unfinished.PASSED)
     try:
         if not takes_unfinished:
             with store.engine.snapshot() as snapshot:

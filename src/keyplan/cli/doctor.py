@@ -1,6 +1,7 @@
 """The command `keyplan doctor`."""
 
 import sys
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -73,7 +74,7 @@ def _is_agreed(diagnosis: Diagnosis, *, is_agreed: bool) -> bool:
 
 
 def _print(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
-    lines = [f"repaired: {_line(fault)}" for fault in repaired]
+    lines = [f"repaired: {_line(fault._replace(remedy=''))}" for fault in repaired]
     lines += [f"{'repairable' if fault.is_repairable else 'fault'}: {_line(fault)}" for fault in diagnosis.faults]
     lines += [_unmanaged_line(found) for found in diagnosis.unmanaged]
     verdict = "sound" if diagnosis.is_sound else f"{len(diagnosis.faults)} faults"
@@ -83,7 +84,9 @@ def _print(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
 
 def _line(fault: Fault) -> str:
     kind = str(fault.kind).replace("_", " ")
-    return f"{kind} {fault.name}: {fault.problem}" if fault.name else f"{kind}: {fault.problem}"
+    line = f"{kind} {fault.name}: {fault.problem}" if fault.name else f"{kind}: {fault.problem}"
+    key = f"; key {quote(shown_key(bytes.fromhex(fault.raw_key)))}" if fault.raw_key else ""
+    return line + key + (f"; {fault.remedy}" if fault.remedy else "")
 
 
 def _unmanaged_line(found: Unmanaged) -> str:

@@ -75,16 +75,21 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
     facts = error.facts
     if isinstance(error, IndexNotReadyError):
         remedy = f"`keyplan index build {facts['index']}` builds it"
-    elif isinstance(error, CorruptionError) and "index" in facts and "raw_key" in facts:
-        remedy = "`keyplan check --repair` mends the index"
-    elif isinstance(error, CorruptionError) and "table" in facts and "raw_key" in facts:
-        from keyplan.layout import shown_key  # noqa: PLC0415  # Why: most errors are printed without it.
-
-        key = quote(shown_key(bytes.fromhex(str(facts["raw_key"]))))
-        remedy = f"`keyplan raw quarantine {key}` sets it aside, `keyplan raw delete {key}` deletes it"
+    elif isinstance(error, CorruptionError) and "raw_key" in facts:
+        key = quote(str(_shown(facts["raw_key"])))
+        if "counter" in facts:
+            remedy = f"`keyplan raw put {key} NUMBER` writes the right one: one more than the largest handed out"
+        elif "index" in facts and "table" not in facts:
+            remedy = "`keyplan check --repair` mends the index"
+        else:
+            remedy = (
+                f"`keyplan extract BACKUP --key {key} --into-store --overwrite` takes it from a backup,"
+                f" `keyplan raw quarantine {key}` sets it aside, `keyplan raw delete {key}` deletes it"
+            )
     else:
         return error
-    return type(error)(**{"remedy": remedy, **facts})
+    # Why over what the error says: that is what a program does.
+    return type(error)(**{**facts, "remedy": remedy})
 
 
 def _sentence(error: KeyplanError) -> str:

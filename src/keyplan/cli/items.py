@@ -19,6 +19,7 @@ from keyplan.cli.options import (
     root_parameters,
     store_of_option,
 )
+from keyplan.cli.unfinished import Unfinished
 from keyplan.engine import ALL_KEYS, KeyRange
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
@@ -123,14 +124,25 @@ class LayoutOptions(NamedTuple):
         return kind.bound(**root_parameters(kind, self.parameter, self.config))
 
     @contextmanager
-    def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[OpenLayout]:
+    def opened(
+        self, *, create: bool = False, readonly: bool = False, unfinished: Unfinished | None = None
+    ) -> Iterator[OpenLayout]:
         """Open the layout on the store, or on the key space; close it at the end.
+
+        Without `unfinished`, who writes is refused where a restore or a copy below the root has not ended; who reads is told.
 
         Raises what naming a layout and opening a store raise (`layout_of_option`, `root_parameters`, `store_of_option`).
         """
         kind = layout_of_option(self.layout, self.config)
         values = root_parameters(kind, self.parameter, self.config)
+        bound = kind.bound(**values)
         with store_of_option(
-            self.store, self.config, create=create, readonly=readonly, keyspace=self.keyspace
+            self.store,
+            self.config,
+            create=create,
+            readonly=readonly,
+            keyspace=self.keyspace,
+            root=bound.root,
+            unfinished=unfinished or (Unfinished.TOLD if readonly else Unfinished.REFUSED),
         ) as store:
-            yield OpenLayout(store, kind(store, **values), kind.bound(**values))
+            yield OpenLayout(store, kind(store, **values), bound)

@@ -22,6 +22,7 @@ from keyplan.cli.output import print_json, print_text
 from keyplan.cli.registries import user_name
 from keyplan.cli.restore import print_restored, restored_data
 from keyplan.cli.targets import store_for_backup
+from keyplan.cli.unfinished import Unfinished
 from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
 from keyplan.layout import BoundLayout
@@ -56,7 +57,7 @@ def backup(
     What cannot be read of the registry is reported, and all else is in the file; the exit code is then 8.
     """
     with (
-        store_of_option(store, config, readonly=True) as opened,
+        store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened,
         progress_bar("backup") as progress,
         new_file(file) as output,
     ):

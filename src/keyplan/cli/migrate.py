@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.unfinished import Unfinished
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
 from keyplan.maintenance import (
@@ -92,7 +94,7 @@ def run(
     bound_before = before.bound(**root_parameters(before, from_parameter or _known(before, parameter), config))
     bound_after = after.bound(**root_parameters(after, parameter, config))
     conversions = conversions_of_option(function)
-    with store_of_option(store, config, keyspace=keyspace, readonly=dry_run) as opened:
+    with _opened(store, config, keyspace, bound_before.root, is_read=dry_run) as opened:
         with progress_bar("examine") as told:
             plan = plan_migration(
                 opened.engine,
@@ -126,6 +128,11 @@ def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:
             raise InvalidInputError(source="--function", problem=f"{text!r} is not TABLE=MODULE:NAME@VERSION")
         conversions[table] = Conversion(_imported(name), name, int(version or 1))
     return conversions
+
+
+def _opened(url: str | None, config: Path | None, keyspace: str | None, root: bytes, *, is_read: bool) -> Store:
+    what = Unfinished.TOLD if is_read else Unfinished.REFUSED
+    return store_of_option(url, config, keyspace=keyspace, readonly=is_read, root=root, unfinished=what)
 
 
 def _imported(name: str) -> Callable[[Any], Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from keyplan.cli.settings import SETTINGS_FILE, read_settings
+from keyplan.cli.unfinished import Unfinished, look_for_unfinished
 from keyplan.engine import open_engine
 from keyplan.errors import InvalidInputError
 from keyplan.layout import Layout
@@ -81,20 +82,26 @@ def store_of_option(
     create: bool = False,
     readonly: bool = False,
     keyspace: str | None = None,
+    root: bytes = b"",
+    unfinished: Unfinished = Unfinished.TOLD,
 ) -> Store:
     """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
 
     Where the engine can be told so, a store that is not there is made only with `create`, and nothing is written with
-    `readonly`. With `keyspace`, that key space of it. Raises InvalidInputError when no store is named, EngineOpenError, and
-    what opening a key space raises.
+    `readonly`. With `keyspace`, that key space of it. `unfinished` is what is done about a restore or a copy that has not
+    ended, and concerns keys below `root` of the store. Raises InvalidInputError when no store is named, EngineOpenError,
+    SourceUnfinishedError, and what opening a key space raises.
     """
     engine = open_engine(store_url_of_option(url, config), create=create and keyspace is None, readonly=readonly)
-    if keyspace is None:
-        return Store(engine)
-    # Why: most commands are about no key space, and start without what those need.
-    from keyplan.keyspace import open_for_care  # noqa: PLC0415
-
     try:
+        if keyspace is None:
+            look_for_unfinished(engine, root, unfinished)
+            return Store(engine)
+        # Why: most commands are about no key space, and start without what those need.
+        from keyplan.keyspace import KeySpaceRegistry, open_for_care  # noqa: PLC0415
+
+        # Why its root: no restore and no copy into a prefix touches a key space, but for one of the whole store.
+        look_for_unfinished(engine, KeySpaceRegistry.bound().root, unfinished)
         return open_for_care(engine, keyspace, is_reading=readonly)
     except BaseException:
         engine.close()

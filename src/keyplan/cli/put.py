@@ -11,6 +11,7 @@ from keyplan.cli.options import JsonOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.cli.plain import key_of_words
 from keyplan.cli.record_text import has_value, record_of_json, record_of_word
+from keyplan.cli.unfinished import Unfinished, WriteUnfinishedOption
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundTable, Layout
 
@@ -35,6 +36,7 @@ def run(
         typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision (0: absent)."),
     ] = None,
     lease: Annotated[int, typer.Option("--lease", metavar="ID", min=0, help="The lease to hang on.")] = 0,
+    unfinished: WriteUnfinishedOption = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
     ] = False,
@@ -50,7 +52,8 @@ def run(
         )
     # Why before the store is opened: a mistake in the words must not make one.
     key, record = _key_and_record(table_named(at.bound(), item), words or [])
-    with at.opened(create=not explain, readonly=explain) as open_layout:
+    allowed = Unfinished.TOLD if unfinished else None
+    with at.opened(create=not explain, readonly=explain, unfinished=allowed) as open_layout:
         write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
         if explain:
             open_layout.print_commit(write, json=json)

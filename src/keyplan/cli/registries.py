@@ -14,8 +14,9 @@ from keyplan.cli.failures import print_hint
 from keyplan.cli.files import read_text
 from keyplan.cli.options import STORE_VARIABLE, ConfigOption, JsonOption, StoreOption, store_of_option
 from keyplan.cli.output import print_record, print_text, printable
+from keyplan.cli.unfinished import Unfinished
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import KeySpace, KeySpaces, RegistryOperations
+from keyplan.keyspace import KeySpace, KeySpaceRegistry, KeySpaces, RegistryOperations
 
 __all__ = [
     "ApplicationOption",
@@ -69,7 +70,15 @@ class RegistryOptions(NamedTuple):
         if server is None:
             if self.token_file is not None:
                 raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
-            with store_of_option(self.store, self.config, create=create, readonly=readonly) as opened:
+            opening = store_of_option(
+                self.store,
+                self.config,
+                create=create,
+                readonly=readonly,
+                root=b"" if readonly else KeySpaceRegistry.bound().root,
+                unfinished=Unfinished.TOLD if readonly else Unfinished.REFUSED,
+            )
+            with opening as opened:
                 yield KeySpaces(opened.engine, actor=user_name())
             return
         # Why: only this needs httpx, which takes as long to import as all the rest.

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from keyplan.cli.options import store_of_option
+from keyplan.cli.unfinished import Unfinished
 from keyplan.engine import open_engine
 from keyplan.errors import EngineOpenError, InvalidInputError, KeySpaceNotFoundError, StoreMissingError
 from keyplan.maintenance import verify_backup
@@ -19,7 +20,7 @@ def store_for_backup(
     Raises InvalidInputError, KeySpaceNotFoundError for one of `names` that the backup does not have, EngineOpenError.
     """
     try:
-        return store_of_option(url, config)
+        return store_of_option(url, config, unfinished=Unfinished.PASSED)
     except StoreMissingError:
         held = {section.name for section in verify_backup(file, has_key_spaces=has_key_spaces).sections}
         missing = sorted(set(names or []) - held)

@@ -305,7 +305,7 @@ class TargetTakenError(ConflictError):
 
 
 class SourceUnfinishedError(ConflictError):
-    """What is to be backed up or copied is a part: a restore or a copy into it has not ended.
+    """What is to be backed up, copied or written to is a part: a restore or a copy into it has not ended.
 
     Facts: `prefix`, raw, that of the work; `problem`; `advice`.
     """

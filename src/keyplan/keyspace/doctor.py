@@ -143,7 +143,7 @@ def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
 
 def _read(snapshot: Snapshot, now: str) -> Tables:
     """Read every table of the registry; what cannot be read is noted as that."""
-    strange: list[str] = []
+    strange: dict[bytes, str] = {}
     unread: dict[str, dict[Any, str]] = {}
     content: dict[str, dict[Any, Any]] = {}
     for name in KeySpaceRegistry.spec.tables:
@@ -153,7 +153,7 @@ def _read(snapshot: Snapshot, now: str) -> Tables:
         for row in rows_of(snapshot, name):
             problem = row.problem or _contradiction(name, row)
             if row.key is None:
-                strange.append(f"the entry {row.raw_key.hex()} of {name}: {problem}")
+                strange[row.raw_key] = f"the entry {row.raw_key.hex()} of {name}: {problem}"
             elif problem:
                 unread[name][row.key] = problem
             else:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from itertools import pairwise
+from shlex import quote
 from typing import Any, NamedTuple, Self
 
 from msgspec import structs
@@ -31,7 +32,8 @@ from keyplan.keyspace.records import (
     Quota,
     State,
 )
-from keyplan.layout import Only
+from keyplan.keyspace.rows import key_of
+from keyplan.layout import Only, shown_key
 
 __all__ = ["Defect", "Fault", "FaultKind", "Fix", "Tables", "defects_of"]
 
@@ -64,17 +66,25 @@ class Fix(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something wrong; `is_repairable` unless keyplan cannot know what is right."""
+    """Something wrong; `is_repairable` unless keyplan cannot know what is right.
+
+    `raw_key` is that of the entry that is wrong, or missing, in hex; `remedy` names the command that mends it.
+    """
 
     kind: FaultKind
     name: str
     problem: str
     is_repairable: bool = False
+    raw_key: str = ""
+    remedy: str = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Return the fault that a JSON object describes. Raises KeyError, ValueError."""
-        return cls(FaultKind(value["kind"]), str(value["name"]), str(value["problem"]), bool(value["is_repairable"]))
+        texts = (str(value["name"]), str(value["problem"]))
+        # Why: a server of an earlier version does not tell them.
+        place = (str(value.get("raw_key", "")), str(value.get("remedy", "")))
+        return cls(FaultKind(value["kind"]), *texts, bool(value["is_repairable"]), *place)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -92,9 +102,9 @@ class Defect(NamedTuple):
 class Tables:
     """The registry in memory: what was read, and by table what was not.
 
-    `unread` has the keys of damaged entries with what is wrong; `strange` tells of keys that are none of their table. `codec`
-    is None where it is not known. `stray` has the first key of data below prefixes that were freed. `now` is written as the
-    registry writes times.
+    `unread` has the keys of damaged entries with what is wrong; `strange` tells of raw keys that are none of their table.
+    `codec` is None where it is not known. `stray` has the first key of data below prefixes that were freed. `now` is written
+    as the registry writes times.
     """
 
     now: str
@@ -112,7 +122,7 @@ class Tables:
     usage: dict[str, object] = field(default_factory=dict)
     quotas: dict[str, Quota] = field(default_factory=dict)
     unread: dict[str, dict[Any, str]] = field(default_factory=dict)
-    strange: list[str] = field(default_factory=list)
+    strange: dict[bytes, str] = field(default_factory=dict)
     audit: AuditVerdict | None = None
     stray: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -131,7 +141,7 @@ class Tables:
 
 def defects_of(tables: Tables) -> list[Defect]:
     """Return all that is wrong, with its repair, in a stable order."""
-    found = [_defect(FaultKind.UNREADABLE, "", problem) for problem in tables.strange]
+    found = [_defect(FaultKind.UNREADABLE, "", problem, at=key) for key, problem in tables.strange.items()]
     found += _unread(tables)
     found += _faults_of_registry(tables)
     found += _lost_records(tables)
@@ -149,11 +159,10 @@ def defects_of(tables: Tables) -> list[Defect]:
 def _unread(tables: Tables) -> Iterator[Defect]:
     for table, keys in tables.unread.items():
         for key, problem in keys.items():
-            shown = key.hex() if isinstance(key, bytes) else str(key)
             name = key if isinstance(key, str) else getattr(key, "name", "")
             fixes = tuple(_made_again(tables, table, key))
             kind = FaultKind.DELETION if (table, bool(fixes)) == ("deletions", True) else FaultKind.UNREADABLE
-            yield _defect(kind, name, f"the entry {shown} of {table}: {problem}", fixes)
+            yield _defect(kind, name, f"the entry{_shown(key)} of {table}: {problem}", fixes, at=key_of(table, key))
 
 
 def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
@@ -213,13 +222,14 @@ def _faults_of_registry(tables: Tables) -> Iterator[Defect]:
     if tables.header is None and is_there:
         fixes = () if header is None or not tables.evidence.is_whole else (Fix("header", Only(), header),)
         problem = "there are key spaces, but no header that can be read: the prefix code is not known"
-        yield _defect(FaultKind.NO_HEADER, "", problem, fixes)
+        yield _defect(FaultKind.NO_HEADER, "", problem, fixes, at=key_of("header", Only()))
     if tables.configuration is None and is_there:
         fixes = () if switches is None or not tables.evidence.is_whole else (Fix("configuration", Only(), switches),)
         problem = "the registry's switches are lost: nothing is made or moved by their defaults"
-        yield _defect(FaultKind.CONFIGURATION, "", problem, fixes)
+        yield _defect(FaultKind.CONFIGURATION, "", problem, fixes, at=key_of("configuration", Only()))
     if tables.audit is not None and not tables.audit.is_whole:
-        yield _defect(FaultKind.AUDIT_BROKEN, "", f"entry {tables.audit.broken_at}: {tables.audit.problem}")
+        at = key_of("audit", tables.audit.broken_at)
+        yield _defect(FaultKind.AUDIT_BROKEN, "", f"entry {tables.audit.broken_at}: {tables.audit.problem}", at=at)
 
 
 def _has_log(tables: Tables) -> bool:
@@ -235,7 +245,7 @@ def _lost_records(tables: Tables) -> Iterator[Defect]:
             continue
         rebuilt = _rebuilt(tables, name)
         fixes = () if rebuilt is None else (Fix("records", name, rebuilt),)
-        yield _defect(FaultKind.RECORD, name, "its record is lost", fixes)
+        yield _defect(FaultKind.RECORD, name, "its record is lost", fixes, at=key_of("records", name))
 
 
 def _rebuilt(tables: Tables, name: str) -> KeySpaceRecord | None:
@@ -278,7 +288,7 @@ def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect
         is_free = held_by is None or _is_not_live(tables, held_by, prefix)
         fixes = (Fix("holders", prefix, holder),) if is_free else ()
         problem = f"its prefix {record.prefix} is not registered to it"
-        yield _defect(FaultKind.HOLDER, name, problem, fixes)
+        yield _defect(FaultKind.HOLDER, name, problem, fixes, at=key_of("holders", prefix))
     if tables.order.get(record.sequence) != holder and not tables.is_unread("order", record.sequence):
         problem = f"the list does not have it at its place {record.sequence}"
         at_place = tables.order.get(record.sequence)
@@ -287,21 +297,25 @@ def _faults_of_record(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect
             (other is not None and other is not record and other.sequence == record.sequence)
             or tables.is_unread("records", at_place.name)
         )
-        yield _defect(FaultKind.ORDER, name, problem, () if is_taken else (Fix("order", record.sequence, holder),))
+        fixes = () if is_taken else (Fix("order", record.sequence, holder),)
+        yield _defect(FaultKind.ORDER, name, problem, fixes, at=key_of("order", record.sequence))
     yield from _faults_of_content(tables, record, prefix)
     yield from _faults_of_deletion(tables, record)
 
 
 def _faults_of_content(tables: Tables, record: KeySpaceRecord, prefix: bytes) -> Iterator[Defect]:
+    at = key_of("records", record.name)
     end = (prefix_range(prefix).end or b"").hex()
     if (record.range.start, record.range.end) != (record.prefix, end):
-        yield _defect(FaultKind.RECORD, record.name, f"its range is not that of the prefix {record.prefix}")
+        yield _defect(FaultKind.RECORD, record.name, f"its range is not that of the prefix {record.prefix}", at=at)
     if tables.codec is not None and record.prefix_number != tables.codec.number_of(prefix):
-        yield _defect(FaultKind.RECORD, record.name, f"its prefix number is not that of the prefix {record.prefix}")
+        yield _defect(
+            FaultKind.RECORD, record.name, f"its prefix number is not that of the prefix {record.prefix}", at=at
+        )
     if (record.delete_completed_at is not None) != (record.state is State.DELETED) or (
         record.deleted_at is not None
     ) != (record.state in {State.DELETING, State.DELETED}):
-        yield _defect(FaultKind.RECORD, record.name, f"its state is {record.state}, and its times say otherwise")
+        yield _defect(FaultKind.RECORD, record.name, f"its state is {record.state}, and its times say otherwise", at=at)
 
 
 def _faults_of_deletion(tables: Tables, record: KeySpaceRecord) -> Iterator[Defect]:
@@ -318,7 +332,8 @@ def _faults_of_deletion(tables: Tables, record: KeySpaceRecord) -> Iterator[Defe
     elif not tables.is_unread("deletions", record.name):
         rebuilt = _rebuilt_deletion(tables, record)
         fixes = () if rebuilt is None else (Fix("deletions", record.name, rebuilt),)
-        yield _defect(FaultKind.DELETION, record.name, "it is being deleted, and nothing says how far", fixes)
+        at = key_of("deletions", record.name)
+        yield _defect(FaultKind.DELETION, record.name, "it is being deleted, and nothing says how far", fixes, at=at)
 
 
 def _faults_of_holders(tables: Tables) -> Iterator[Defect]:
@@ -332,12 +347,13 @@ def _faults_of_holders(tables: Tables) -> Iterator[Defect]:
         if longer.startswith(shorter):
             problem = f"its prefix {shorter.hex()} is the beginning of {longer.hex()}, another's"
             holder_name = tables.holders[shorter].name if shorter in tables.holders else ""
-            yield _defect(FaultKind.NESTED_PREFIXES, holder_name, problem)
+            yield _defect(FaultKind.NESTED_PREFIXES, holder_name, problem, at=key_of("holders", longer))
 
 
 def _faults_of_container(tables: Tables, container: bytes | None, prefix: bytes, name: str) -> Iterator[Defect]:
     if container is None:
-        yield _defect(FaultKind.HOLDER, name, f"the prefix {prefix.hex()} lies in no codeword")
+        problem = f"the prefix {prefix.hex()} lies in no codeword"
+        yield _defect(FaultKind.HOLDER, name, problem, at=key_of("holders", prefix))
     elif container != prefix and not _is_container(tables, container):
         fix = Fix("marks", container, Mark(kind=MarkKind.LEGACY_CONTAINER))
         problem = f"the container {container.hex()} of its legacy prefix is not marked"
@@ -368,7 +384,7 @@ def _leftovers(tables: Tables) -> Iterator[Defect]:
             continue  # told of as a record that is lost
         if record is None or record.generation <= key.generation or past.generation != key.generation:
             problem = f"generation {key.generation} is history, and the record is not a later one"
-            yield _defect(FaultKind.HISTORY, key.name, problem)
+            yield _defect(FaultKind.HISTORY, key.name, problem, at=key_of("history", key))
 
 
 def _faults_of_marks(tables: Tables) -> Iterator[Defect]:
@@ -383,7 +399,7 @@ def _faults_of_marks(tables: Tables) -> Iterator[Defect]:
             yield _defect(FaultKind.MARK, tables.holders[prefix].name, problem, (Fix("marks", prefix, None),))
     for prefix, first_key in tables.stray.items():
         problem = f"keys came below the prefix {prefix.hex()} after its deletion: {first_key.hex()}"
-        yield _defect(FaultKind.STRAY_DATA, "", problem)
+        yield _defect(FaultKind.STRAY_DATA, "", problem, at=first_key)
 
 
 def _is_not_live(tables: Tables, holder: PrefixHolder, prefix: bytes) -> bool:
@@ -404,5 +420,44 @@ def _said(fence: Fence | None) -> str:
     return "nothing" if fence is None else f"generation {fence.generation}, {fence.state}"
 
 
-def _defect(kind: FaultKind, name: str, problem: str, fixes: tuple[Fix, ...] = ()) -> Defect:
-    return Defect(Fault(kind, name, problem, bool(fixes)), fixes)
+def _shown(key: object) -> str:
+    match key:
+        case Only():
+            return ""
+        case bytes():
+            return f" {key.hex()}"
+        case HistoryKey():
+            return f" {key.name} of generation {key.generation}"
+        case _:
+            return f" {key}"
+
+
+def _defect(kind: FaultKind, name: str, problem: str, fixes: tuple[Fix, ...] = (), *, at: bytes = b"") -> Defect:
+    """Return a fault with its repair. `at`: the raw key that it is about; the first that the repair writes without it."""
+    raw_key = at or (key_of(fixes[0].table, fixes[0].key) if fixes else b"")
+    return Defect(
+        Fault(kind, name, problem, bool(fixes), raw_key.hex(), _remedy(kind, raw_key, name, bool(fixes))), fixes
+    )
+
+
+def _remedy(kind: FaultKind, raw_key: bytes, name: str, is_repairable: bool) -> str:  # noqa: FBT001  # Why: one caller.
+    """Return the command that mends a fault; where somebody must choose, the commands to choose from."""
+    key = quote(shown_key(raw_key))
+    if is_repairable:
+        return "`keyplan doctor --repair` puts it right"
+    match kind:
+        case FaultKind.CONFIGURATION:
+            return "`keyplan keyspace config NAME=VALUE` writes the switches anew"
+        case FaultKind.STRAY_DATA:
+            return f"`keyplan raw get {key}` shows the first, `keyplan raw delete {key}` removes it"
+        case FaultKind.NESTED_PREFIXES:
+            spared = f"`keyplan keyspace backup FILE {name or 'NAME'}`"
+            return f"move one of the two: {spared}, and restore it with --on-conflict relocate"
+        case FaultKind.AUDIT_BROKEN:
+            return f"`keyplan keyspace audit --verify` shows where it ends; {_from_backup(key)}"
+        case _:
+            return f"{_from_backup(key)}, `keyplan raw quarantine {key} --past-fence` sets it aside"
+
+
+def _from_backup(key: str) -> str:
+    return f"`keyplan extract BACKUP --key {key} --into-store --overwrite --past-fence` takes it from a backup"

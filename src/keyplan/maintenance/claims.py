@@ -5,6 +5,7 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 """
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,10 +13,10 @@ import msgspec
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, SourceUnfinishedError
 from keyplan.layout import BoundTable, Layout, Table, shown_key
+from keyplan.store import TRANSFER_AREA
 
 __all__ = [
     "CLAIM_FORM",
-    "TRANSFER_AREA",
     "Claim",
     "StandingClaim",
     "Transfers",
@@ -28,9 +29,6 @@ __all__ = [
     "standing_claims",
     "unfinished_work",
 ]
-
-TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
-"""Where claims stand; they are of this store alone, and in no backup and no copy."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +53,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     written: str = ""
 
 
-class Transfers(Layout, root=b"\x00kt"):
+class Transfers(Layout, root=TRANSFER_AREA.start):
     """What is being brought into this store."""
 
     spaces = Table(
@@ -147,8 +145,17 @@ def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[by
             continue
         # Why: what was read back and found right is whole, though its claim still stands.
         if not claim.is_done and not claim.verified:
-            found.append((prefix, f"a {claim.kind} into {into}, begun at {claim.begun_at}, is not finished"))
+            problem = f"a {claim.kind} into {into}, begun at {claim.begun_at}, is not finished, and goes on with"
+            found.append((prefix, f"{problem} {_command_of(claim, prefix)}"))
     return found
+
+
+def _command_of(claim: Claim, prefix: bytes) -> str:
+    """Return the command that goes on with the work, as far as the claim tells it."""
+    below = f" --prefix {quote(shown_key(prefix))}" if prefix else ""
+    if claim.kind == "copy":
+        return f"`keyplan copy --from {quote(claim.source)}{below}`"
+    return f"`keyplan restore FILE{below}` of the backup {claim.source}"
 
 
 def refuse_unfinished(snapshot: Snapshot, roots: Iterable[bytes]) -> None:

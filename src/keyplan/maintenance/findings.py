@@ -84,13 +84,13 @@ _ADVICE: Final = {
     FindingKind.CONTESTED_ENTRY: "choose which record keeps it; change the other with `keyplan put`, or `keyplan delete` it",
     FindingKind.DAMAGED_RECORD: (
         "`keyplan raw get KEY` shows the value; `keyplan extract BACKUP --key KEY --into-store` takes it from a backup,"
-        " `keyplan raw put KEY` writes another, `keyplan raw quarantine KEY` sets it aside"
+        " `keyplan raw put KEY VALUE` writes another, `keyplan raw quarantine KEY` sets it aside"
     ),
     FindingKind.UNINDEXABLE_RECORD: (
         "`keyplan put` writes a record that fits; `keyplan delete`, or `keyplan raw quarantine KEY`, takes this one away"
     ),
-    FindingKind.DAMAGED_COUNTER: "`keyplan raw put KEY` writes the right number: one more than the largest handed out",
-    FindingKind.COUNTER_BEHIND: "`keyplan raw put KEY` writes the right number: one more than the largest handed out",
+    FindingKind.DAMAGED_COUNTER: "`keyplan raw put KEY NUMBER` writes the right number: one more than the largest handed out",
+    FindingKind.COUNTER_BEHIND: "`keyplan raw put KEY NUMBER` writes the right number: one more than the largest handed out",
     FindingKind.UNKNOWN_KEY: "declare the key, or take it away with `keyplan raw quarantine KEY` or `keyplan raw delete KEY`",
     FindingKind.NAMESPACE_KEY: "`keyplan raw delete KEY` removes it",
     FindingKind.AMBIGUOUS_KEY: "change the layout (lint rule L1); `keyplan raw quarantine KEY` takes the key away",

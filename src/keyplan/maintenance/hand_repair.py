@@ -75,9 +75,10 @@ def plan_put(
         table = _table_of(layout, raw_key)
         if table is None:
             commit = _plain(before, Put(raw_key, value, own_lease), snapshot)
-            return owner.change(raw_key, before, commit, _notes_of_key(layout, raw_key))
+            notes = _notes_of_key(layout, raw_key) + _notes_of_value(layout, raw_key, value)
+            return owner.change(raw_key, before, commit, notes)
         key = table.keys.decode(raw_key)
-        notes: tuple[str, ...] = ()
+        notes = ()
         try:
             entries = pointers_of(table, key, table.form.decode(value))
         except CorruptionError as error:
@@ -250,4 +251,20 @@ def _notes_of_key(layout: BoundLayout | None, raw_key: bytes) -> tuple[str, ...]
         return ("two templates spell this key: its index entries are left, and `keyplan check` finds them",)
     if meanings and meanings[0].kind is Kind.INDEX_ENTRY:
         return ("this is an index entry: `keyplan check --repair` writes the one that the record calls for",)
+    return ()
+
+
+def _notes_of_value(layout: BoundLayout | None, raw_key: bytes, value: bytes) -> tuple[str, ...]:
+    """Say so where the value is none that the layout reads at the key. Why no refusal: exactly these bytes were asked for."""
+    meanings = () if layout is None else layout.meanings(raw_key)
+    if layout is None or len(meanings) != 1:
+        return ()
+    item = str(meanings[0].item)
+    try:
+        if meanings[0].kind is Kind.INDEX_ENTRY:
+            layout.indexes[item].primary_key(raw_key, value)
+        elif meanings[0].kind is Kind.COUNTER:
+            layout.counters[item].decode(value)
+    except CorruptionError as error:
+        return (f"{item} cannot read this value: {error.facts.get('problem')}",)
     return ()

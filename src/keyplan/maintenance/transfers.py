@@ -37,7 +37,6 @@ from keyplan.errors import (
 from keyplan.maintenance.batches import Held, operations_max
 from keyplan.maintenance.claims import (
     CLAIM_FORM,
-    TRANSFER_AREA,
     Claim,
     StandingClaim,
     decoded_claim,
@@ -45,6 +44,7 @@ from keyplan.maintenance.claims import (
     standing_claim,
 )
 from keyplan.maintenance.pair_digest import PairDigest, PairSum, Tally
+from keyplan.store import TRANSFER_AREA
 
 __all__ = [
     "Target",

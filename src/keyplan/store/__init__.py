@@ -32,10 +32,12 @@ from keyplan.store.retry import Backoff, SystemPause
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import Transaction
+from keyplan.store.transfer_area import TRANSFER_AREA
 
 __all__ = [
     "LAYOUT_GROUP",
     "STORE_CLOSED",
+    "TRANSFER_AREA",
     "Backoff",
     "Explanation",
     "IndexStage",

@@ -102,8 +102,10 @@ class Explanation:
         kind = None if found is None else found[1].kind
         if found is not None and kind is Kind.INDEX_ENTRY and raw_value:
             index = found[0].indexes[str(found[1].item)]
-            key = index.primary_key(raw_key, raw_value)
-            return "-> " + ", ".join(str(value) for value in index.table.keys.shape.split(key))
+            with suppress(CorruptionError):  # Why: a repair by hand may write any bytes, and is shown first.
+                key = index.primary_key(raw_key, raw_value)
+                return "-> " + ", ".join(str(value) for value in index.table.keys.shape.split(key))
+            return f"{len(raw_value)} bytes that name no record"
         if found is not None and kind is Kind.COUNTER:
             with suppress(CorruptionError):  # Why: a table whose keys collide with the counter's may write there.
                 return str(found[0].counters[str(found[1].item)].decode(raw_value))

@@ -170,6 +170,8 @@ SCHEMAS: Final[dict[str, Any]] = {
             "name": {"type": "string", "description": "The key space; empty for the registry's own."},
             "problem": {"type": "string"},
             "is_repairable": {"type": "boolean"},
+            "raw_key": {"type": "string", "description": "The entry that is wrong or missing, in hexadecimal digits."},
+            "remedy": {"type": "string", "description": "The command that mends it."},
         }
     ),
     "Diagnosis": _object(
