@@ -1,5 +1,6 @@
 """Where commands read from and write to: stores that are made, folders of others, files called -, keys in what is said."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,12 @@ def test_keys_are_told_as_commands_take_them(site: Keyplan) -> None:
     assert "(prefix /site/notes/, first key /site/notes/hello, " in answer.err
     answer = site("raw", "get", "/site/notes/none")
     assert "(raw key /site/notes/none)" in answer.err
+
+
+def test_a_store_may_lie_at_a_path_that_is_no_text(site: Keyplan, tmp_path: Path) -> None:
+    url = "lmdb:" + os.fsdecode(b"caf\xe9.db")
+    assert site("put", "notes", "a", "b", "--store", url).code == 0
+    assert site("get", "notes", "a", "--store", url).out == '"b"\n'
+    assert "nobody has the store open" in site("who", "--store", url).out
+    assert site("dump", "--raw", "--store", url + "?database=data").code == 0
+    assert b"caf\xe9.db" in os.listdir(os.fsencode(tmp_path))

@@ -224,7 +224,7 @@ def _open_mapped(path: Path, options: LmdbOptions, *, lock: bool) -> lmdb.Enviro
 
 def _mapped(path: Path, options: LmdbOptions, *, map_bytes: int, lock: bool, subdir: bool = True) -> lmdb.Environment:
     return lmdb.Environment(
-        str(path),
+        os.fsencode(path),  # as the system has it: a name need not be UTF-8
         subdir=subdir,
         map_size=map_bytes,
         readonly=options.is_readonly,

@@ -135,7 +135,7 @@ class ForeignLmdb(Engine):
     def _mapped(self, *, is_locked: bool) -> "lmdb.Environment":
         try:
             return lmdb.Environment(
-                str(self._path),
+                os.fsencode(self._path),
                 subdir=self._path.is_dir(),
                 readonly=True,
                 create=False,

@@ -68,7 +68,7 @@ def _readers(folder: Path, environment: Environment | None) -> Iterator[StoreUse
 
 
 def _observed(folder: Path) -> lmdb.Environment:
-    return lmdb.Environment(str(folder), readonly=True, create=False, max_spare_txns=0, lib_version=0)
+    return lmdb.Environment(os.fsencode(folder), readonly=True, create=False, max_spare_txns=0, lib_version=0)
 
 
 def _user(process: int, activity: str, *, since: float | None = None) -> StoreUser:
