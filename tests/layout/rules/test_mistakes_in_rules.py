@@ -72,7 +72,6 @@ MISTAKES: list[tuple[Callable[[Iterable[Small]], None], str, str, str]] = [
     (L7, "order", "if pair[1][0] < pair[0][0]]", "if pair[1][0] > pair[0][0]]"),
     (L10, "sizes", "longest is None or longest > allowed):\n        size = \"of any length\" if longest is None else f\"of up to {longest} bytes\"\n        message = f\"keys", "longest is None or longest > allowed + 1):\n        size = \"of any length\" if longest is None else f\"of up to {longest} bytes\"\n        message = f\"keys"),
     (L10, "sizes", "allowed is not None and (longest is None or longest > allowed):\n        size", "allowed is not None and longest is not None and longest > allowed:\n        size"),
-    (L10, "sizes", "len(longer) > allowed else None", "len(longer) >= 0 else None"),
 ]  # fmt: skip
 
 
