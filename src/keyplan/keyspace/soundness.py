@@ -181,7 +181,7 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
             deletion = _rebuilt_deletion(tables, record) if record.state is State.DELETING else None
             if deletion is not None or record.state is not State.DELETING:
                 yield Fix(table, key, deletion)
-        case "marks" if not tables.is_unread("holders", key):
+        case "marks" if isinstance(key, bytes) and not tables.is_unread("holders", key):
             yield Fix(table, key, _mark_made_again(tables, key))
         case "usage":
             yield Fix(table, key, None)  # counted again when it is asked for
