@@ -1,13 +1,16 @@
 """The server's parts by themselves: settings, the signal to stop, threads, merged descriptions, statuses."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvicorn
 
 from keyplan import errors
+from keyplan.apps.runm.server import told_by_signals
 from keyplan.engine import MEMORY_PROFILE, MemoryEngine
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.server import (
@@ -20,6 +23,7 @@ from keyplan.server import (
     answer_error_of,
 )
 from keyplan.server.openapi import merged
+from keyplan.server.process import _Server
 
 # ---- settings --------------------------------------------------------------------------------------------------------
 
@@ -60,6 +64,19 @@ def test_closing_wakes_coroutines_and_threads_and_stays() -> None:
     assert seen == [True]
     assert closing.is_set
     closing.set()
+
+
+def test_a_signal_that_comes_while_its_thread_holds_a_lock_ends_in_no_wait_for_itself() -> None:
+    closing = Closing()
+    server = _Server(uvicorn.Config("nothing:here"), closing, lambda: None)
+    with closing._lock:
+        server.handle_exit(signal.SIGTERM, None)
+    assert closing.wait_in_thread(60)
+    stop = threading.Event()
+    with told_by_signals(stop, (signal.SIGUSR1,)):
+        with stop._cond:  # type: ignore[attr-defined]  # Why: a wait that begins or ends holds it, and so long nobody can aim.
+            signal.raise_signal(signal.SIGUSR1)
+        assert stop.wait(60)
 
 
 # ---- threads ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,13 @@ class Closing:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
+    def set_by_signal(self) -> None:
+        """Tell everybody from a signal's handler.
+
+        Trap: a handler runs in a thread that may hold the lock already, and would wait for itself.
+        """
+        threading.Thread(target=self.set, daemon=True).start()
+
     async def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the server stops, or until the time is over; return whether it stops."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())

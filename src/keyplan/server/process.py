@@ -155,4 +155,4 @@ class _Server(uvicorn.Server):
         # Why: uvicorn would raise the signal again at the end, and a server that did what it was told has not failed.
         self._captured_signals.clear()
         self.signal_name = signal.Signals(sig).name
-        self._closing.set()
+        self._closing.set_by_signal()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Final
 
 import grpc
@@ -85,7 +85,12 @@ def told_by_signals(
     stop: Event, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
 ) -> Generator[None, None, None]:
     """Let signals set `stop`, in place of ending the process, for the length of a block in the main thread."""
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+
+    def told(_number: int, _frame: object) -> None:
+        # Trap: a handler runs in the thread that waits, perhaps while that holds the event's lock, and would wait for itself.
+        Thread(target=stop.set, daemon=True).start()
+
+    before = {number: signal.signal(number, told) for number in signals}
     try:
         yield
     finally:
