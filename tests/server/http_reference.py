@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from keyplan.server.explorer.description import DESCRIPTION as EXPLORER
-from keyplan.server.keyspaces.description import DESCRIPTION
+from keyplan.server.keyspaces import DESCRIPTION
 from keyplan.server.openapi import SHELL, merged
 
 __all__ = ["PAGE", "page"]

@@ -6,9 +6,7 @@ application that took it for "no registry" would write to its default prefix for
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
@@ -23,6 +21,7 @@ from keyplan.errors import (
     KeySpaceApiDisabledError,
     KeySpaceError,
 )
+from keyplan.operations import Asked
 
 __all__ = ["ENGINE", "Conversation"]
 
@@ -77,15 +76,7 @@ class Conversation:
         """Close the connections."""
         self._client.close()
 
-    def ask(
-        self,
-        method: str,
-        *path: str,
-        verb: str = "",
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        timeout_seconds: float | None = None,
-    ) -> tuple[int, Any]:
+    def ask(self, asked: Asked, *, timeout_seconds: float | None = None) -> tuple[int, Any]:
         """Send a request, and return the status and the JSON of its success.
 
         Raises the error that the server answered with; ForbiddenError for a token that it does not know;
@@ -93,36 +84,27 @@ class Conversation:
         been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
         """
         extra: dict[str, Any] = {} if timeout_seconds is None else {"timeout": timeout_seconds}
-        request = self._request(method, path, verb, query, body, extra)
+        request = self._request(asked, extra)
         try:
             answer = self._client.send(request)
         except httpx.RequestError as error:  # a connection that fails, and an answer that cannot be decoded
-            raise self._unanswered(method, error) from error
+            raise self._unanswered(asked.method, error) from error
         if not answer.is_success:
-            raise self._failure(method, answer)
+            raise self._failure(asked.method, answer)
         try:
             return answer.status_code, answer.json()
         except (ValueError, RecursionError) as error:
-            if method != "GET":
+            if asked.method != "GET":
                 # Why: something has answered that it was done, and what was done cannot be read.
                 raise CommitOutcomeUnknownError(engine=ENGINE, mutations=1) from error
             raise EngineUnavailableError(engine=ENGINE, problem=f"{self._url} did not answer in JSON") from error
 
-    def _request(
-        self,
-        method: str,
-        path: Sequence[str],
-        verb: str,
-        query: Mapping[str, str] | None,
-        body: object,
-        extra: dict[str, Any],
-    ) -> httpx.Request:
+    def _request(self, asked: Asked, extra: dict[str, Any]) -> httpx.Request:
         """Put a request together. Raises InvalidInputError for what no URL or no JSON can say; nothing was sent then."""
         try:
-            place = "/" + "/".join(quote(part, safe="") for part in path) + (f":{verb}" if verb else "")
-            if body is not None:
-                extra["json"] = body
-            return self._client.build_request(method, place, params=dict(query or {}), **extra)
+            if asked.body is not None:
+                extra["json"] = asked.body
+            return self._client.build_request(asked.method, asked.path, params=asked.query, **extra)
         except (ValueError, TypeError, RecursionError, httpx.InvalidURL) as error:
             raise InvalidInputError(source="request", problem=f"it cannot be sent: {error}") from error
 

@@ -3,6 +3,7 @@
 from keyplan.keyspace.allocation import PROFILES
 from keyplan.keyspace.answers import (
     AuditItem,
+    DeleteProgress,
     Ensured,
     KeySpace,
     KeySpaceIdentity,
@@ -99,6 +100,7 @@ __all__ = [
     "DataKey",
     "Declaration",
     "DeclaredKeySpace",
+    "DeleteProgress",
     "Deletion",
     "Diagnosis",
     "Ensured",

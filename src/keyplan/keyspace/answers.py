@@ -1,17 +1,30 @@
 """What the registry answers: key spaces, pages of them, usage, owners of keys. How they are found: registry.py."""
 
+from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 from msgspec import structs
 
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace.records import AuditEntry, KeySpaceRange, KeySpaceRecord, Quota, State
+from keyplan.keyspace.records import (
+    COUNT,
+    HEX,
+    NAME_PATTERN,
+    TIME,
+    AuditEntry,
+    KeySpaceRange,
+    KeySpaceRecord,
+    Quota,
+    State,
+)
+from keyplan.operations import Schema
 
 __all__ = [
     "AuditItem",
+    "DeleteProgress",
     "Ensured",
     "KeySpace",
     "KeySpaceIdentity",
@@ -32,26 +45,37 @@ class KeySpaceIdentity(NamedTuple):
     application: str
 
 
-class KeySpace(msgspec.Struct, frozen=True, kw_only=True):
-    """A key space, in exactly the fields of its JSON form. Times are RFC 3339 in UTC; bytes are lower-case hex."""
+class DeleteProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the removal of a key space's data is: how many keys are gone, and before which key, in hex, nothing is left."""
 
-    id: str
-    name: str
-    application: str
-    description: str
-    prefix: str
-    prefix_number: int | None
+    deleted_keys: COUNT
+    cursor: HEX
+
+
+class KeySpace(msgspec.Struct, frozen=True, kw_only=True):
+    """A key space, in exactly the fields of its JSON form. Times are RFC 3339 in UTC; bytes are lower-case hex.
+
+    `delete_progress` is what a server adds to one that is being deleted.
+    """
+
+    id: Annotated[str, Schema("The name.", pattern=NAME_PATTERN)]
+    name: Annotated[str, Schema(pattern=NAME_PATTERN)]
+    application: Annotated[str, Schema("Who owns it.", minLength=1, maxLength=128)]
+    description: Annotated[str, Schema(maxLength=4096)]
+    prefix: Annotated[HEX, Schema("What its keys begin with, in hex.", minLength=2)]
+    prefix_number: Annotated[int | None, Schema("null: a legacy prefix.", minimum=1)]
     range: KeySpaceRange
     state: State
-    generation: int
-    created_at: str
-    deleted_at: str | None
-    delete_completed_at: str | None
+    generation: Annotated[int, Schema("Counts those that have had the name.", minimum=1)]
+    created_at: TIME
+    deleted_at: TIME | None
+    delete_completed_at: TIME | None
+    delete_progress: DeleteProgress | msgspec.UnsetType = msgspec.UNSET
 
     @classmethod
     def of_record(cls, record: KeySpaceRecord) -> Self:
         """Return what the API shows of a stored record."""
-        return cls(**{name: getattr(record, name) for name in cls.__struct_fields__})
+        return cls(**{name: getattr(record, name) for name in cls.__struct_fields__ if name != "delete_progress"})
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -102,6 +126,12 @@ class KeySpacePage(NamedTuple):
     next_page_token: str
     damaged: tuple[str, ...] = ()
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the page that a JSON object describes. Raises InvalidInputError, KeyError."""
+        found = [KeySpace.from_json(keyspace) for keyspace in value["keyspaces"]]
+        return cls(found, str(value["next_page_token"]), tuple(map(str, value.get("damaged", ()))))
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the HTTP contract."""
         shown = [keyspace.to_json() for keyspace in self.keyspaces]
@@ -112,10 +142,11 @@ class KeySpacePage(NamedTuple):
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """How much a key space holds, counted at `counted_at`: bytes are those of keys (without the prefix) and values."""
 
-    keys: int
-    bytes: int
+    schema_name: ClassVar[str] = "KeySpaceUsage"
+    keys: COUNT
+    bytes: COUNT
     quota: Quota
-    counted_at: str
+    counted_at: TIME
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the HTTP contract."""
@@ -149,6 +180,11 @@ class AuditItem(NamedTuple):
     number: int
     entry: AuditEntry
     digest: str
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the entry that a JSON object describes. Raises KeyError, ValueError, msgspec.ValidationError."""
+        return cls(int(value["number"]), msgspec.convert(value, AuditEntry), str(value["digest"]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as a JSON object with its number and digest."""

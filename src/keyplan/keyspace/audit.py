@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from keyplan.keyspace.records import AuditEntry, AuditHead
+from keyplan.keyspace.records import COUNT, HEX, AuditEntry, AuditHead
 
 __all__ = ["FIRST_PREVIOUS", "AuditVerdict", "digest_of_entry", "digest_of_unread", "verified"]
 
@@ -22,10 +22,10 @@ class AuditVerdict(NamedTuple):
     """Whether the log is whole. `broken_at` is the number of the first entry that is missing, or is not as it was written."""
 
     is_whole: bool
-    entries: int
+    entries: COUNT
     broken_at: int | None
     problem: str
-    head: str
+    head: HEX
     """The digest of the last good entry: kept elsewhere, it shows that the log and its head were not both written anew."""
 
 

@@ -9,7 +9,7 @@ from keyplan.codec import PrefixVarint, Uvarint
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidArgumentError, InvalidKeyError, InvalidPrefixError
 from keyplan.keyspace.layout import PREFIX_BYTES_MAX
-from keyplan.keyspace.records import PREFIX_TEXT_BYTES_MAX
+from keyplan.keyspace.records import ORDERED, PREFIX_TEXT_BYTES_MAX, UVARINT
 
 __all__ = [
     "LEGACY_PREFIX_BYTES_MAX",
@@ -110,7 +110,7 @@ class PrefixCodec:
 class UvarintPrefixes(PrefixCodec):
     """The RFC's code: unsigned LEB128. 01 to 7f, 80 01, 81 01, ... (KS-40)."""
 
-    name = "uvarint"
+    name = UVARINT
 
     def __init__(self) -> None:
         super().__init__(Uvarint(least=1, bytes_max=PREFIX_BYTES_MAX))
@@ -127,7 +127,7 @@ class UvarintPrefixes(PrefixCodec):
 class OrderedPrefixes(PrefixCodec):
     """A code that sorts as its numbers do: leading one bits tell how many bytes follow. 01 to 7f, 80 80, 80 81, ... (1.3)."""
 
-    name = "ordered"
+    name = ORDERED
 
     def __init__(self) -> None:
         super().__init__(PrefixVarint(least=1, bytes_max=PREFIX_BYTES_MAX))

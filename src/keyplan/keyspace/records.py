@@ -6,16 +6,25 @@ be made of stored or given bytes: it does not decode, and so no code meets it.
 
 from datetime import datetime
 from enum import StrEnum, auto
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from keyplan.codec import U64, ValueForm
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError
+from keyplan.operations import Schema
 
 __all__ = [
+    "BOUND",
+    "COUNT",
     "GENERATION_MAX",
+    "HEX",
+    "HEX_GIVEN_PATTERN",
+    "NAME_PATTERN",
+    "ORDERED",
     "PREFIX_TEXT_BYTES_MAX",
+    "TIME",
+    "UVARINT",
     "AuditEntry",
     "AuditHead",
     "Configuration",
@@ -43,6 +52,23 @@ PREFIX_TEXT_BYTES_MAX: Final = 255
 """Why: a prefix stands in the registry's keys, and those fit LMDB's 511 bytes."""
 
 
+NAME_PATTERN: Final = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
+"""Names of key spaces, as a regular expression of JSON Schema."""
+
+UVARINT: Final = "uvarint"
+ORDERED: Final = "ordered"
+"""The names of the codecs that make prefixes of numbers."""
+
+HEX_PATTERN: Final = "^([0-9a-f]{2})*$"
+HEX_GIVEN_PATTERN: Final = "^([0-9A-Fa-f]{2})+$"
+"""Bytes as the API shows them, and as it takes them."""
+
+HEX = Annotated[str, Schema(pattern=HEX_PATTERN)]
+TIME = Annotated[str, Schema("RFC 3339, UTC, whole seconds.", format="date-time")]
+COUNT = Annotated[int, Schema(minimum=0)]
+BOUND = Annotated[int | None, Schema(minimum=0, maximum=(1 << 63) - 1)]
+
+
 def _check_hex(field: str, text: str) -> None:
     if bytes.fromhex(text).hex() != text:
         raise ValueError(f"{field} is not spelled in lower-case hex digits")
@@ -61,11 +87,12 @@ def _check_count(field: str, number: int | None) -> None:
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided when the registry was made, for ever: how numbers become prefixes, and for which kind of store."""
 
-    format_version: int
-    cluster: str
-    prefix_codec: str
-    profile: str
-    created_at: str
+    schema_name: ClassVar[str] = "RegistryHeader"
+    format_version: Annotated[int, Schema(minimum=1)]
+    cluster: Annotated[str, Schema("The registry's own id.")]
+    prefix_codec: Annotated[str, Schema(enum=[UVARINT, ORDERED])]
+    profile: Annotated[str, Schema("Whose prefixes are not given out unasked.")]
+    created_at: TIME
 
 
 class State(StrEnum):
@@ -81,8 +108,8 @@ class State(StrEnum):
 class KeySpaceRange(msgspec.Struct, frozen=True):
     """The keys of a key space: from `start` up to, not including, `end`."""
 
-    start: str
-    end: str
+    start: HEX
+    end: HEX
 
 
 class KeySpaceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,8 +235,8 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """How much a key space may hold; None: any amount. Bytes are those of its keys, without the prefix, and values."""
 
-    keys: int | None = None
-    bytes: int | None = None
+    keys: BOUND = None
+    bytes: BOUND = None
 
     def __post_init__(self) -> None:
         _check_count("keys", self.keys)
@@ -241,9 +268,12 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", f
     for ever), `delete_grace_seconds` before the first key of a deleted key space is removed.
     """
 
-    keyspace_api_enabled: bool = False
-    self_registration_enabled: bool = True
-    reservations: list[str] = []
+    schema_name: ClassVar[str] = "RegistryConfiguration"
+    keyspace_api_enabled: Annotated[bool, Schema("Whether clients are answered at all.")] = False
+    self_registration_enabled: Annotated[bool, Schema("Whether clients may create.")] = True
+    reservations: Annotated[
+        list[Annotated[str, Schema(pattern=HEX_GIVEN_PATTERN)]], Schema("Prefixes that are not given out unasked.")
+    ] = []
     skip_printable: bool = False
     protected: list[str] = []
     prefix_bytes_max: int = 4

@@ -423,6 +423,10 @@ class KeySpaces(RegistryOperations):
             for number, entry in registry.audit.list(at_least=after + 1, limit=limit):
                 yield AuditItem(number, entry, digest_of_entry(number, entry))
 
+    def audit_page(self, *, after: int = 0, limit: int = 100) -> builtins.list[AuditItem]:
+        """Return the entries of the audit log behind the number `after`, at most `limit`. For administrators."""
+        return [*self.audit(after=after, limit=limit)]
+
     def verify_audit(self) -> AuditVerdict:
         """Go through the whole audit log and say whether it is whole. For administrators."""
         self._may.require_admin("audit")

@@ -5,7 +5,7 @@ Every batch is one commit with its new cursor, so that whoever is killed, or mee
 
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from msgspec import structs
 
@@ -22,7 +22,8 @@ from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry, SessionKey
 from keyplan.keyspace.lifecycle import complete_deletion
 from keyplan.keyspace.names import seconds_of
-from keyplan.keyspace.records import Deletion, KeySpaceRecord, State
+from keyplan.keyspace.records import COUNT, NAME_PATTERN, Deletion, KeySpaceRecord, State
+from keyplan.operations import Schema
 from keyplan.store import Store
 
 __all__ = ["BATCH_KEYS_DEFAULT", "Removal", "Stage", "SweepProgress"]
@@ -46,11 +47,11 @@ class SweepProgress(NamedTuple):
     `removed_keys` is what this step removed, `deleted_keys` what the whole deletion has.
     """
 
-    name: str
+    name: Annotated[str, Schema(pattern=NAME_PATTERN)]
     stage: Stage
-    deleted_keys: int
-    waits_for: str = ""
-    removed_keys: int = 0
+    deleted_keys: Annotated[COUNT, Schema("Removed since the deletion began.")]
+    waits_for: Annotated[str, Schema("What a waiting one waits for.")] = ""
+    removed_keys: Annotated[COUNT, Schema("Removed by this request.")] = 0
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from itertools import pairwise
 from shlex import quote
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from msgspec import structs
 
@@ -34,6 +34,7 @@ from keyplan.keyspace.records import (
 )
 from keyplan.keyspace.rows import key_of
 from keyplan.layout import Only, shown_key
+from keyplan.operations import Schema
 
 __all__ = ["Defect", "Fault", "FaultKind", "Fix", "Tables", "defects_of"]
 
@@ -72,11 +73,11 @@ class Fault(NamedTuple):
     """
 
     kind: FaultKind
-    name: str
+    name: Annotated[str, Schema("The key space; empty for the registry's own.")]
     problem: str
     is_repairable: bool = False
-    raw_key: str = ""
-    remedy: str = ""
+    raw_key: Annotated[str, Schema("The entry that is wrong or missing, in hexadecimal digits.")] = ""
+    remedy: Annotated[str, Schema("The command that mends it.")] = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

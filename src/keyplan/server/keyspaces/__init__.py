@@ -4,17 +4,22 @@ Its settings: `sweep`, on or off: whether this server removes what deleted key s
 most; `prefix-codec` and `profile`, with which a registry is made where there is none.
 """
 
+from typing import Final
+
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import PROFILES, Founding, KeySpaces, prefix_codec
-from keyplan.server.keyspaces.bodies import is_on, whole_number
-from keyplan.server.keyspaces.description import DESCRIPTION
-from keyplan.server.keyspaces.routes import RegistryRoutes
+from keyplan.operations import described, whole_number, words
+from keyplan.server.keyspaces.routes import OPERATIONS, RegistryRoutes
 from keyplan.server.keyspaces.sweeping import Sweeping
 from keyplan.server.service import Service, ServiceContext, no_lifespan
 
-__all__ = ["build"]
+__all__ = ["DESCRIPTION", "build"]
 
-_SPEED_MAX = 1_000_000_000
+DESCRIPTION: Final = described(OPERATIONS.values(), tag="keyspaces")
+"""The registry's part of the OpenAPI description. Tests run what it says against a served registry."""
+
+_SWITCH: Final = words({"on": True, "off": False})
+_SPEED_MAX: Final = 1_000_000_000
 
 
 def build(context: ServiceContext) -> Service:
@@ -25,8 +30,8 @@ def build(context: ServiceContext) -> Service:
     keys_per_second = None if speed is None else whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX)
     sweeping = Sweeping(context, registry, keys_per_second=keys_per_second)
     routes = RegistryRoutes(context, registry, sweeping).routes()
-    lifespan = sweeping.lifespan if is_on(settings, "sweep") else no_lifespan
-    return Service("keyspaces", routes, DESCRIPTION, lifespan)
+    is_on = _SWITCH.read("sweep", settings.get("sweep", "on"))
+    return Service("keyspaces", routes, DESCRIPTION, sweeping.lifespan if is_on else no_lifespan)
 
 
 def _founding(context: ServiceContext) -> Founding:

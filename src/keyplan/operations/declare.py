@@ -1,0 +1,203 @@
+"""An operation is declared once: as a method of an interface, whose signature, docstring and decorator say all there is to it.
+
+    class Counters:
+        @operation("POST", "/counters/{id}:add", name="addToCounter", answers="The new value.", raises=(NotFoundError,))
+        def add(self, name: Annotated[str, In("id")], *, amount: int = 1) -> Count:
+            "Add to a counter."
+            raise NotImplementedError
+
+The HTTP route (`keyplan.server.routes_of`), its place in the OpenAPI description (`described`), the method of the typed client
+(`keyplan.client.Remote`) and the row of the reference page are made of it. A parameter that the path does not name is a word of
+the query where the method has no body, else a field of the body; `In` says otherwise.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, auto
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+from keyplan.errors import KeyplanError
+
+__all__ = [
+    "AnswerForm",
+    "BodyForm",
+    "CallerKind",
+    "In",
+    "Operation",
+    "Parameter",
+    "Place",
+    "WordForm",
+    "operation",
+    "operations_of",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTRIBUTE: Final = "keyplan_operation"
+_WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
+
+
+class CallerKind(StrEnum):
+    """Who may call an operation. A request of anybody else is refused before it is read."""
+
+    ANYBODY = auto()
+    ADMINISTRATOR = auto()
+
+
+class Place(StrEnum):
+    """Where in a request a parameter stands."""
+
+    PATH = auto()
+    QUERY = auto()
+    BODY = auto()
+
+
+class WordForm(NamedTuple):
+    """How a value is a word of the query. `read` takes the parameter's name and the word; it raises InvalidArgumentError.
+
+    `write` is its inverse; None leaves the word out. `keywords` are those of its JSON schema, beside the type string.
+    """
+
+    read: Callable[[str, str], Any]
+    write: Callable[[Any], str | None]
+    keywords: Mapping[str, Any] = MappingProxyType({})
+
+
+class In(NamedTuple):
+    """How a parameter stands in a request, for `Annotated`: its name there, its form as a word, and its place."""
+
+    name: str = ""
+    form: WordForm | None = None
+    place: Place | None = None
+
+
+class BodyForm(NamedTuple):
+    """A body that is not simply an object of the parameters: the type that it is read as, and the way to the parameters.
+
+    `schema` is the class that describes it; None: an object of the parameters.
+    """
+
+    type: Any
+    read: Callable[[Any], Mapping[str, Any]]
+    write: Callable[[Mapping[str, Any]], Any]
+    schema: Any = None
+    description: str = ""
+
+
+class AnswerForm(NamedTuple):
+    """An answer that is not simply the JSON of what the method returns; `schema` is the class that describes it."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+    schema: Any
+
+
+class Parameter(NamedTuple):
+    """A parameter of an operation: its name in Python and in requests, its annotated type, and its default."""
+
+    name: str
+    word: str
+    place: Place
+    type: Any
+    default: Any
+    form: WordForm | None
+
+    @property
+    def is_required(self) -> bool:
+        """True when a request has to have it."""
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What one operation is. `method` and `path` are HTTP's; `raises` are the errors that are answers of its contract.
+
+    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a
+    success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET.
+    `seconds` is how long a caller waits where that is longer than usual. `body_name` is that of the body's
+    schema, where the parameters are its fields.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    method: str
+    path: str
+    answers: str
+    raises: tuple[type[KeyplanError], ...] = ()
+    caller: CallerKind = CallerKind.ANYBODY
+    status: int = 200
+    also: Mapping[int, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_quick: bool = False
+    is_read: bool = False
+    seconds: float | None = None
+    body: BodyForm | None = None
+    body_name: str = ""
+    answer: AnswerForm | None = None
+
+    @property
+    def attribute(self) -> str:
+        """The name of the method."""
+        return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the docstring, in one line."""
+        return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
+
+    @property
+    def changes(self) -> bool:
+        """True unless it only reads."""
+        return self.method != "GET" and not self.is_read
+
+    @cached_property
+    def returns(self) -> Any:
+        """The type of what the method returns, with what is annotated."""
+        return get_type_hints(self.function, include_extras=True)["return"]
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters, in the order of the signature."""
+        hints = get_type_hints(self.function, include_extras=True)
+        named = list(inspect.signature(self.function).parameters.values())[1:]
+        return tuple(self._parameter(one.name, hints[one.name], one.default) for one in named)
+
+    def at(self, place: Place) -> Iterator[Parameter]:
+        """Yield the parameters of one place."""
+        return (parameter for parameter in self.parameters if parameter.place is place)
+
+    def _parameter(self, name: str, kind: Any, default: Any) -> Parameter:
+        notes = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+        told = next((note for note in reversed(notes) if isinstance(note, In)), In())
+        word = told.name or name
+        if told.place is not None:
+            place = told.place
+        elif f"{{{word}}}" in self.path:
+            place = Place.PATH
+        else:
+            place = Place.QUERY if self.method in _WITHOUT_BODY else Place.BODY
+        return Parameter(name, word, place, kind, default, told.form)
+
+
+def operation(method: str, path: str, **facts: Any) -> Callable[[F], F]:
+    """Declare that a method is an operation; `facts` are the further fields of `Operation`."""
+
+    def declare(function: F) -> F:
+        setattr(function, _ATTRIBUTE, Operation(function=function, method=method, path=path, **facts))
+        return function
+
+    return declare
+
+
+def operations_of(interface: type) -> dict[str, Operation]:
+    """Return the operations that an interface declares, by the names of their methods, in their order."""
+    found = {}
+    for kind in reversed(interface.__mro__):
+        for name, member in vars(kind).items():
+            declared = getattr(member, _ATTRIBUTE, None)
+            if declared is not None:
+                found[name] = declared
+    return found

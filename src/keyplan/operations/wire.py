@@ -1,0 +1,206 @@
+"""From arguments to requests and back, from results to answers and back: what client and server agree upon, once for both."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+
+from keyplan.errors import InvalidArgumentError, InvalidInputError
+from keyplan.operations.declare import Operation, Parameter, Place, WordForm
+from keyplan.operations.schema import Schema
+
+__all__ = [
+    "Asked",
+    "ask",
+    "body_type",
+    "read_answer",
+    "read_body",
+    "read_words",
+    "whole_number",
+    "without_notes",
+    "words",
+    "write_answer",
+]
+
+
+class Asked(NamedTuple):
+    """A request as it is sent. `body` is None where there is none."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    body: Any
+
+
+# ---- the client's side -----------------------------------------------------------------------------------------------
+
+
+def ask(operation: Operation, arguments: Mapping[str, Any]) -> Asked:
+    """Return the request that calls an operation with these arguments; those that are not given are left out."""
+    path, query, fields = operation.path, {}, {}
+    for parameter in operation.parameters:
+        if parameter.name not in arguments:
+            continue
+        value = arguments[parameter.name]
+        if parameter.place is Place.PATH:
+            path = path.replace(f"{{{parameter.word}}}", quote(value, safe=""))
+        elif parameter.place is Place.BODY:
+            fields[parameter.word] = value
+        elif value is not None and (word := _forms_of(operation)[parameter.name].write(value)) is not None:
+            query[parameter.word] = word
+    if operation.body is not None:
+        return Asked(operation.method, path, query, operation.body.write(fields))
+    has_body = any(True for _ in operation.at(Place.BODY))
+    return Asked(operation.method, path, query, msgspec.to_builtins(fields) if has_body else None)
+
+
+def read_answer(operation: Operation, found: Any) -> Any:
+    """Return what an operation returned, from the JSON of its answer. Raises InvalidInputError when it is none of its kind."""
+    try:
+        if operation.answer is not None:
+            return operation.answer.read(found)
+        return _read(operation.returns, found)
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(source="the server's answer", problem=str(error)) from error
+
+
+def _read(kind: Any, found: Any) -> Any:
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if hasattr(plain, "from_json"):
+        return plain.from_json(found)
+    if hasattr(plain, "_fields"):
+        return plain(**msgspec.structs.asdict(msgspec.convert(found, _struct_of(plain))))
+    return msgspec.convert(found, plain)
+
+
+@cache
+def _struct_of(kind: Any) -> type[msgspec.Struct]:
+    """A struct with the fields of a named tuple: msgspec reads these from arrays alone."""
+    hints = get_type_hints(kind)
+    return msgspec.defstruct(kind.__name__, [(name, hints[name]) for name in kind._fields])
+
+
+# ---- the server's side -----------------------------------------------------------------------------------------------
+
+
+def read_words(operation: Operation, words: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the arguments that a query has.
+
+    Raises InvalidArgumentError for a word that is not the operation's, which may be a misspelt filter, for one that is given
+    twice, and for one that cannot be read.
+    """
+    known = {parameter.word: parameter for parameter in operation.at(Place.QUERY)}
+    arguments: dict[str, Any] = {}
+    for word, text in words:
+        parameter = known.get(word)
+        if parameter is None:
+            raise InvalidArgumentError(
+                argument=word, problem=f"the parameters are {', '.join(sorted(known)) or 'none'}"
+            )
+        if parameter.name in arguments:
+            raise InvalidArgumentError(argument=word, problem="it is given twice")
+        arguments[parameter.name] = _forms_of(operation)[parameter.name].read(word, text)
+    return arguments
+
+
+@cache
+def body_type(operation: Operation) -> Any:
+    """Return the type that the body of a request is decoded as; None where an operation has no body."""
+    if operation.body is not None:
+        return operation.body.type
+    fields = [
+        (parameter.name, parameter.type)
+        if parameter.is_required
+        else (parameter.name, parameter.type, parameter.default)
+        for parameter in operation.at(Place.BODY)
+    ]
+    words = {parameter.name: parameter.word for parameter in operation.at(Place.BODY)}
+    if not fields:
+        return None
+    return msgspec.defstruct(operation.name, fields, kw_only=True, forbid_unknown_fields=True, rename=words)
+
+
+def read_body(operation: Operation, body: Any) -> dict[str, Any]:
+    """Return the arguments that a body has, which was decoded as `body_type`. Raises InvalidArgumentError."""
+    if operation.body is not None:
+        return dict(operation.body.read(body))
+    return msgspec.structs.asdict(body)
+
+
+def write_answer(operation: Operation, result: Any) -> Any:
+    """Return the JSON of an answer, in values that msgspec encodes."""
+    if operation.answer is not None:
+        return operation.answer.write(result)
+    if hasattr(result, "to_json"):
+        return result.to_json()
+    return result._asdict() if hasattr(result, "_fields") else result
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def whole_number(argument: str, text: str, *, least: int, most: int) -> int:
+    """Read a whole number in decimal. Raises InvalidArgumentError."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) else -1
+    if not least <= number <= most:
+        raise InvalidArgumentError(argument=argument, problem=f"a whole number from {least} to {most}")
+    return number
+
+
+def words(values: Mapping[str, Any]) -> WordForm:
+    """Return the form of a few values, each with its word; a value without one is left out of a query."""
+    known = " or ".join(values)
+    written = {value: word for word, value in values.items()}
+
+    def read(argument: str, text: str) -> Any:
+        if text not in values:
+            raise InvalidArgumentError(argument=argument, problem=f"it is {known}")
+        return values[text]
+
+    return WordForm(read, written.get, {"enum": [*values]})
+
+
+@cache
+def _forms_of(operation: Operation) -> dict[str, WordForm]:
+    """The forms of what stands in an operation's query, by the names of the parameters."""
+    return {parameter.name: _form_of(parameter) for parameter in operation.at(Place.QUERY)}
+
+
+def _form_of(parameter: Parameter) -> WordForm:
+    """The form that is declared, else that of the type: text as it is, whole numbers in decimal, members by their values."""
+    if parameter.form is not None:
+        return parameter.form
+    kind, keywords = without_notes(parameter.type)
+    if kind is int:
+        least, most = keywords["minimum"], keywords["maximum"]
+        return WordForm(lambda argument, text: whole_number(argument, text, least=least, most=most), str)
+    if issubclass(kind, Enum):
+        return WordForm(lambda argument, text: _member(kind, argument, text), lambda member: str(member.value))
+    return WordForm(lambda _argument, text: text, str)
+
+
+def without_notes(kind: Any) -> tuple[Any, dict[str, Any]]:
+    """A type without None and what is annotated, and the keywords of its schema."""
+    keywords: dict[str, Any] = {}
+    while get_origin(kind) in {Annotated, Union, UnionType}:
+        parts = get_args(kind)
+        if get_origin(kind) is Annotated:
+            keywords = {
+                **{k: v for note in parts[1:] if isinstance(note, Schema) for k, v in note.keywords.items()},
+                **keywords,
+            }
+            parts = parts[:1]
+        (kind,) = [part for part in parts if part is not NoneType]
+    return kind, keywords
+
+
+def _member(kind: type[Enum], argument: str, text: str) -> Enum:
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(str(member.value) for member in kind)
+        raise InvalidArgumentError(argument=argument, problem=f"it is one of {known}") from None
