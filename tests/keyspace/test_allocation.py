@@ -189,7 +189,7 @@ def test_ac_25_a_prefix_with_data_is_registered_only_by_adopting_it(engine: Engi
     put_raw(engine, bytes.fromhex("6d01"))
     with pytest.raises(PrefixNotEmptyError) as caught:
         registry.create("m", "tidb", prefix="6d")
-    assert (caught.value.status, caught.value.first_key) == (409, "6d01")
+    assert (caught.value.http_status, caught.value.first_key) == (409, "6d01")
     assert registry.adopt("m", "tidb", "6d").prefix_number == 109
 
 
@@ -255,7 +255,7 @@ def test_when_every_prefix_of_the_length_is_taken_it_says_so(memory: Engine) -> 
     assert made(registry, 127)[-1] == "7f"
     with pytest.raises(PrefixExhaustedError) as caught:
         registry.create("one-more", "app")
-    assert caught.value.status == 507
+    assert caught.value.http_status == 507
     registry.configure({"prefix-bytes-max": 2})
     assert registry.create("one-more", "app").prefix == "8001"
 

@@ -141,7 +141,7 @@ def test_ac_29_a_registry_that_is_required_and_not_there_is_an_error(memory: Eng
     for options in ({"require_keyspace_api": True, "default_prefix": "05"}, {"require_keyspace_api": True}):
         with pytest.raises(KeySpaceApiUnavailableError) as caught:
             opened(memory, **options)
-        assert (caught.value.code, caught.value.status) == ("keyspace_api_unavailable", 501)
+        assert (caught.value.code, caught.value.http_status) == ("keyspace_api_unavailable", 501)
     KeySpaces(memory).create("orders", "shop")
     with pytest.raises(KeySpaceApiUnavailableError):
         opened(memory, require_keyspace_api=True)

@@ -54,7 +54,7 @@ def test_ac_16_a_new_key_space_has_the_json_of_the_contract(memory: Engine) -> N
 def test_ac_17_what_is_no_name_is_refused(registry: KeySpaces, name: str) -> None:
     with pytest.raises(InvalidNameError) as caught:
         registry.create(name, "shop")
-    assert (caught.value.code, caught.value.status) == ("invalid_name", 400)
+    assert (caught.value.code, caught.value.http_status) == ("invalid_name", 400)
 
 
 @pytest.mark.parametrize("name", ["n" * 64, "a", "0", "_", "a.b-c_D", "18446744073709551615"])
@@ -66,7 +66,7 @@ def test_what_is_a_name_is_taken(memory: Engine, name: str) -> None:
 def test_ac_17_an_application_is_required_and_bounded(memory: Engine, application: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         KeySpaces(memory).create("orders", application)
-    assert (caught.value.argument, caught.value.status) == ("application", 400)
+    assert (caught.value.argument, caught.value.http_status) == ("application", 400)
 
 
 def test_ac_18_a_name_is_taken_once(registry: KeySpaces) -> None:
@@ -88,7 +88,7 @@ def test_ac_19_only_the_description_changes(registry: KeySpaces) -> None:
     assert registry.update("orders", "", {"name": "orders", "prefix": "01", "description": ""}).description == ""
     with pytest.raises(ImmutableFieldError) as caught:
         registry.update("orders", "x", {"prefix": "05", "name": "orders", "color": "red"})
-    assert (caught.value.status, caught.value.fields) == (422, ["color", "prefix"])
+    assert (caught.value.http_status, caught.value.fields) == (422, ["color", "prefix"])
     with pytest.raises(InvalidArgumentError):
         registry.update("orders", None)
     assert registry.get("orders").description == ""
@@ -110,7 +110,7 @@ def test_ac_21_what_is_not_there_is_told(registry: KeySpaces) -> None:
     for call in (registry.get, registry.delete, registry.disable, registry.history, registry.usage):
         with pytest.raises(KeySpaceNotFoundError) as caught:
             call("none")
-        assert (caught.value.code, caught.value.status) == ("keyspace_not_found", 404)
+        assert (caught.value.code, caught.value.http_status) == ("keyspace_not_found", 404)
     with pytest.raises(KeySpaceNotFoundError):
         registry.get("no/name")
     assert registry.list().to_json() == {"keyspaces": [], "next_page_token": ""}
@@ -213,7 +213,7 @@ def test_the_legal_moves_are_these_and_no_others(memory: Engine, state: State, v
     if to is None:
         with pytest.raises(IllegalTransitionError) as caught:
             getattr(registry, verb)("orders")
-        assert (caught.value.status, caught.value.state) == (409, str(state))
+        assert (caught.value.http_status, caught.value.state) == (409, str(state))
         assert registry.get("orders") == before
     else:
         assert getattr(registry, verb)("orders").state is to
@@ -313,7 +313,7 @@ def test_ac_24_before_the_api_is_enabled_only_administrators_reach_the_registry(
     for call in (lambda: client.get("meta"), client.list, lambda: client.create("x", "shop")):
         with pytest.raises(KeySpaceApiDisabledError) as caught:
             call()
-        assert (caught.value.code, caught.value.status) == ("keyspace_api_disabled", 501)
+        assert (caught.value.code, caught.value.http_status) == ("keyspace_api_disabled", 501)
     registry.configure({"keyspace-api-enabled": True})
     assert client.get("meta").prefix == "6d"
 
@@ -325,7 +325,7 @@ def test_ac_26_self_registration_can_be_switched_off(memory: Engine) -> None:
     for call in (client.create, client.ensure):
         with pytest.raises(SelfRegistrationDisabledError) as caught:
             call("orders", "shop")
-        assert caught.value.status == 403
+        assert caught.value.http_status == 403
     registry.create("orders", "shop")
     assert client.ensure("orders", "shop").is_new is False
 

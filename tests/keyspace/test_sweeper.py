@@ -183,7 +183,7 @@ def test_ac_43_a_deletion_is_taken_back_in_the_grace_time_with_all_data(memory: 
     assert Sweeper(registry, batch_keys=1).step("b").deleted_keys == 1
     with pytest.raises(IllegalTransitionError) as caught:
         registry.undelete("b")
-    assert caught.value.status == 409
+    assert caught.value.http_status == 409
 
 
 def test_a_clock_that_is_put_back_neither_holds_a_deletion_up_nor_ends_it_before_it_began(memory: Engine) -> None:
