@@ -25,7 +25,7 @@ def blades() -> BoundTable:
 
 
 def version(table: BoundTable, key: BladeKey, blade: Blade, *, revision: int = 0, lease: int = 0) -> Version:
-    return Version(b"value", lease, pointers_of(table, key, blade), revision)
+    return Version.of(b"value", lease, pointers_of(table, key, blade), revision)
 
 
 def stored(raw_key: bytes, raw_value: bytes, *, revision: int = 3, lease: int = 0) -> Entry:
@@ -55,7 +55,7 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
 ) -> None:
     table, blade = Site.bound().tables["blades"], Blade(serial, tags)
     raw_key, raw_value, pointers, unique = table.footprint(ONE, blade)
-    reference = plan_writes([Write(table, ONE, raw_key, None, Version(raw_value, lease, pointers, 0))], {})
+    reference = plan_writes([Write(table, ONE, raw_key, None, Version.of(raw_value, lease, pointers, 0))], {})
 
     commit = plan_insertion(raw_key, Version(raw_value, lease, pointers, 0, unique))
 
@@ -196,7 +196,7 @@ def test_entries_follow_their_record_to_another_lease(blades: BoundTable) -> Non
 
 def test_a_blind_write_has_no_guard() -> None:
     racks = Site.bound().tables["racks"]
-    put = Write(racks, "r1", b"/site/racks/r1", None, Version(b"value", 0, {}, 0), is_guarded=False)
+    put = Write(racks, "r1", b"/site/racks/r1", None, Version.of(b"value", 0, {}, 0), is_guarded=False)
     delete = Write(racks, "r2", b"/site/racks/r2", None, None, is_guarded=False)
 
     plan = plan_writes([put, delete], {})

@@ -4,11 +4,16 @@ A bound is what was measured when it was set. Who makes a way shorter lowers it;
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from keyplan.apps.cloudchamber import CloudChamber
+from keyplan.cli import get
+from keyplan.cli.items import LayoutOptions
 from keyplan.engine import Commit, Put
 from keyplan.maintenance import explain_key
 from keyplan.store import Store, open_store
@@ -76,3 +81,46 @@ def test_explaining_a_key_below_a_root_with_parameters(store: Store) -> None:
     store.engine.commit(Commit((), (Put(raw_key, b"{}"),)))
     assert_short(lambda: explain_key(store.engine, chamber, raw_key), at_most=57)
     assert_short(lambda: explain_key(store.engine, chamber, raw_key + b"/strange"), at_most=130)
+
+
+def test_an_insert_in_a_transaction(store: Store) -> None:
+    slots = count()
+
+    def insert() -> None:
+        number = next(slots)
+        with store.transaction() as transaction:
+            Site(transaction).blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
+
+    assert_short(insert, at_most=86 if store.engine.profile.name == "memory" else 70)
+
+
+def test_an_insert(store: Store) -> None:
+    slots, blades = count(), Site(store).blades
+
+    def insert() -> None:
+        number = next(slots)
+        blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
+
+    assert_short(insert, at_most=43 if store.engine.profile.name == "memory" else 30)
+
+
+def test_the_command_get(tmp_path: Path) -> None:
+    """Counted from the command's own function on, when its words were read. The store is opened and closed in it."""
+    url = f"memory:{tmp_path}"
+    with open_store(url) as store:
+        Site(store).blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
+        assert_short(lambda: _get_blade(url), at_most=81)
+
+
+def test_the_command_get_from_files(tmp_path: Path) -> None:
+    """As above; half of the frames look whether the files are whole, whose they are and which store they hold."""
+    url = f"lmdb:{tmp_path / 'store'}?durability=none"
+    with open_store(url) as store:
+        Site(store).blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
+    assert_short(lambda: _get_blade(url), at_most=142)
+
+
+def _get_blade(url: str) -> None:
+    with redirect_stdout(StringIO()) as printed:
+        get.run("blades", ["r1", "b1"], at=LayoutOptions(store=url, layout="tests.store.layouts:Site"))
+    assert printed.getvalue() == '{"serial": "s1", "tags": ["red"], "watts": 0}\n'

@@ -319,6 +319,10 @@ class _MemorySnapshot(Snapshot):
         self._check_open()
         return self._entries.get(key)
 
+    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        self._check_open()
+        return list(map(self._entries.get, keys))
+
     def value(self, key: bytes) -> bytes | None:
         self._check_open()
         entry = self._entries.get(key)

@@ -95,7 +95,7 @@ class Layout(Generic[Mode]):
         Compiling takes milliseconds, so that the layouts of the roots used last are kept.
         """
         # Why: with the types, because 1 and True are equal and not the same parameter.
-        root = tuple((name, type(value), value) for name, value in sorted(parameters.items()))
+        root = tuple((name, type(value), value) for name, value in sorted(parameters.items())) if parameters else ()
         try:
             kept = cls._compiled.pop(root, None)
         except TypeError:
@@ -157,11 +157,12 @@ class Layout(Generic[Mode]):
         """
         bound = self._bound
         view: object
-        self.spec.item(name)
         if name in bound.tables:
             view = self._binding.table_view(bound.tables[name])
         elif name in bound.counters:
             view = self._binding.counter_view(bound.counters[name])
+        elif name not in bound.indexes:
+            return self.spec.item(name)  # which raises, and names the items there are
         elif bound.indexes[name].spec.is_unique:
             view = self._binding.unique_view(bound.indexes[name])
         else:

@@ -47,7 +47,7 @@ class Overlay:
     def put(self, raw_key: bytes, raw_value: bytes) -> None:
         """Lay an entry without a lease over the key."""
         self._lay_down()
-        self._written[raw_key] = Version(raw_value, NO_LEASE, {}, 0)
+        self._written[raw_key] = Version(raw_value, NO_LEASE, {}, 0, {})
 
     def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
         """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""

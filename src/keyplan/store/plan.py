@@ -37,26 +37,20 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
     `revision` is that of the stored entry; 0 when the version is not committed yet. `unique` are those of the pointers that no
-    other record may have; None where they were not told apart.
+    other record may have.
     """
 
     raw_value: bytes
     lease: int
     pointers: Mapping[bytes, Pointer]
     revision: int
-    unique: Mapping[bytes, Pointer] | None = None
+    unique: Mapping[bytes, Pointer]
 
     @classmethod
     def of(cls, raw_value: bytes, lease: int, pointers: Mapping[bytes, Pointer], revision: int) -> Self:
         """Return the version whose index entries are `pointers`."""
-        return cls(raw_value, lease, pointers, revision)
-
-    @property
-    def own(self) -> Mapping[bytes, Pointer]:
-        """The pointers that no other record may have."""
-        if self.unique is not None:
-            return self.unique
-        return {raw_key: pointer for raw_key, pointer in self.pointers.items() if pointer.source.spec.is_unique}
+        unique = {raw_key: pointer for raw_key, pointer in pointers.items() if pointer.source.spec.is_unique}
+        return cls(raw_value, lease, pointers, revision, unique)
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
@@ -147,13 +141,13 @@ def keys_to_observe(write: Write) -> list[bytes]:
     that is missing is put back.
     """
     if write.old is None:
-        return [] if write.new is None else list(write.new.own)
+        return [] if write.new is None else list(write.new.unique)
     old = write.old
     if write.new is None:
-        return list(old.own)
-    own, new = write.new.own, write.new.pointers
+        return list(old.unique)
+    own, new = write.new.unique, write.new.pointers
     stays = [raw_key for raw_key in new if raw_key in old.pointers and raw_key not in own]
-    return [*own, *stays, *(raw_key for raw_key in old.own if raw_key not in new)]
+    return [*own, *stays, *(raw_key for raw_key in old.unique if raw_key not in new)]
 
 
 def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
@@ -166,7 +160,7 @@ def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
     if raw_key in pointers:
         return None
     puts = [Put(key, pointer.raw_value, lease) for key, pointer in pointers.items()]
-    return Commit((KeyAbsent(raw_key), *map(KeyAbsent, new.own)), (Put(raw_key, new.raw_value, lease), *puts))
+    return Commit((KeyAbsent(raw_key), *map(KeyAbsent, new.unique)), (Put(raw_key, new.raw_value, lease), *puts))
 
 
 class _Observations:
@@ -236,10 +230,10 @@ def given_up(write: Write, look: Callable[[bytes], Entry | None]) -> Iterator[by
 
     `look` gives the stored entry at the key of a unique one.
     """
-    old, new = write.old, _pointers(write.new)
+    old, new = write.old, {} if write.new is None else write.new.pointers
     if old is None:
         return
-    own = old.own
+    own = old.unique
     for raw_key in old.pointers:
         if raw_key not in new:
             if raw_key not in own:
@@ -258,8 +252,8 @@ def _put_entries(
     puts: dict[bytes, Put],
 ) -> None:
     """Add the index entries of one record that must be written."""
-    own, lease = new.own, new.lease
-    stays: Mapping[bytes, Pointer] = _pointers(old)
+    own, lease = new.unique, new.lease
+    stays: Mapping[bytes, Pointer] = {} if old is None else old.pointers
     for raw_key, pointer in new.pointers.items():
         raw_value = pointer.raw_value
         if raw_key in own:
@@ -292,7 +286,3 @@ def unique_violation(index: BoundIndex, raw_key: bytes, raw_value: bytes) -> Uni
     return UniqueViolationError(
         index=index.name, key=index.keys.decode(raw_key), holder=index.primary_key(raw_key, raw_value)
     )
-
-
-def _pointers(version: Version | None) -> Mapping[bytes, Pointer]:
-    return version.pointers if version is not None else {}

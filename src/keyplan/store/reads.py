@@ -1,6 +1,7 @@
 """What a transaction has read, at one snapshot, and the guards that make its reads premises of its commit."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import filterfalse
 
 from keyplan.engine import (
     Capability,
@@ -54,14 +55,12 @@ class Reads:
         self._engine = engine
         self._snapshot: Snapshot | None = None
         self._is_closed = False
-        self._ranges: list[_RangeRead] = []
         self.premises: set[bytes] = set()
-        self._observed: dict[bytes, Entry | None] = {}
-
-    @property
-    def observed(self) -> Mapping[bytes, Entry | None]:
+        """The keys that the caller has read itself."""
+        self.ranges: list[_RangeRead] = []
+        """The ranges that the caller has read itself."""
+        self.observed: dict[bytes, Entry | None] = {}
         """Every key that was read, with what was there."""
-        return self._observed
 
     @property
     def revision(self) -> int:
@@ -75,15 +74,15 @@ class Reads:
 
     def fetch(self, raw_key: bytes) -> Entry | None:
         """Return the stored entry without making it a premise."""
-        observed = self._observed
+        observed = self.observed
         if raw_key not in observed:
             observed[raw_key] = self._state().get(raw_key)
         return observed[raw_key]
 
     def fetch_many(self, raw_keys: Iterable[bytes]) -> None:
         """Read the stored entries, so that `fetch` has them, without making them premises."""
-        observed = self._observed
-        missing = [raw_key for raw_key in raw_keys if raw_key not in observed]
+        observed = self.observed
+        missing = list(filterfalse(observed.__contains__, raw_keys))
         if missing:
             observed.update(zip(missing, self._state().get_many(missing), strict=True))
 
@@ -94,7 +93,7 @@ class Reads:
     def scan(self, key_range: KeyRange, *, reverse: bool, keys_only: bool) -> Iterator[Entry]:
         """Yield the stored entries; as far as they are consumed, the range becomes a premise."""
         read = _RangeRead(key_range, is_reverse=reverse)
-        self._ranges.append(read)
+        self.ranges.append(read)
         # Why: without revisions a scan of keys alone tells nothing that a guard could compare.
         keys_only = keys_only and self._has_revisions
         for entry in self._state().scan(key_range, reverse=reverse, keys_only=keys_only):
@@ -107,17 +106,12 @@ class Reads:
     def _has_revisions(self) -> bool:
         return self._engine.profile.claims(Capability.REVISIONS)
 
-    @property
-    def has_premises(self) -> bool:
-        """True when the caller has read something itself."""
-        return bool(self.premises or self._ranges)
-
     def guards(self) -> Iterator[Guard]:
         """Yield the guards that the caller's reads ask for."""
         for raw_key in sorted(self.premises):
             entry = self.fetch(raw_key)
             yield KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
-        for read in self._ranges:
+        for read in self.ranges:
             yield from self._range_guards(read)
 
     def _range_guards(self, read: _RangeRead) -> Iterator[Guard]:

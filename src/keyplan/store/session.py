@@ -109,7 +109,8 @@ class Session:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
         new = Version(raw_value, lease, pointers, 0, unique)
         write = self._write_of(table, key, raw_key, unique)
-        self._require_absent(write)
+        if write.new is not None:
+            raise self._already_there(write, write.new)
         self._apply(structs.replace(write, new=new, is_insert=write.old is None))
         return 0
 
@@ -181,9 +182,10 @@ class Session:
         if new_raw_key == raw_key:
             return 0
         coming = self._write_of(table, new_key, new_raw_key)
-        self._require_absent(coming)
+        if coming.new is not None:
+            raise self._already_there(coming, coming.new)
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
-        moved = Version(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
+        moved = Version.of(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
         with self.savepoint():
             self._apply(structs.replace(leaving, new=None))
             self._apply(structs.replace(coming, new=moved, is_insert=coming.old is None))
@@ -209,7 +211,7 @@ class Session:
     def commit(self) -> Commit:
         """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
         records = plan_writes(self._writes.values(), self.reads.observed)
-        if not (self._counts or self.reads.has_premises):
+        if not (self._counts or self.reads.premises or self.reads.ranges):
             return Commit(tuple(records.guards.values()), tuple(records.mutations.values()), self.reads.epoch)
         counters = plan_counts(self._counts.values())
         guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))
@@ -253,20 +255,23 @@ class Session:
         `ahead` are keys that are looked at next: they are read in the same call. Raises CorruptionError for a record that does
         not decode, unless `damaged_ok`.
         """
-        self._check_open()
+        if self._is_ended:
+            raise transaction_ended()
         write = self._writes.get(raw_key)
         if write is None:
             if is_blind:
                 return Write(table, key, raw_key, None, None, is_guarded=False)
             self.reads.fetch_many((raw_key, *ahead))
-            stored = self._stored(table, key, raw_key, damaged_ok=damaged_ok)
+            stored = self._stored(table, key, self.reads.observed[raw_key], damaged_ok=damaged_ok)
             return Write(table, key, raw_key, stored, stored)
         return write
 
-    def _stored(self, table: BoundTable, key: object, raw_key: bytes, *, damaged_ok: bool = False) -> Version | None:
-        entry = self.reads.fetch(raw_key)
+    def _stored(
+        self, table: BoundTable, key: object, entry: Entry | None, *, damaged_ok: bool = False
+    ) -> Version | None:
         if entry is None:
             return None
+        raw_key = entry.key
         if not table.indexes:
             return Version(entry.value, entry.lease, {}, entry.mod_revision, {})
         try:
@@ -290,7 +295,7 @@ class Session:
         if observe:
             self.reads.fetch_many(observe)
             if write.new is not None:
-                for raw_key, pointer in write.new.own.items():
+                for raw_key, pointer in write.new.unique.items():
                     self._require_free(pointer, raw_key)
         earlier = self._writes.get(write.raw_key)
         self._overlay.replace(earlier, write, self.reads.observed)
@@ -299,10 +304,9 @@ class Session:
     # Why: the four errors below tell something about the store; who catches one and goes on rests on it, so that what was
     # seen becomes a premise of the commit.
 
-    def _require_absent(self, write: Write) -> None:
-        if write.new is not None:
-            self.get(write.raw_key)
-            raise AlreadyExistsError(table=write.table.name, key=write.key, revision=write.new.revision)
+    def _already_there(self, write: Write, found: Version) -> AlreadyExistsError:
+        self.get(write.raw_key)
+        return AlreadyExistsError(table=write.table.name, key=write.key, revision=found.revision)
 
     def _present(self, write: Write) -> Version:
         if write.new is None:
@@ -311,7 +315,7 @@ class Session:
         return write.new
 
     def _require_free(self, pointer: Pointer, raw_key: bytes) -> None:
-        entry = self._overlay.get(raw_key) if raw_key in self._overlay else self.reads.fetch(raw_key)
+        entry = self._overlay.get(raw_key) if raw_key in self._overlay else self.reads.observed[raw_key]
         if entry is not None and entry.value != pointer.raw_value:
             self.get(raw_key)
             raise unique_violation(pointer.source, raw_key, entry.value)
@@ -322,7 +326,7 @@ class Session:
             return write
         revision, epoch = self._seen_by_caller(write, expected_revision)
         if not write.is_guarded:
-            old = self._stored(write.table, write.key, write.raw_key)
+            old = self._stored(write.table, write.key, self.reads.fetch(write.raw_key))
             write = structs.replace(write, old=old, is_guarded=True)
         actual = write.old.revision if write.old is not None and write.new is not None else 0
         is_own = write.old is None and write.new is not None

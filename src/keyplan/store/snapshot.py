@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+from keyplan.engine import Engine
 from keyplan.layout import (
     Binding,
     BoundCounter,
@@ -30,10 +31,10 @@ R = TypeVar("R")
 class PinnedState(Binding):
     """All reads of every layout bound to it see the same state; writes raise UnsupportedByEngineError."""
 
-    def __init__(self, reader: Reader, engine_name: str) -> None:
+    def __init__(self, reader: Reader, engine: Engine) -> None:
         self._reader = reader
-        self._no_writer = NoWriter(engine_name)
-        self._no_watcher = NoWatcher(engine_name, "a snapshot")
+        self._no_writer = NoWriter(engine)
+        self._no_watcher = NoWatcher(engine, "a snapshot")
 
     @property
     def revision(self) -> int:

@@ -112,7 +112,7 @@ class Store(Binding):
     def snapshot(self) -> Generator[PinnedState, None, None]:
         """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
         with self._engine.snapshot() as snapshot:
-            yield PinnedState(SnapshotReader(snapshot), self._engine.profile.name)
+            yield PinnedState(SnapshotReader(snapshot), self._engine)
 
     def explain(self, work: Callable[[Transaction], object]) -> Explanation:
         """Return the commit that `work` would make now, and write nothing.

@@ -48,6 +48,7 @@ class Transaction(Binding):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._session = Session(engine)
+        self._no_watcher = NoWatcher(engine, "a transaction")
         self._revision = 0
         self._is_ended = False
         self._layouts: dict[BoundLayout, None] = {}
@@ -73,22 +74,19 @@ class Transaction(Binding):
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         self._layouts[table.layout] = None
-        return TableRecords(table, self._session, self._session, self._no_watcher())
+        return TableRecords(table, self._session, self._session, self._no_watcher)
 
     def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
         self._layouts[index.table.layout] = None
-        return UniqueEntries(index, self._session, self._no_watcher())
+        return UniqueEntries(index, self._session, self._no_watcher)
 
     def index_view(self, index: BoundIndex) -> IndexView[object, object]:
         self._layouts[index.table.layout] = None
-        return IndexEntries(index, self._session, self._no_watcher())
+        return IndexEntries(index, self._session, self._no_watcher)
 
     def counter_view(self, counter: BoundCounter) -> CounterView:
         self._layouts[counter.layout] = None
         return CounterNumber(counter, self._session, self._session)
-
-    def _no_watcher(self) -> NoWatcher:
-        return NoWatcher(self._engine.profile.name, "a transaction")
 
     @contextmanager
     def begin(self) -> Generator[Binding, None, None]:
@@ -101,7 +99,7 @@ class Transaction(Binding):
     def pinned(self) -> Generator[Binding, None, None]:
         """Give the transaction's own view without the right to write."""
         self._check_open()
-        yield PinnedState(self._session, self._engine.profile.name)
+        yield PinnedState(self._session, self._engine)
 
     def attempt(self, work: Callable[[Binding], R]) -> R:
         """Run `work` once, as a part of this transaction. Who began the transaction decides about another try."""
@@ -127,7 +125,9 @@ class Transaction(Binding):
 
     def commit_or_conflict(self) -> int:
         """Commit as `commit` does, but raise every conflict as CommitConflictError, for a caller that tries again."""
-        commit = self.collected()
+        if self._is_ended:
+            raise transaction_ended()
+        commit = self._session.commit()
         if commit.mutations:
             self.close()
             try:
@@ -150,15 +150,17 @@ class Transaction(Binding):
 
     def close(self) -> None:
         """End the transaction without writing anything; after a commit, do nothing."""
-        self._is_ended = True
+        # Why in this order: who is interrupted in between closes again.
         self._session.end()
+        self._is_ended = True
 
     def _check_open(self) -> None:
         if self._is_ended:
             raise transaction_ended()
 
     def __enter__(self) -> Self:
-        self._check_open()
+        if self._is_ended:
+            raise transaction_ended()
         return self
 
     def __exit__(
@@ -168,4 +170,5 @@ class Transaction(Binding):
             if kind is None and not self._is_ended:
                 self.commit()
         finally:
-            self.close()
+            if not self._is_ended:
+                self.close()

@@ -37,8 +37,8 @@ class EngineWatcher:
 class NoWatcher:
     """Refuses every watch. `bound_to` says what the layout is bound to."""
 
-    def __init__(self, engine_name: str, bound_to: str) -> None:
-        self._engine_name = engine_name
+    def __init__(self, engine: Engine, bound_to: str) -> None:
+        self._engine = engine
         self._bound_to = bound_to
 
     def watch(self, selection: Selection, after: int | str | None) -> Changes[object, object]:
@@ -49,7 +49,7 @@ class NoWatcher:
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedByEngineError(
-            engine=self._engine_name,
+            engine=self._engine.profile.name,
             capability=f"watching {self._bound_to}",
             problem="bind the layout to the store to watch it",
         )

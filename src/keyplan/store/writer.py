@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
+from keyplan.engine import Engine
 from keyplan.errors import UnsupportedByEngineError
 from keyplan.layout import BoundCounter, BoundTable, ExpectedRevision
 
@@ -57,12 +58,12 @@ class Writer(Protocol):
 class NoWriter:
     """Refuses every write: a snapshot is one state of the store, and stays it."""
 
-    def __init__(self, engine_name: str) -> None:
-        self._engine_name = engine_name
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def refuse(self) -> NoReturn:
         """Raise UnsupportedByEngineError."""
-        raise UnsupportedByEngineError(engine=self._engine_name, capability="writing to a snapshot")
+        raise UnsupportedByEngineError(engine=self._engine.profile.name, capability="writing to a snapshot")
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         self.refuse()

@@ -125,7 +125,7 @@ class LmdbEngine(Engine):
         if self._is_closed or self._environment.problem is not None or self._options.is_readonly:
             self._check_writable()
         admit_commit(self._profile, commit)
-        return self._environment.write(lambda target: target.commit(commit))
+        return self._environment.write(partial(WriteTransaction.commit, commit=commit))
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         self.check_open()

@@ -214,7 +214,8 @@ class Environment:
             # Why `with`: the interpreter lets no exception come between its steps, and a transaction that nobody ended would
             # keep all writers waiting.
             with self._writing:
-                self._check_open()
+                if self.problem is not None:
+                    raise self.unavailable()
                 with self.lmdb.begin(self.databases.data, write=True) as transaction:
                     target = WriteTransaction(transaction, self.databases, options.clock, options.history_revisions_max)
                     if target.state.leases_living and options.clock.monotonic() >= self.look_at:

@@ -156,9 +156,12 @@ class WriteTransaction:
 
     def _reach(self, revision: int) -> None:
         """Be at a revision whose entries and events are written."""
-        self.state.revision = revision
+        state = self.state
+        state.revision = revision
+        state.compacted = max(state.compacted, revision - self._history_revisions_max)
         self.has_changes = True
-        self._forget_old()
+        if state.compacted:
+            self.trim_log(parts_max=_TRIMMED_PARTS_MAX)
 
     def _changes(
         self, mutations: Iterable[Mutation], revision: int, present: Set[bytes]
@@ -274,12 +277,6 @@ class WriteTransaction:
     def _log_part(self, revision: int, part: int, events: list[bytes]) -> None:
         key = LOG_KEY.pack(revision, part)
         self._transaction.put(key, b"".join(events), append=True, db=self._databases.log)
-
-    def _forget_old(self) -> None:
-        state = self.state
-        state.compacted = max(state.compacted, state.revision - self._history_revisions_max)
-        if state.compacted:
-            self.trim_log(parts_max=_TRIMMED_PARTS_MAX)
 
     def compact(self, revision: int) -> None:
         """Declare the history up to and including `revision` gone; `trim_log` removes it."""
