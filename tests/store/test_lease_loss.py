@@ -1,5 +1,6 @@
 """When a lease is lost: in the moment in which its time is over, neither later, however much hangs, nor before."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -26,7 +27,7 @@ class Hanging(WrappedEngine):
         self.go_on = Event()
         self.entered: SimpleQueue[int] = SimpleQueue()
         self.renewed: SimpleQueue[int] = SimpleQueue()
-        self.raising: list[Exception] = []
+        self.raising: list[BaseException] = []
 
     def lease(self, ttl_seconds: float, *, resume: int = 0) -> EngineLease:
         return _Hanging(self, self.inner.lease(ttl_seconds, resume=resume))
@@ -165,30 +166,117 @@ def test_a_lease_that_was_taken_up_lives_for_what_is_left_of_it(store: Store, cl
 
 
 @pytest.fixture
-def raised(monkeypatch: pytest.MonkeyPatch) -> "SimpleQueue[type[BaseException]]":
-    """What threads have raised. A test takes it from here before it ends."""
-    raised: SimpleQueue[type[BaseException]] = SimpleQueue()
-    monkeypatch.setattr(threading, "excepthook", lambda told: raised.put(told.exc_type))
-    return raised
+def escaped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test in which an exception left a thread."""
+    escaped: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: escaped.append(told.exc_type))
+    yield
+    assert escaped == []
 
 
+class Logged(logging.Handler):
+    """What was logged of leases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: SimpleQueue[type[BaseException] | None] = SimpleQueue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.errors.put(record.exc_info[0] if record.exc_info else None)
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    handler = Logged()
+    keeper.LOGGER.addHandler(handler)
+    yield handler
+    keeper.LOGGER.removeHandler(handler)
+
+
+FAULTS = [
+    ValueError("a fault in a driver"), RuntimeError("cannot schedule new futures after interpreter shutdown"), MemoryError(),
+    SystemExit(1), KeyboardInterrupt(), GeneratorExit(),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("escaped")
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 def test_a_keeper_outlives_what_is_no_error_of_ours(
-    store: Store, engine: Hanging, clock: FakeClock, raised: "SimpleQueue[type[BaseException]]"
+    store: Store, engine: Hanging, clock: FakeClock, logged: Logged, fault: BaseException
 ) -> None:
     lease = store.lease(12)
-    engine.raising = [ValueError("a fault in a driver")]
+    engine.raising = [fault]
     clock.advance(4.1)
-    assert raised.get(timeout=SOON_SECONDS) is ValueError
+    assert logged.errors.get(timeout=SOON_SECONDS) is type(fault)
     clock.advance(1.1)
     assert engine.renewed.get(timeout=SOON_SECONDS) == lease.id
     assert not lease.is_lost
 
 
+@pytest.mark.usefixtures("escaped")
+@pytest.mark.parametrize(
+    "fault",
+    [*FAULTS, EngineUnavailableError(engine="hanging", problem="the engine was closed")],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_a_lease_whose_renewals_raise_is_lost_when_its_time_is_over(
+    store: Store, engine: Hanging, clock: FakeClock, fault: BaseException
+) -> None:
+    told: SimpleQueue[Lease] = SimpleQueue()
+    lease = store.lease(12, on_loss=told.put)
+    engine.raising = [fault] * 20
+    while not lease.is_lost:
+        clock.advance(1.1)
+        _until(lambda: not _keeper_of(store)._schedule._under_way)
+    assert told.get(timeout=SOON_SECONDS) is lease
+    assert lease.loss.startswith("it could not be renewed in time")
+
+
+@pytest.mark.usefixtures("escaped")
+def test_a_loss_is_told_where_no_thread_can_be_had(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: SimpleQueue[Lease] = SimpleQueue()
+
+    def put_and_fail(lost: Lease) -> None:
+        told.put(lost)
+        raise ValueError("a fault in what is told")
+
+    lease = store.lease(12, keep_alive=False, on_loss=put_and_fail)
+    monkeypatch.setattr(keeper, "Thread", _refused_thread)
+    clock.advance(13)
+    assert lease.is_lost
+    assert told.get(timeout=SOON_SECONDS) is lease
+
+
+@pytest.mark.usefixtures("escaped")
+def test_a_keeper_that_found_no_thread_finds_one_for_the_next_lease(
+    store: Store, engine: Hanging, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper, "Thread", _refused_thread)
+        with pytest.raises(RuntimeError):
+            store.lease(12)
+    lease = store.lease(12)
+    clock.advance(4.1)
+    assert engine.renewed.get(timeout=SOON_SECONDS) == lease.id
+
+
+def _refused_thread(*_: object, **options: object) -> Thread:
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+
+def _keeper_of(store: Store) -> keeper.LeaseKeeper:
+    assert isinstance(store._keeper, keeper.LeaseKeeper)
+    return store._keeper
+
+
+@pytest.mark.usefixtures("escaped")
 def test_leases_that_wait_for_a_thread_are_renewed_whatever_it_raises(
     store: Store,
     engine: Hanging,
     clock: FakeClock,
-    raised: "SimpleQueue[type[BaseException]]",
+    logged: Logged,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(keeper, "_LOOKS_MAX", 1)
@@ -201,7 +289,7 @@ def test_leases_that_wait_for_a_thread_are_renewed_whatever_it_raises(
     _until(lambda: len(looking._waiting) == 2)
     engine.hangs, engine.raising = False, [ValueError("a fault in a driver")]
     engine.go_on.set()
-    assert raised.get(timeout=SOON_SECONDS) is ValueError
+    assert logged.errors.get(timeout=SOON_SECONDS) is ValueError
     renewed = {engine.renewed.get(timeout=SOON_SECONDS) for _ in range(2)}
     assert len(renewed) == 2
     assert renewed < {lease.id for lease in leases}

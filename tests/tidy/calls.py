@@ -9,7 +9,13 @@ from tests.tidy.sources import Finding, Source
 
 CLOCK_OWNERS: Final = ("src/keyplan/engine/clock.py", "src/keyplan/testing")
 PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
-OUTERMOST: Final = ("src/keyplan/cli/main.py", "src/keyplan/server/gate.py", "src/keyplan/apps/runm/dispatch.py")
+OUTERMOST: Final = (
+    "src/keyplan/cli/main.py",
+    "src/keyplan/server/gate.py",
+    "src/keyplan/apps/runm/dispatch.py",
+    "src/keyplan/store/keeper.py",
+)
+"""The ends of a process and of a server, and the threads that renew leases, for which nobody waits."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",

@@ -5,6 +5,7 @@ Who waits never asks the engine: renewals are made beside it, so that one that h
 a lease's time is over.
 """
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from keyplan.errors import EngineError, LeaseNotFoundError
 from keyplan.store.lease import Lease
 
 __all__ = ["STORE_CLOSED", "Keeper", "LeaseKeeper", "LeaseSchedule"]
+
+LOGGER: Final = logging.getLogger("keyplan.leases")
 
 _RENEWALS: Final = 3
 """A lease is renewed when a third of its time is over. Why: two renewals may fail before it ends."""
@@ -114,7 +117,11 @@ class LeaseSchedule:
         return lease.ttl_seconds / _RETRIES
 
     def look(self, lease: Lease) -> float:
-        """Renew the lease, or see whether it still lives. Return the seconds until the next look at it."""
+        """Renew the lease, or see whether it still lives. Return the seconds until the next look at it.
+
+        Whatever the engine raises is kept, for the case that the lease's time passes meanwhile; what is no error of ours is
+        logged.
+        """
         try:
             seconds = lease.keep_alive() if lease.is_kept_alive else lease.look()
         except LeaseNotFoundError:
@@ -122,9 +129,17 @@ class LeaseSchedule:
         except EngineError as error:
             lease.note(error.summary)
             lease.check_time()
+        except Exception as error:  # noqa: BLE001  # Why: a driver may raise anything, and the lease must be kept.
+            self.note_fault(lease, error)
         else:
             return _wait_seconds(lease, seconds)
         return self.retry_seconds(lease)
+
+    def note_fault(self, lease: Lease, error: BaseException) -> None:
+        """Keep and log what was raised in a look and is no error of ours."""
+        LOGGER.error("lease %d could not be renewed", lease.id, exc_info=error)
+        lease.note(f"{type(error).__name__}: {error}")
+        lease.check_time()
 
 
 class LeaseKeeper(Keeper):
@@ -150,8 +165,13 @@ class LeaseKeeper(Keeper):
                 return
             self._schedule.add(lease, is_resumed=is_resumed)
             if self._thread is None:
-                self._thread = Thread(target=self._work, name="keyplan-leases", daemon=True)
-                self._thread.start()
+                try:
+                    thread = Thread(target=self._work, name="keyplan-leases", daemon=True)
+                    thread.start()
+                except RuntimeError:  # Why: nobody would keep it, nor any lease that comes after it
+                    self._schedule.remove(lease)
+                    raise
+                self._thread = thread
             self._condition.notify_all()
 
     def forget(self, lease: Lease) -> None:
@@ -160,7 +180,13 @@ class LeaseKeeper(Keeper):
             self._condition.notify_all()
 
     def tell(self, lease: Lease, on_loss: Callable[[Lease], object]) -> None:
-        Thread(target=on_loss, args=(lease,), name=f"keyplan-lease-{lease.id}-lost", daemon=True).start()
+        try:
+            Thread(target=on_loss, args=(lease,), name=f"keyplan-lease-{lease.id}-lost", daemon=True).start()
+        except RuntimeError:  # no thread can be had: told here is late for others, and not told at all is worse
+            try:
+                on_loss(lease)
+            except Exception:
+                LOGGER.exception("what was to be told of the loss of lease %d has failed", lease.id)
 
     def close(self) -> None:
         """End the thread and tell the holders. The leases live out their time: another process may have taken them up.
@@ -220,6 +246,8 @@ class LeaseKeeper(Keeper):
                 seconds = self._schedule.retry_seconds(lease)
                 try:
                     seconds = self._schedule.look(lease)
+                except BaseException as error:  # noqa: BLE001  # Why: nobody waits for this thread who could take it.
+                    self._schedule.note_fault(lease, error)
                 finally:
                     with self._condition:
                         self._schedule.end_look(lease, seconds)
