@@ -1,10 +1,15 @@
 """A proxy on the way to a server, which cuts a connection at a given word: before the server hears it, or before its answer."""
 
+import fcntl
 import socket
+import sys
+import termios
 from contextlib import suppress
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Self
+
+from keyplan.testing.engine_suite import eventually
 
 __all__ = ["CuttingProxy"]
 
@@ -35,6 +40,14 @@ class CuttingProxy:
             sockets = list(self._sockets)
         for end in sockets:
             _end(end)
+
+    def say(self, message: bytes) -> None:
+        """Say something to every client that no server was asked for. Connections must be at rest."""
+        with self._lock:
+            clients = self._sockets[::2]
+        for client in clients:
+            client.sendall(message)
+        eventually(lambda: not any(_unheard(client) for client in clients))
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -86,6 +99,11 @@ class CuttingProxy:
             thread.join()
         for end in (self._listener, *self._sockets):
             end.close()
+
+
+def _unheard(end: socket.socket) -> int:
+    """Return how many bytes that were sent the other machine's kernel has not confirmed."""
+    return int.from_bytes(fcntl.ioctl(end, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _end(end: socket.socket) -> None:

@@ -26,6 +26,7 @@ _OWED_SECONDS: Final = 10.0
 """How long the answer to a ROLLBACK that was sent without waiting may take."""
 _GOOD: Final = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 _FATAL: Final = frozenset({b"FATAL", b"PANIC"})
+_LAST_WORDS: Final = frozenset({b"ERROR", *_FATAL})
 _REFUSALS: Final = (
     "authentication failed", "no password supplied", "pg_hba.conf", "does not exist", "permission denied", "not permitted",
     "certificate verify failed",
@@ -132,6 +133,7 @@ class Session:
         self._expected: list[Statement | None] = []  # for each answer to come: what it prepares, None for a result
         self._is_answer_due = False
         self._is_receiving = False
+        self._is_disturbed = False
         self._transformer = Transformer(connection)
         self._poll = select.poll()
         self._events = select.POLLIN
@@ -152,17 +154,17 @@ class Session:
     def send(self, *requests: Request) -> None:
         """Send statements whose answers are taken by the next `receive` or `run`."""
         self._check_own()
-        self.warning = ""
         if self._is_receiving:
             # Why: where in the answers the interruption came, nobody knows any more.
             self.close()
             raise ConnectionLostError("its user was interrupted while it answered")
         if self._is_answer_due:
             self.receive(SYSTEM_CLOCK.monotonic() + _OWED_SECONDS)
-        elif self._poll_for(select.POLLIN, 0.0):
+        elif not self._is_silent():
             # Why: answers are matched to statements by their order, and this one belongs to none.
             self.close()
             raise ConnectionLostError("the server said something that it was not asked")
+        self.warning = ""  # Why here: what was said before belongs to nothing that is asked now
         raw, expected = self._raw, self._expected
         try:
             for statement, parameters in requests:
@@ -204,7 +206,11 @@ class Session:
         return results
 
     def _note(self, notice: Any) -> None:
-        if notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) == b"WARNING":
+        severity = notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
+        if severity in _LAST_WORDS or notice.error_field(pq.DiagnosticField.SQLSTATE) is None:
+            # Why without a code as well: such are libpq's own, of an answer that came while nothing was asked.
+            self._is_disturbed = True
+        if severity == b"WARNING":
             message = notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
             self.warning = message.decode("utf-8", "replace")
 
@@ -268,13 +274,28 @@ class Session:
             return False
         if self._is_answer_due:
             return True
-        # Why: what the server says without being asked is that it goes away.
-        return not self._poll_for(select.POLLIN, 0.0)
+        return self._is_silent()
 
     def close(self) -> None:
         """End the connection. In a forked process it is only let go of: its end would be told to the server."""
         if not self._is_foreign:
             self._connection.close()
+
+    def _is_silent(self) -> bool:
+        """Tell whether nothing has come, between two calls, that is an answer to a statement or the end of the connection.
+
+        A setting that was loaded anew, a notice and a notification may come at any time: libpq takes them in.
+        """
+        if not self._poll_for(select.POLLIN, 0.0):
+            return True
+        raw = self._raw
+        try:
+            raw.consume_input()
+            raw.is_busy()  # Why: it has libpq look at what came; notifications stay for `heard`
+        except psycopg.Error:
+            return False
+        is_answer = raw.transaction_status == pq.TransactionStatus.ACTIVE
+        return raw.status == pq.ConnStatus.OK and not is_answer and not self._is_disturbed
 
     @property
     def _is_foreign(self) -> bool:
