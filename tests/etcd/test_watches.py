@@ -4,6 +4,8 @@ import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Event, EventKind, KeyRange, Put, open_engine
 from keyplan.engine.etcd import EtcdEngine
+from keyplan.engine.etcd import watch as watch_module
+from keyplan.engine.etcd.sweep import Sweep
 from keyplan.errors import HistoryCompactedError
 from keyplan.testing.engine_suite import eventually
 from tests.servers.etcd import EtcdServer
@@ -106,3 +108,34 @@ def test_a_watch_that_reads_nothing_holds_up_nobody_and_gets_everything_later(et
         seen += [event.revision for event in watch.poll(5)]
     watch.close()
     assert seen == [revision for revision in range(start + 1, last + 1) for _ in range(20)]
+
+
+def test_a_sweep_that_a_compaction_has_overtaken_is_not_believed(etcd: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(etcd, EtcdEngine)
+    monkeypatch.setattr(type(etcd._client), "has_ordered_progress", False)
+    start = etcd.commit(Commit((), (Put(b"b", b""),)))
+    sweeps: list[int] = []
+
+    class Overtaken(Sweep):
+        """The history goes before it has ended, so that it may have been brought less than everything."""
+
+        def has_ended(self) -> bool:
+            if not super().has_ended():
+                return False
+            sweeps.append(self.after)
+            etcd.compact(last)
+            return True
+
+    monkeypatch.setattr(watch_module, "Sweep", Overtaken)
+
+    def poll_until(revision: int) -> None:
+        while watch.revision < revision:
+            assert watch.poll(0.05) == []
+
+    watch = etcd.watch(KeyRange.of_prefix(b"b"), after=start)
+    last = max(etcd.commit(Commit((), (Put(b"a", b"%d" % number),))) for number in range(10))
+    with pytest.raises(HistoryCompactedError) as caught:
+        poll_until(last)
+    assert sweeps == [start]
+    assert caught.value.facts == {"revision": start, "compacted_revision": last}
+    watch.close()
