@@ -52,7 +52,14 @@ def open_turn(path: Path, options: LmdbOptions, check: Callable[[], None]) -> Wr
         mode, owner = _mode_and_owner(path, options)
         return WriteTurn(path, mode=mode, owner=owner, seconds=options.turn_seconds, check=check)
     except OSError as error:
-        if error.errno in _DENIED and os.access(path / "data.mdb", os.R_OK):
+        data = path / "data.mdb"
+        if error.errno in _DENIED and os.access(data, os.W_OK) and not os.access(path, os.W_OK):
+            # Why not without the file: who writes beside others, and takes no turns with them, waits for ever or not at all.
+            problem = (
+                f"its folder may not be written, and writers take turns by {TURN_FILE} in it: let this user write there"
+            )
+            raise refusal(path, f"{problem}, or open it with ?readonly=true") from error
+        if error.errno in _DENIED and os.access(data, os.R_OK):
             raise refusal(path, "it may not be written; open it with ?readonly=true") from error
         raise refusal(path, f"{TURN_FILE} cannot be opened: {error.strerror}") from error
 
