@@ -40,6 +40,7 @@ from keyplan.keyspace import (
 )
 from keyplan.keyspace.rows import key_of
 from keyplan.keyspace.soundness import Fault
+from keyplan.layout import Only
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import Item, Shop, put_raw, raw_content, swept
 
@@ -374,6 +375,43 @@ def test_the_log_names_the_entry_that_is_not_as_it_was_written(memory: Engine, n
     assert (verdict.is_whole, verdict.broken_at, verdict.entries) == (False, number, number - 1)
     memory.commit(Commit((), (Put(key, value),)))
     assert registry.verify_audit().is_whole
+
+
+LOGS: Final[dict[str, tuple[list[int], int]]] = {
+    # What stands at the places of the log after it was tampered with (0: nothing), and the first that is wrong.
+    "tail": ([1, 2, 3, 0, 0], 4),
+    "last": ([1, 2, 3, 4, 0], 5),
+    "head": ([0, 0, 3, 4, 5], 1),
+    "middle": ([1, 0, 0, 4, 5], 2),
+    "all": ([0, 0, 0, 0, 0], 1),
+    "neighbours": ([1, 3, 2, 4, 5], 2),
+    "first two": ([2, 1, 3, 4, 5], 1),
+    "last two": ([1, 2, 3, 5, 4], 4),
+    "far apart": ([5, 2, 3, 4, 1], 1),
+    "moved up": ([1, 3, 4, 5, 0], 2),
+    "doubled": ([1, 2, 2, 4, 5], 3),
+}
+
+
+@pytest.mark.parametrize("places", LOGS)
+@pytest.mark.parametrize("with_head", [True, False])
+def test_the_doctor_says_where_a_log_was_cut_or_put_in_another_order(
+    memory: Engine, places: str, *, with_head: bool
+) -> None:
+    registry = KeySpaces(memory)
+    for name in "abcde":
+        registry.create(name, "app")
+    kept = list(entries_of(memory))
+    stands, first = LOGS[places]
+    writes = [
+        Put(key, kept[number - 1][1]) if number else Delete(key) for (key, _), number in zip(kept, stands, strict=True)
+    ]
+    if not with_head:
+        writes.append(Delete(_PREFIX["audit_head"].keys.encode(Only())))
+    memory.commit(Commit((), tuple(writes)))
+    (told,) = [fault.problem for fault in registry.diagnose().faults if fault.kind is FaultKind.AUDIT_BROKEN]
+    assert f"entry {first}:" in told
+    memory.commit(Commit((), tuple(Put(key, value) for key, value in kept)))
 
 
 def test_an_entry_that_was_put_in_is_noticed(memory: Engine) -> None:

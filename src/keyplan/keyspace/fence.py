@@ -1,12 +1,13 @@
 """The fence of an open key space: the guard that every commit carries, and what it means when it does not hold.
 
-Every commit is guarded by "the fence is as I know it". When that fails, nothing was written, and the fence is read: the same
+Every commit is guarded by "the fence is as I know it", in the epoch in which it was read: where a store was replaced, the same
+revision may be another fence's. When that fails, nothing was written, and the fence is read: the same
 generation, open to writers, at another revision (disabled and enabled meanwhile) is taken over and the commit sent again; all
 else is the error that says what became of the key space.
 """
 
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from keyplan.engine import Engine, KeyUnchanged
 from keyplan.errors import (
@@ -22,7 +23,7 @@ from keyplan.errors import (
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.records import Fence, FenceForm, State
 
-__all__ = ["FenceGuard", "fence_key", "refusal"]
+__all__ = ["FenceGuard", "HeldFence", "fence_key", "refusal"]
 
 _FORM: Final = FenceForm()
 
@@ -53,6 +54,13 @@ def refusal(name: str, generation: int, fence: Fence | None, *, writable: State 
             return GenerationMismatchError(name=name, generation=generation, problem="the restore has ended")
 
 
+class HeldFence(NamedTuple):
+    """The guard that a fence was found with, and the epoch in which its revision counts."""
+
+    guard: KeyUnchanged
+    epoch: str
+
+
 class FenceGuard:
     """The guard of one handle. `closed_by` is why the handle is closed for good: its key space is no more."""
 
@@ -64,7 +72,7 @@ class FenceGuard:
         self._key = fence_key(name)
         self._lock = Lock()
         self.closed_by: KeyplanError | None = None
-        self.guard = KeyUnchanged(self._key, 0)
+        self.held = HeldFence(KeyUnchanged(self._key, 0), "")
         error = self.look()
         if error is not None:
             raise error
@@ -73,6 +81,11 @@ class FenceGuard:
     def key(self) -> bytes:
         """The raw key of the fence."""
         return self._key
+
+    @property
+    def guard(self) -> KeyUnchanged:
+        """What a commit is guarded by that has the epoch of its own reads."""
+        return self.held.guard
 
     def look(self) -> KeyplanError | None:
         """Read the fence and take its revision over; return why no commit may be made, None when one may.
@@ -83,7 +96,7 @@ class FenceGuard:
             return self.closed_by
         # Why not under the lock: where engines await, two commits of one thread may look at once.
         with self._engine.snapshot() as snapshot:
-            entry = snapshot.get(self._key)
+            entry, epoch = snapshot.get(self._key), snapshot.epoch
         fence = None if entry is None else _FORM.decode(entry.value)
         error = refusal(self._name, self._generation, fence, writable=self._writable)
         if error is not None and not isinstance(error, KeySpaceDisabledError):
@@ -93,7 +106,7 @@ class FenceGuard:
                 # Why not the later of two: revisions go back when a cluster is restored, and a guard that stayed ahead would
                 # never hold again. Of two looks at once the one that began first may end last: then the next commit fails on
                 # its guard, and looks again.
-                self.guard = KeyUnchanged(self._key, entry.mod_revision)
+                self.held = HeldFence(KeyUnchanged(self._key, entry.mod_revision), epoch)
         return error
 
     def shut(self, error: KeyplanError) -> None:

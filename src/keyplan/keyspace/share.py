@@ -42,7 +42,7 @@ from keyplan.errors import (
     KeyOutOfKeySpaceError,
     OwnerMismatchError,
 )
-from keyplan.keyspace.fence import FenceGuard
+from keyplan.keyspace.fence import FenceGuard, HeldFence
 
 __all__ = ["Budget", "KeySpaceEngine", "ReadOnlyShare"]
 
@@ -112,16 +112,18 @@ class KeySpaceEngine(WrappedEngine):
         for _ in range(_FENCE_ATTEMPTS):
             if self._fence.closed_by is not None:
                 self._fence.check_readable()
-            fence = self._fence.guard
+            fence, epoch = self._fence.held
+            if commit.epoch not in {"", epoch}:
+                # Why: the store was replaced behind one of them. Where it was behind the caller, the engine refuses its epoch.
+                fence, epoch = self._looked_again()
             try:
-                return self.inner.commit(Commit((*guards, fence), mutations, commit.epoch))
+                return self.inner.commit(Commit((*guards, fence), mutations, commit.epoch or epoch))
             except CommitConflictError as error:
                 failures = _failures(error)
-                if all(failure.guard != fence for failure in failures):
+                is_of_fence = any(failure.guard == fence for failure in failures)
+                if not is_of_fence and (failures or commit.epoch):
                     raise self._own_conflict(failures, guards, commit.guards) from error
-                refused = self._fence.look()
-                if refused is not None:
-                    raise refused from error
+                self._looked_again(error)
             except (EngineLimitError, InvalidInputError):
                 # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
                 admit_commit(self._profile, commit)
@@ -131,6 +133,13 @@ class KeySpaceEngine(WrappedEngine):
     def close(self) -> None:
         self._fence.end()
         super().close()
+
+    def _looked_again(self, because: CommitConflictError | None = None) -> HeldFence:
+        """Return the fence as it is now. Raises why no commit may be made."""
+        refused = self._fence.look()
+        if refused is not None:
+            raise refused from because
+        return self._fence.held
 
     def _own_conflict(
         self, failures: Iterable[FailedGuard], guards: Sequence[Guard], own_guards: Sequence[Guard]

@@ -1,10 +1,12 @@
 """What a cell removes, and when: on an explicit order of the store that it knows, and at no other time. No PostgreSQL runs."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 
+import msgspec
 import pytest
 
 from keyplan.apps.patroni import (
@@ -18,7 +20,7 @@ from keyplan.apps.patroni import (
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.node_config import Gateway
 from keyplan.apps.patroni.node_host import Host
-from keyplan.engine import Commit, Lineage, Put, WrappedEngine
+from keyplan.engine import NO_LEASE, Commit, Lineage, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store, open_store
 from tests.servers.patroni import until
@@ -39,10 +41,10 @@ def agents(tmp_path: Path, folder: Path) -> Iterator[Agents]:
     host = Host(Path("/usr/bin"), sys.executable, script, "")
     made: list[CellAgent] = []
 
-    def make(store: Store, *, accept: bool = False) -> CellAgent:
+    def make(store: Store, *, accept: str = "") -> CellAgent:
         if made:
             made[-1].close()
-        settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), is_new_store_accepted=accept)
+        settings = CellSettings(name="c1", folder=folder, gateway=Gateway("127.0.0.1:1"), accepted_store=accept)
         agent = CellAgent(store, settings, host)
         made.append(agent)
         agent.open()
@@ -119,13 +121,86 @@ def test_another_store_with_an_identity_of_its_own_is_refused_and_accepted_only_
     Broker(other).identities.put(STORE_IDENTITY, StoreIdentity(id="another"))
     for number in range(50):
         Broker(other).initializations.put("other", str(number))
-    with pytest.raises(InvalidInputError, match="--accept-store"):
-        agents(other).step()
-    agent = agents(other, accept=True)
+    agent = agents(other, accept=consent_for(agents, other))
     steps_until(agent, lambda: state_of(other, "n1") == "unordered")
     assert names(agent) == ["n1"]
     again = agents(other)
     again.step()
+
+
+def consent_for(agents: Agents, store: Store) -> str:
+    """What the refusal of a store tells to give, to follow it."""
+    with pytest.raises(InvalidInputError, match="--accept-store") as refused:
+        agents(store).step()
+    found = re.search(r"--accept-store ([0-9a-f]+) ", str(refused.value))
+    assert found is not None
+    return found[1]
+
+
+def test_a_consent_is_for_one_store_once(agents: Agents, folder: Path) -> None:
+    """It may be left in a unit file: the next other store is refused as it would be without."""
+    first = ordered_store("n1")
+    started(agents, first, "n1")
+    data = data_of(folder, "n1")
+    second, third = ordered_store("n1"), ordered_store("n1")
+    with pytest.raises(InvalidInputError, match="another store"):
+        agents(second, accept="0123456789ab").step()
+    consent = consent_for(agents, second)
+    with pytest.raises(InvalidInputError, match="another store"):
+        agents(third, accept=consent).step()
+    agents(second, accept=consent).step()
+    for other in (third, first):
+        with pytest.raises(InvalidInputError, match="another store"):
+            agents(other, accept=consent).step()
+    agents(second, accept=consent).step()
+    assert data.exists()
+
+
+def test_a_consent_to_an_older_store_is_for_that_time(agents: Agents, folder: Path) -> None:
+    store = ordered_store("n1")
+    started(agents, store, "n1")
+    file = folder / "store.json"
+    known = msgspec.json.decode(file.read_bytes())
+    file.write_bytes(msgspec.json.encode(known | {"revision": known["revision"] + 1_000}))
+    consent = consent_for(agents, store)
+    agents(store, accept=consent).step()
+    file.write_bytes(msgspec.json.encode(known | {"revision": known["revision"] + 2_000}))
+    with pytest.raises(InvalidInputError, match="went back"):
+        agents(store, accept=consent).step()
+
+
+@pytest.mark.parametrize("content", [b"{broken", b'{"availability_zone":"z1","host":"h"}'], ids=["damaged", "readable"])
+def test_a_record_of_the_cell_on_no_lease_keeps_it_from_nothing(agents: Agents, content: bytes) -> None:
+    store = ordered_store("n1")
+    store.engine.commit(Commit((), (Put(b"/_broker/cells/c1", content),)))
+    started(agents, store, "n1")
+    found = Broker(store).cells.versioned("c1")
+    assert found is not None
+    assert found.lease != NO_LEASE
+    # Damaged while it is announced: the agent that follows replaces it.
+    store.engine.commit(Commit((), (Put(b"/_broker/cells/c1", b"{broken"),)))
+    again = agents(store)
+    again.step()
+    assert Broker(store).cells.require("c1") == found.record
+    assert names(again) == ["n1"]
+
+
+def test_a_damaged_record_on_the_lease_of_another_agent_is_waited_for(agents: Agents) -> None:
+    store = ordered_store("n1")
+    lease = store.lease(600)
+    store.engine.commit(Commit((), (Put(b"/_broker/cells/c1", b"{broken", lease.id),)))
+    agent = agents(store)
+    agent.step()
+    assert names(agent) == []
+    lease.revoke()
+    steps_until(agent, lambda: names(agent) == ["n1"])
+
+
+@pytest.mark.parametrize("key", [b"/_broker/reports/c1/n1", b"/_broker/reports/c1/n9"])
+def test_a_damaged_report_stops_no_node(agents: Agents, key: bytes) -> None:
+    store = ordered_store("n1")
+    store.engine.commit(Commit((), (Put(key, b"{broken"),)))
+    started(agents, store, "n1")
 
 
 def test_a_copy_of_the_store_is_another_one(agents: Agents, folder: Path) -> None:

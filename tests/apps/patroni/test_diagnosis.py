@@ -238,6 +238,8 @@ def test_a_damaged_record_is_told_and_hides_no_other_fault(store: Store, broker:
     broker.allocations.put("gone", 33001)
     store.engine.commit(Commit((), (Put(DAMAGED[subject], b"[1"),)))
     assert {("damaged-record", subject), ("lost-port", "gone")} <= set(found(store))
+    (told,) = [fault for fault in diagnose(store) if fault.kind is FaultKind.DAMAGED_RECORD]
+    assert f"`keyplan raw quarantine {DAMAGED[subject].decode()}` sets it aside" in told.text
     views = {view.instance: view for view in clusters(broker)}
     assert views["f1"].leader == NODE
     assert [each.guid for each in cell_loads(broker)] == ["c1"]

@@ -57,7 +57,7 @@ class CellSettings:
     parameters: Mapping[str, str] = field(default_factory=dict)
     dynamic: Mapping[str, Any] = field(default_factory=lambda: DYNAMIC_DEFAULT)
     lease_seconds: float = CELL_LEASE_SECONDS
-    is_new_store_accepted: bool = False
+    accepted_store: str = ""
     restore_command: str = ""
     tls: TlsFiles | None = None
 
@@ -166,7 +166,7 @@ class CellAgent:
         if self._changes is None:
             # Invariant: nothing is announced, run or removed before it is known whose store this is.
             has_nodes = bool(self._nodes or self._damaged)
-            self._memory.require_same(has_nodes=has_nodes, is_new_accepted=self._settings.is_new_store_accepted)
+            self._memory.require_same(has_nodes=has_nodes, accepted=self._settings.accepted_store)
         if self._registrar.announce():
             self._learn(wait_seconds)
             for node in sorted({*self._orders, *self._nodes, *self._damaged}):

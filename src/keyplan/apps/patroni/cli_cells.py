@@ -17,6 +17,7 @@ from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
     CertificateOption,
+    ConsentOption,
     ForwardOption,
     HostnameOption,
     KeyOption,
@@ -83,9 +84,7 @@ def cell(
             "--stop-nodes", help="End the nodes with the agent. Without, they go on, and it finds them again."
         ),
     ] = False,
-    accept_store: Annotated[
-        bool, typer.Option("--accept-store", help="Follow the store although it is older than when it was last seen.")
-    ] = False,
+    accept_store: ConsentOption = "",
     log_level: LogLevelOption = "info",
 ) -> None:
     """Run the nodes that the broker orders of this machine: Patroni and PostgreSQL as processes of an unprivileged user.
@@ -103,7 +102,7 @@ def cell(
         parameters=settings_of(parameter, "--parameter"),
         dynamic=merged(DYNAMIC_DEFAULT, dynamic_of(patroni)),
         lease_seconds=lease,
-        is_new_store_accepted=accept_store,
+        accepted_store=accept_store,
         restore_command=restore,
         tls=tls_of(certificate, key),
     )

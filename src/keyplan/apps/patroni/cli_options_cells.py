@@ -8,6 +8,7 @@ import typer
 __all__ = [
     "AddressOption",
     "CertificateOption",
+    "ConsentOption",
     "ForwardOption",
     "HostnameOption",
     "KeyOption",
@@ -65,6 +66,12 @@ ModeOption = Annotated[
 LogLevelOption = Annotated[str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")]
 
 
+ConsentOption = Annotated[
+    str,
+    typer.Option(
+        "--accept-store", metavar="CONSENT", help="Follow another store than before, once: a refusal names the consent."
+    ),
+]
 CertificateOption = Annotated[
     Path | None,
     typer.Option(

@@ -3,6 +3,7 @@
 Read from one state. Nothing here asks a cell or PostgreSQL: the store says who is alive.
 """
 
+import shlex
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from enum import StrEnum
@@ -304,9 +305,18 @@ def _damaged(broker: Broker) -> Iterator[Fault]:
         def note(key: object, error: CorruptionError, name: str = name) -> None:
             words = "/".join(map(str, key)) if isinstance(key, tuple) else str(key)
             problem = error.facts.get("problem", error.summary)
-            found.append(Fault(FaultKind.DAMAGED_RECORD, f"{name} {words}", f"it cannot be read: {problem}"))
+            text = f"it cannot be read: {problem}; {_remedy(name, key, error)}"
+            found.append(Fault(FaultKind.DAMAGED_RECORD, f"{name} {words}", text))
 
         view = broker.view(name)
         if name != "allocations":  # Why: those are BAD_PORT.
             deque(readable(view.rows(), note), maxlen=0)
     yield from found
+
+
+def _remedy(table: str, key: object, error: CorruptionError) -> str:
+    """Name the command that frees the place of a record that cannot be read."""
+    found = error.facts.get("raw_key")
+    raw_key = bytes.fromhex(found) if isinstance(found, str) else Broker.bound().tables[table].keys.encode(key)
+    text = shlex.quote(raw_key.decode(errors="backslashreplace"))
+    return f"`keyplan raw quarantine {text}` sets it aside"

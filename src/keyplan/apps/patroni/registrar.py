@@ -10,8 +10,10 @@ from typing import Final
 from keyplan.apps.patroni.layout import DEFAULT_IMAGE, Broker, OrderKey, RegistrationKey
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.apps.patroni.records import Cell, NodeReport
+from keyplan.engine import NO_LEASE
 from keyplan.errors import LeaseNotFoundError
 from keyplan.files import write_whole
+from keyplan.layout import Versioned
 from keyplan.store import Lease, Store
 
 __all__ = ["CELL_LEASE_SECONDS", "Registrar"]
@@ -80,11 +82,22 @@ class Registrar:
         return lease
 
     def _put_cell(self, lease: Lease) -> bool:
-        there = self._broker.cells.versioned(self._name)
-        if there is not None and there.lease != lease.id:
+        # Why not through the table: a record that cannot be read must not keep the cell from being seen.
+        with self._store.engine.snapshot() as snapshot:
+            there, epoch = snapshot.get(Broker.bound().tables["cells"].keys.encode(self._name)), snapshot.epoch
+        if there is None:
+            self._broker.cells.put(self._name, self._cell, expected_revision=0, lease=lease)
+            return True
+        if there.lease not in {lease.id, NO_LEASE}:
             LOGGER.warning("cell %s is announced by another agent, or by one that died just now", self._name)
             return False
-        self._broker.cells.put(self._name, self._cell, expected_revision=there or 0, lease=lease)
+        if there.lease == NO_LEASE:
+            # Why it may go: an agent announces itself on its lease, so that nobody is alive behind this record.
+            LOGGER.error("the record of cell %s hung on no lease; it is replaced", self._name)
+        seen = Versioned(
+            self._name, self._cell, there.create_revision, there.mod_revision, there.version, there.lease, epoch
+        )
+        self._broker.cells.put(self._name, self._cell, expected_revision=seen, lease=lease, damaged_ok=True)
         return True
 
     def report(self, node: str, report: NodeReport) -> None:
