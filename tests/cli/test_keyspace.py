@@ -365,3 +365,17 @@ def test_a_server_with_a_certificate_of_a_private_authority(
         assert done(run("keyspace", "list", "--server", server.url)).lines == ["a\tENABLED\t01\tx\t"]
         monkeypatch.setenv("KEYPLAN_SERVER_CA", "/none/here.pem")
         assert run("keyspace", "list", "--server", server.url).code == 5
+
+
+def test_an_act_is_on_the_key_space_that_was_meant(keyspace: Keyplan) -> None:
+    done(keyspace("create", "a", "-a", "x"))
+    done(keyspace("config", "delete-grace-seconds=1000"))
+    for words in (["disable", "a"], ["enable", "a"], ["update", "a", "-d", "new"], ["quota", "a", "--keys", "1"]):
+        assert keyspace(*words, "--expected", "2/x").code == 4
+        assert keyspace(*words, "--expected", "1/y").code == 4
+        assert keyspace(*words, "--expected", "x/1").code == 5
+        done(keyspace(*words, "--expected", "1/x"))
+    assert keyspace("delete", "a", "--yes", "--expected", "2/x").code == 4
+    assert keyspace("delete", "a", "--yes", "--expected", "1/x").code == 0
+    assert keyspace("undelete", "a", "--expected", "1/y").code == 4
+    done(keyspace("undelete", "a", "--expected", "1/x"))

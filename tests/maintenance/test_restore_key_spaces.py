@@ -17,7 +17,7 @@ from keyplan.errors import (
     RestoreConflictError,
 )
 from keyplan.files import new_file
-from keyplan.keyspace import KeySpaces, State, Sweeper, open_key_space
+from keyplan.keyspace import KeySpaceIdentity, KeySpaces, State, Sweeper, open_key_space
 from keyplan.layout import Index, Layout, Table, Unique
 from keyplan.maintenance import (
     BackupSection,
@@ -376,6 +376,36 @@ def test_a_restore_over_a_holder_stopped_at_any_step_is_finished_by_the_next(sou
     for step, engine in stopped_at_every_step(prepare, single, policy):
         assert data_of(engine, b"\x01") == expected, step
         assert KeySpaces(engine).get("other").state is State.DELETED, step
+
+
+@pytest.mark.parametrize(
+    ("meant", "is_done"),
+    [(KeySpaceIdentity(2, "shop"), True), (KeySpaceIdentity(1, "shop"), False), (KeySpaceIdentity(2, "bank"), False)],
+)
+@pytest.mark.parametrize("name", ["other", "orders"])
+def test_what_is_deleted_or_overwritten_is_the_one_that_was_meant(
+    single: Path, target: Engine, name: str, meant: KeySpaceIdentity, *, is_done: bool
+) -> None:
+    registry = KeySpaces(target)
+    registry.configure({"reuse-cooldown-seconds": 0, "max-client-lease-seconds": 0})
+    registry.create(name, "shop", prefix="01")
+    registry.delete(name)
+    Sweeper(registry).sweep(name)
+    registry.create(name, "shop", prefix="02" if name == "orders" else "01")
+    policy = RestorePolicy(OnConflict.OVERWRITE, overwrite_holders=["other"], expected={name: meant})
+    if is_done:
+        restore_key_spaces(target, single, policy=policy)
+        assert registry.get("orders").state is State.ENABLED
+    else:
+        assert ("generation" if meant.generation == 1 else "bank") in refused(target, single, policy)
+        assert registry.get(name).identity == (2, "shop")
+
+
+def test_an_expectation_of_a_name_that_is_not_touched_is_refused(single: Path, target: Engine) -> None:
+    policy = RestorePolicy(OnConflict.OVERWRITE, expected={"odrers": KeySpaceIdentity(1, "shop")})
+    with pytest.raises(InvalidInputError, match="odrers"):
+        restore_key_spaces(target, single, policy=policy)
+    assert content_of(target) == {}
 
 
 def test_a_protected_holder_is_not_deleted(single: Path, target: Engine) -> None:

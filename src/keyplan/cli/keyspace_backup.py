@@ -25,6 +25,7 @@ from keyplan.cli.targets import store_for_backup
 from keyplan.cli.unfinished import Unfinished
 from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
+from keyplan.keyspace import KeySpaceIdentity
 from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
     KeySpacesRestored,
@@ -96,6 +97,14 @@ def restore(
     take_ownership: Annotated[
         bool, typer.Option("--take-ownership", help="Overwrite another application's key space, too.")
     ] = False,
+    expected: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expected",
+            metavar="NAME=GENERATION/APPLICATION",
+            help="Overwrite or delete the key space of this name only while it is still this one.",
+        ),
+    ] = None,
     look: Annotated[
         bool, typer.Option("--look", help="Verify the file, print what it holds, and write nothing.")
     ] = False,
@@ -113,7 +122,7 @@ def restore(
         print_backup(file, read_backup(file), json=json, verb="verified")
         return
     renamed = _renamed(rename_to or [], names or [], [section.name for section in read_backup(file).sections])
-    policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership)
+    policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership, _expected(expected or []))
     target = store_for_backup(file, store, config, has_key_spaces=True, names=names)
     with target as opened, progress_bar("restore") as progress:
         restored = restore_key_spaces(
@@ -152,6 +161,19 @@ def _renamed(given: list[str], names: list[str], held: list[str]) -> dict[str, s
             raise InvalidInputError(source="--rename-to", problem=f"{old} is not in this backup")
         renamed[old] = new
     return renamed
+
+
+def _expected(given: list[str]) -> dict[str, KeySpaceIdentity]:
+    """Read NAME=GENERATION/APPLICATION. Raises InvalidInputError."""
+    found: dict[str, KeySpaceIdentity] = {}
+    for text in given:
+        name, _, words = text.partition("=")
+        identity = KeySpaceIdentity.parsed(words)
+        if identity is None:
+            problem = f"{text} is not NAME=GENERATION/APPLICATION, as in old=3/orders: see `keyplan keyspace show`"
+            raise InvalidInputError(source="--expected", problem=problem)
+        found[name] = identity
+    return found
 
 
 def _print(restored: KeySpacesRestored, *, json: bool) -> None:

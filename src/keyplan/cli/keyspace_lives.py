@@ -10,7 +10,7 @@ import typer
 
 from keyplan.cli.bar import Progressed, progress_bar
 from keyplan.cli.output import print_json, print_record, print_text, printable
-from keyplan.cli.registries import NameArgument, RegistryOptions, print_key_space
+from keyplan.cli.registries import ExpectedOption, NameArgument, RegistryOptions, expected_identity, print_key_space
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import KeySpace, KeySpaces, RegistryOperations, Stage, State, Sweeper, SweepProgress
 
@@ -27,11 +27,13 @@ def update(
     description: Annotated[
         str, typer.Option("--description", "-d", metavar="TEXT", help="What it is for.", show_default=False)
     ],
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Change the description of a key space; nothing else can be changed."""
     with at.opened() as registry:
-        print_key_space(registry.update(name, description), json=at.json)
+        meant = expected_identity(expected)
+        print_key_space(registry.update(name, description, expected=meant), json=at.json)
 
 
 def quota(
@@ -40,11 +42,13 @@ def quota(
     keys: Annotated[int | None, typer.Option("--keys", metavar="N", min=0, help="At most so many keys.")] = None,
     bytes_max: Annotated[int | None, typer.Option("--bytes", metavar="N", min=0, help="At most so many bytes.")] = None,
     unbounded: Annotated[bool, typer.Option("--unbounded", help="No bound on what is not given.")] = False,
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Print what a key space may hold, after changing it."""
     with at.opened() as registry:
-        registry.get(name)
+        # Why of what was found: the bounds that are kept are of that key space, and of no other that has its name since.
+        meant = expected_identity(expected) or registry.get(name).identity
         now = registry.quota(name)
         if keys is not None or bytes_max is not None or unbounded:
             kept = (None, None) if unbounded else (now.keys, now.bytes)
@@ -52,6 +56,7 @@ def quota(
                 name,
                 keys=kept[0] if keys is None else keys,
                 bytes=kept[1] if bytes_max is None else bytes_max,
+                expected=meant,
             )
     if at.json:
         print_record(msgspec.to_builtins(now))
@@ -63,31 +68,34 @@ def quota(
 def disable(
     name: NameArgument,
     *,
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Refuse opens and writes from now on; reads go on."""
     with at.opened() as registry:
-        print_key_space(registry.disable(name), json=at.json)
+        print_key_space(registry.disable(name, expected=expected_identity(expected)), json=at.json)
 
 
 def enable(
     name: NameArgument,
     *,
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Allow opens and writes again."""
     with at.opened() as registry:
-        print_key_space(registry.enable(name), json=at.json)
+        print_key_space(registry.enable(name, expected=expected_identity(expected)), json=at.json)
 
 
 def undelete(
     name: NameArgument,
     *,
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Take a deletion back, which is possible until the first key was removed."""
     with at.opened() as registry:
-        print_key_space(registry.undelete(name), json=at.json)
+        print_key_space(registry.undelete(name, expected=expected_identity(expected)), json=at.json)
 
 
 # ---- delete, sweep ---------------------------------------------------------------------------------------------------
@@ -101,14 +109,16 @@ def delete(
         bool,
         typer.Option("--wait", help="Until everything is removed, which this command does or has the server do."),
     ] = False,
+    expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
     """Begin to delete a key space: from now on it cannot be opened or written to, and then what it holds is removed."""
     with at.opened() as registry:
         before = registry.get(name)
+        meant = expected_identity(expected) or before.identity  # what the question is about
         if not yes and before.state is not State.DELETING:
             _confirm(before)
-        keyspace = registry.delete(name)
+        keyspace = registry.delete(name, expected=meant)
         if wait:
             keyspace = _completed(registry, name)
     print_key_space(keyspace, json=at.json)

@@ -16,13 +16,15 @@ from keyplan.cli.options import STORE_VARIABLE, ConfigOption, JsonOption, StoreO
 from keyplan.cli.output import print_record, print_text, printable
 from keyplan.cli.unfinished import Unfinished
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import KeySpace, KeySpaceRegistry, KeySpaces, RegistryOperations
+from keyplan.keyspace import KeySpace, KeySpaceIdentity, KeySpaceRegistry, KeySpaces, RegistryOperations
 
 __all__ = [
     "ApplicationOption",
     "DescriptionOption",
+    "ExpectedOption",
     "NameArgument",
     "RegistryOptions",
+    "expected_identity",
     "print_key_space",
     "user_name",
 ]
@@ -47,6 +49,16 @@ ApplicationOption = Annotated[
 ]
 DescriptionOption = Annotated[
     str, typer.Option("--description", "-d", metavar="TEXT", help="What it is for.", show_default=False)
+]
+
+
+ExpectedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--expected",
+        metavar="GENERATION/APPLICATION",
+        help="Only while the name is still this key space, as in 3/orders.",
+    ),
 ]
 
 
@@ -90,6 +102,17 @@ class RegistryOptions(NamedTuple):
     def _is_store_meant(self) -> bool:
         is_store_typed = self.store is not None and self.store != os.environ.get(STORE_VARIABLE)
         return is_store_typed and self.server == os.environ.get(SERVER_VARIABLE)
+
+
+def expected_identity(text: str | None) -> KeySpaceIdentity | None:
+    """Return which key space --expected says; None where it was not given. Raises InvalidInputError."""
+    if text is None:
+        return None
+    identity = KeySpaceIdentity.parsed(text)
+    if identity is None:
+        problem = "it is GENERATION/APPLICATION, as in 3/orders: see `keyplan keyspace show`"
+        raise InvalidInputError(source="--expected", problem=problem)
+    return identity
 
 
 def user_name() -> str:

@@ -1,14 +1,15 @@
 """What the registry answers: key spaces, pages of them, usage, owners of keys. How they are found: registry.py."""
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum, auto
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 from msgspec import structs
 
 from keyplan.engine import KeyRange
-from keyplan.errors import InvalidInputError
+from keyplan.errors import GenerationMismatchError, InvalidInputError, OwnerConflictError
 from keyplan.keyspace.records import (
     COUNT,
     HEX,
@@ -23,6 +24,7 @@ from keyplan.keyspace.records import (
 from keyplan.operations import Schema
 
 __all__ = [
+    "IDENTITY_PATTERN",
     "AuditItem",
     "DeleteProgress",
     "Ensured",
@@ -35,6 +37,10 @@ __all__ = [
 ]
 
 
+IDENTITY_PATTERN: Final = r"^[1-9][0-9]{0,17}/[\s\S]{1,128}$"
+"""Generation and application in one word. Why one: neither says anything without the other, and a description can say so."""
+
+
 class KeySpaceIdentity(NamedTuple):
     """Which of the key spaces that have had a name is meant, and whose it is.
 
@@ -43,6 +49,21 @@ class KeySpaceIdentity(NamedTuple):
 
     generation: int
     application: str
+
+    @classmethod
+    def parsed(cls, text: str) -> Self | None:
+        """Return the identity that a text says, as in 3/orders; None when it says none."""
+        if not re.fullmatch(IDENTITY_PATTERN, text, re.ASCII):
+            return None
+        generation, _, application = text.partition("/")
+        return cls(int(generation), application)
+
+    def require(self, found: "KeySpace | KeySpaceRecord") -> None:
+        """Raise GenerationMismatchError, OwnerConflictError when what has the name now is another key space."""
+        if found.generation != self.generation:
+            raise GenerationMismatchError(name=found.name, generation=self.generation, current=found.generation)
+        if found.application != self.application:
+            raise OwnerConflictError(name=found.name, application=self.application, owner=found.application)
 
 
 class DeleteProgress(msgspec.Struct, frozen=True, kw_only=True):

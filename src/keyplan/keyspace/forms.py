@@ -1,13 +1,12 @@
 """How requests and answers of the registry's contract stand in JSON, where that is not simply the class that Python has."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity
+from keyplan.keyspace.answers import IDENTITY_PATTERN, KeySpace, KeySpaceIdentity
 from keyplan.keyspace.records import COUNT, HEX, HEX_GIVEN_PATTERN, TIME, Configuration, Quota
 from keyplan.keyspace.soundness import Fault
 from keyplan.operations import BodyForm, Schema, Some, WordForm
@@ -28,23 +27,20 @@ __all__ = [
 
 # ---- words of a query ------------------------------------------------------------------------------------------------
 
-EXPECTED_PATTERN: Final = r"^[1-9][0-9]{0,17}/[\s\S]{1,128}$"
-"""Generation and application in one word. Why one: neither says anything without the other, and a description can say so."""
-
 
 def _read_expected(argument: str, text: str) -> KeySpaceIdentity:
-    if not re.fullmatch(EXPECTED_PATTERN, text, re.ASCII):
+    identity = KeySpaceIdentity.parsed(text)
+    if identity is None:
         raise InvalidArgumentError(
             argument=argument, problem="it is GENERATION/APPLICATION, as in 3/orders: see the key space"
         )
-    generation, _, application = text.partition("/")
-    return KeySpaceIdentity(int(generation), application)
+    return identity
 
 
 EXPECTED: Final = WordForm(
     _read_expected,
     lambda expected: f"{expected.generation}/{expected.application}",
-    {"pattern": EXPECTED_PATTERN},
+    {"pattern": IDENTITY_PATTERN},
 )
 """The key space of a name that is meant."""
 

@@ -19,7 +19,6 @@ from keyplan.errors import (
     KeySpaceDeletingError,
     KeySpaceNotFoundError,
     KeySpaceProtectedError,
-    OwnerConflictError,
 )
 from keyplan.keyspace.acts import Act, codec_of, configuration_of, header_of
 from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity
@@ -72,10 +71,8 @@ def required_record(act: Act, name: str, expected: KeySpaceIdentity | None = Non
     record = act.registry.records.get(name)
     if record is None:
         raise KeySpaceNotFoundError(name=name)
-    if expected is not None and record.generation != expected.generation:
-        raise GenerationMismatchError(name=name, generation=expected.generation, current=record.generation)
-    if expected is not None and record.application != expected.application:
-        raise OwnerConflictError(name=name, application=expected.application, owner=record.application)
+    if expected is not None:
+        expected.require(record)
     return record
 
 

@@ -32,6 +32,7 @@ from keyplan.keyspace import (
     NO_PAST,
     Configuration,
     KeySpace,
+    KeySpaceIdentity,
     KeySpaceRecord,
     KeySpaces,
     MarkKind,
@@ -80,12 +81,14 @@ class RestorePolicy:
         waits for the registry's grace time: a long one is a conflict.
     rename_to: another name for a key space of the backup.
     is_taking_ownership: a key space of another application may be overwritten, and is the backup's application's then.
+    expected: which key space a name means that may be overwritten or deleted; otherwise what has the name when it is planned.
     """
 
     on_conflict: OnConflict = OnConflict.ERROR
     overwrite_holders: Collection[str] = ()
     rename_to: Mapping[str, str] | None = None
     is_taking_ownership: bool = False
+    expected: Mapping[str, KeySpaceIdentity] | None = None
 
 
 class RestoreAction(StrEnum):
@@ -180,6 +183,10 @@ def plan_restore(
             steps.append(replace(planner.step(record, name), past=past))
         except (ConflictError, InvalidPrefixError) as error:
             conflicts.append(error)
+    strange = sorted({*(policy.expected or ())} - names - {*policy.overwrite_holders})
+    if strange:
+        problem = f"{', '.join(strange)}: it is neither restored nor a holder that may be deleted"
+        raise InvalidInputError(source="expected", problem=problem)
     return steps, conflicts
 
 
@@ -208,6 +215,11 @@ class _Planner:
         resumed = self._resumed(record, name, live)
         return resumed if resumed is not None else self._over(record, name, live)
 
+    def _require_expected(self, found: KeySpace) -> None:
+        expected = (self._policy.expected or {}).get(found.name)
+        if expected is not None:
+            expected.require(found)
+
     def _live(self, name: str) -> KeySpace | None:
         try:
             return self._registry.get(name)
@@ -230,6 +242,7 @@ class _Planner:
 
     def _over(self, record: KeySpaceRecord, name: str, live: KeySpace) -> RestoreStep:
         """The rows of the table in which the name is live."""
+        self._require_expected(live)
         if live.state is State.DELETING:
             raise KeySpaceDeletingError(name=name)
         is_overwriting = self._policy.on_conflict is OnConflict.OVERWRITE
@@ -265,8 +278,9 @@ class _Planner:
         raise problems[0][0]
 
     def _check_deletable(self, prefix: bytes, holders: Iterable[KeySpace]) -> None:
-        """Say what the deletion of key spaces that are in the way would be refused for, or wait for too long."""
+        """Say what the deletion of key spaces in the way would be refused for: another is meant, it is protected, or waits."""
         for holder in holders:
+            self._require_expected(holder)
             if holder.name in self._protected:
                 raise KeySpaceProtectedError(name=holder.name)
             if holder.state is not State.DELETED and self._grace_seconds > GRACE_SECONDS_MAX:

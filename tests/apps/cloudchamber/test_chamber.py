@@ -44,9 +44,11 @@ from keyplan.apps.cloudchamber.workloads import (
     read_instance,
     write_target,
 )
+from keyplan.engine import Commit, Put
 from keyplan.errors import (
     AlreadyExistsError,
     CommitOutcomeUnknownError,
+    CorruptionError,
     EngineLimitError,
     EngineOpenError,
     EngineUnavailableError,
@@ -289,3 +291,14 @@ def test_a_change_of_the_wish_raises_its_generation_and_shows_as_a_difference(ch
         write_target(chamber, WEB1, target, expected_revision=again.revision)
     with pytest.raises(NotFoundError):
         write_target(chamber, InstanceKey("web", "i2"), target)
+
+
+def test_writing_over_a_damaged_target_says_what_to_do(chamber: CloudChamber, store: Store) -> None:
+    create_instance(chamber, WEB1, Instance(), InstanceTarget())
+    (raw_key,) = [key for key in raw_keys(store) if key.endswith(b"/target")]
+    store.engine.commit(Commit((), (Put(raw_key, b"{broken"),)))
+    with pytest.raises(CorruptionError, match="delete the instance and create it again"):
+        write_target(chamber, WEB1, InstanceTarget(desired_state="on"))
+    delete_instance(chamber, WEB1)
+    create_instance(chamber, WEB1, Instance(), InstanceTarget())
+    assert write_target(chamber, WEB1, InstanceTarget(desired_state="on")).record.generation == 1

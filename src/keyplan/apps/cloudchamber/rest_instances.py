@@ -8,7 +8,7 @@ from starlette.responses import Response
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
-from keyplan.apps.cloudchamber.refusals import not_found, quoted
+from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
     InstanceCreation,
     InstanceList,
@@ -29,6 +29,7 @@ from keyplan.apps.cloudchamber.rest_stored import (
 )
 from keyplan.apps.cloudchamber.rest_uris import instance_uri
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
+from keyplan.errors import CorruptionError
 
 __all__ = ["instance_operations"]
 
@@ -197,7 +198,12 @@ class _Instances(StoredOperations):
             if is_first:
                 return self._first(table, key, record)
             if isinstance(record, InstanceTarget):
-                written = write_target(self.layout, key, record, expected_revision=expected)
+                try:
+                    written = write_target(self.layout, key, record, expected_revision=expected)
+                except CorruptionError as error:
+                    name = quoted(asked.name("instance"))
+                    text = f"the target of instance {name} cannot be read: {error.facts['advice']}"
+                    raise RefusedError(500, text) from error
                 return written.record, written.revision
             return record, self.update_record(table, key, record, expected)
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
-from keyplan.errors import NotFoundError, StaleRecordError
+from keyplan.errors import CorruptionError, NotFoundError, StaleRecordError
 from keyplan.layout import Damaged, ExpectedRevision, Versioned
 
 __all__ = [
@@ -130,11 +130,15 @@ def write_target(
 ) -> WrittenTarget:
     """Replace an instance's target; its generation rises by one when the wish changes, whatever number was given.
 
-    Raises NotFoundError, StaleRecordError.
+    Raises NotFoundError, StaleRecordError; CorruptionError for a target that cannot be read, whose generation nobody knows.
     """
 
     def work(transaction: CloudChamber) -> tuple[CloudChamber, InstanceTarget]:
-        there = transaction.instance_target.versioned(key)
+        try:
+            there = transaction.instance_target.versioned(key)
+        except CorruptionError as error:
+            advice = "delete the instance and create it again, or set its target aside with `keyplan raw quarantine`"
+            raise CorruptionError(**error.facts, advice=advice) from error
         if there is None:
             raise NotFoundError(table="instance_target", key=key)
         if expected_revision is not None and there.revision != expected_revision:
