@@ -80,12 +80,12 @@ class Layout(Generic[Mode]):
         cls.spec = _layout_spec(cls, root, version, inherited)
 
     def __init__(self, binding: Bindable[Mode], /, **parameters: object) -> None:
-        self._attach(binding, self.bound(**parameters))
+        self._binding, self._bound = binding, self.bound(**parameters)
 
     def over(self, binding: Bindable[Mode]) -> Self:
         """Return this layout, under the same root, bound to something else: a transaction that several layouts share."""
         other = object.__new__(type(self))
-        other._attach(binding, self._bound)
+        other._binding, other._bound = binding, self._bound
         return other
 
     @classmethod
@@ -145,10 +145,6 @@ class Layout(Generic[Mode]):
     def meaning(self, raw_key: bytes) -> Meaning:
         """Say what a raw key is in this layout. Never fails."""
         return self._bound.meaning(raw_key)
-
-    def _attach(self, binding: Bindable[Mode], bound: BoundLayout) -> None:
-        self._binding = binding
-        self._bound = bound
 
     def view(self, name: str) -> Any:
         """Return the operations on the table, index or counter of that name. Raises UnknownNameError.

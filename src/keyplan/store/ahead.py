@@ -1,6 +1,6 @@
 """Reading ahead: what a piece of work is known to read, read at once: over a network, one round trip in place of many."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from keyplan.layout import BoundIndex, BoundTable
@@ -14,12 +14,10 @@ Place: TypeAlias = tuple[BoundTable, object] | tuple[BoundIndex, object]
 
 def raw_keys_of(places: Iterable[Place]) -> list[bytes]:
     """Return the raw keys that a look at the places reads, each once. Raises InvalidKeyError."""
-    return list(dict.fromkeys(_raw_keys(places)))
-
-
-def _raw_keys(places: Iterable[Place]) -> Iterator[bytes]:
+    raw_keys: dict[bytes, None] = {}
     for source, key in places:
         if isinstance(source, BoundIndex):
-            yield index_state_key(source)
+            raw_keys[index_state_key(source)] = None
         if key is not None:
-            yield source.keys.encode(key)
+            raw_keys[source.keys.encode(key)] = None
+    return list(raw_keys)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import filterfalse
 from typing import Protocol
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
@@ -92,8 +93,9 @@ class SnapshotReader:
     def read_ahead(self, raw_keys: Sequence[bytes], /) -> None:
         # Why replaced here: who never reads ahead pays nothing, and a snapshot's entries cannot change.
         ahead = self._ahead
-        missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in ahead]
-        ahead.update(zip(missing, self._snapshot.get_many(missing), strict=True))
+        missing = list(filterfalse(ahead.__contains__, dict.fromkeys(raw_keys)))
+        if missing:
+            ahead.update(zip(missing, self._snapshot.get_many(missing), strict=True))
         self.get = self._get
         self.value = self._value
         self.get_many = self._get_many

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 from msgspec import structs
 
 from keyplan.apps.runm.deployment import Deployment, State
-from keyplan.apps.runm.foresight import Scope
+from keyplan.apps.runm.foresight import Scope, fallbacks_of
 from keyplan.apps.runm.identity import checked_uuid
 from keyplan.apps.runm.json_schema import checked_schema
 from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionType, Runm
@@ -49,7 +49,7 @@ def definition_at(runm: Runm, scope: Scope) -> ObjectDefinition | None:
 def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | None:
     """Return the definition that holds for a scope, and the scope that it was found at."""
     state.read_ahead_scope(scope)
-    for candidate in scope.fallbacks():
+    for candidate in fallbacks_of(scope):
         uuid = pointer_at(state.runm, candidate)
         state.foresight.note_definition(candidate, uuid)
         definition = None if uuid is None else state.runm.definitions.get(uuid)

@@ -104,8 +104,8 @@ class Deployment:
     @contextmanager
     def reading_for(self, request: Any, *places: Place) -> Generator[State, None, None]:
         """As `reading`, with what a request's session is checked against."""
-        with self.reading(*self.foresight.of_session(request), *places) as state:
-            yield state
+        with self.store.snapshot() as pinned:
+            yield self.over(pinned, *self.foresight.of_session(request), *places)
 
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 

@@ -5,6 +5,7 @@ wrong guess costs a round trip and nothing else.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectN
 from keyplan.layout import BoundLayout
 from keyplan.store import Place
 
-__all__ = ["Foresight", "Scope"]
+__all__ = ["Foresight", "Scope", "fallbacks_of"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,13 +35,16 @@ class Scope(NamedTuple):
     object_type: str
     sub_type: str = ""
 
-    def fallbacks(self) -> Iterator["Scope"]:
-        """The scopes that answer for this one, the most explicit first (ruling S22)."""
-        partitions = (self.partition, None) if self.partition is not None else (None,)
-        for partition in partitions:
-            if self.sub_type:
-                yield self._replace(partition=partition)
-            yield Scope(partition, self.object_type)
+
+@lru_cache(_REMEMBERED_MAX)
+def fallbacks_of(scope: Scope) -> tuple[Scope, ...]:
+    """Return the scopes that answer for this one, the most explicit first (ruling S22)."""
+    found: list[Scope] = []
+    for partition in (scope.partition, None) if scope.partition is not None else (None,):
+        if scope.sub_type:
+            found.append(scope._replace(partition=partition))
+        found.append(Scope(partition, scope.object_type))
+    return tuple(found)
 
 
 class Foresight:
@@ -48,7 +52,9 @@ class Foresight:
 
     def __init__(self, runm: BoundLayout, beside: BoundLayout) -> None:
         self._runm = runm
-        self._beside = beside
+        self._objects, self._partition_table = runm.table("objects"), runm.table("partitions")
+        self._definition_table, self._providers = runm.table("definitions"), beside.table("providers")
+        self._pointer = lru_cache(_REMEMBERED_MAX)(self._pointer_of)
         self._partitions: dict[str, UUID] = {}
         self._scopes: dict[UUID, tuple[Scope, ...]] = {}
         self._definitions: dict[Scope, UUID] = {}
@@ -75,17 +81,17 @@ class Foresight:
 
     # ---- where to look -------------------------------------------------------------------------------------------------
 
-    def of_session(self, request: Any) -> Iterator[Place]:
+    def of_session(self, request: Any) -> list[Place]:
         """The partition of a request's session, and the pointer from its name."""
+        places: list[Place] = []
         text = request.session.partition
-        if not text:
-            return
-        uuid = parsed_uuid(text)
-        if uuid is None:
-            yield self._runm.indexes["partitions_by_name"], text
+        uuid = parsed_uuid(text) if text else None
+        if text and uuid is None:
+            places.append((self._runm.indexes["partitions_by_name"], text))
             uuid = self._partitions.get(text)
         if uuid is not None:
-            yield self._runm.table("partitions"), uuid
+            places.append((self._partition_table, uuid))
+        return places
 
     def partition_of(self, request: Any) -> UUID | None:
         """The partition that a request's session most likely names."""
@@ -100,17 +106,18 @@ class Foresight:
             if uuid is not None:
                 yield table, uuid
 
-    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> Iterator[Place]:
+    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> list[Place]:
         """Objects, with what stands beside them if they are as those before them in the partition, and their definitions."""
         scopes = self._scopes.get(partition, ()) if partition is not None else ()
-        has_providers = any(scope.object_type == _PROVIDER for scope in scopes)
-        objects, providers = self._runm.table("objects"), self._beside.table("providers")
+        has_providers = _PROVIDER in [scope.object_type for scope in scopes]
+        places: list[Place] = []
         for uuid in uuids:
-            yield objects, uuid
+            places.append((self._objects, uuid))
             if has_providers:
-                yield providers, uuid
+                places.append((self._providers, uuid))
         for scope in scopes:
-            yield from self.of_scope(scope)
+            places += self.of_scope(scope)
+        return places
 
     def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[Place]:
         """The entry of an object's name; without a project that of a type whose names belong to the partition."""
@@ -120,13 +127,15 @@ class Foresight:
         else:
             yield self._runm.indexes["objects_by_name"], PartitionObjectName(partition, object_type, name)
 
-    def of_scope(self, scope: Scope) -> Iterator[Place]:
+    def of_scope(self, scope: Scope) -> list[Place]:
         """The pointers that may answer for a scope, and the definitions that they led to."""
-        for candidate in scope.fallbacks():
-            yield self._pointer(candidate)
+        places: list[Place] = []
+        for candidate in fallbacks_of(scope):
+            places.append(self._pointer(candidate))
             uuid = self._definitions.get(candidate)
             if uuid is not None:
-                yield self._runm.table("definitions"), uuid
+                places.append((self._definition_table, uuid))
+        return places
 
     def of_sub_types(self, object_type: str, codes: Iterable[str]) -> Iterator[Place]:
         """Sub-types of an object type."""
@@ -139,7 +148,7 @@ class Foresight:
         for index in self._runm.table("objects").indexes:
             yield index, None
 
-    def _pointer(self, scope: Scope) -> Place:
+    def _pointer_of(self, scope: Scope) -> Place:
         partition, object_type, sub_type = scope
         table = self._runm.table
         if partition is None:

@@ -45,7 +45,7 @@ def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
         caller = caller_of(request, state)
         if not request.uuid:
             raise missing("UUID is required.")
-        return _visible(deployment, caller, state, checked_uuid(request.uuid))
+        return _visible(deployment, caller, state, uuid or checked_uuid(request.uuid))
 
 
 def object_get_by_name(deployment: Deployment, request: Any) -> Any:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from keyplan.apps.runm.definitions import definition_at, resolved
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
-from keyplan.apps.runm.foresight import Scope
+from keyplan.apps.runm.foresight import Scope, fallbacks_of
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.json_schema import checked_schema, property_violations
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
@@ -39,8 +39,9 @@ class RulesByScope:
         """Read what the rules of these objects depend on, at once."""
         records = list(records)
         uuids = [one.uuid for one in records if one.object_type == PROVIDER]
-        providers = self._state.beside.providers.get_many(uuids) if uuids else []
-        self._sub_types.update((one.uuid, one.provider_type) for one in providers if one is not None)
+        if uuids:
+            providers = self._state.beside.providers.get_many(uuids)
+            self._sub_types.update((one.uuid, one.provider_type) for one in providers if one is not None)
 
     def of(self, record: Object) -> PropertyRules:
         """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
@@ -173,7 +174,7 @@ def _check_definition(deployment: Deployment, state: State, record: Object) -> N
 
 
 def _explicit(state: State, record: Object) -> ObjectDefinition | None:
-    for scope in Scope(record.partition, record.object_type).fallbacks():
+    for scope in fallbacks_of(Scope(record.partition, record.object_type)):
         definition = definition_at(state.runm, scope)
         if definition is not None:
             return None if is_untouched_default(definition) else definition
