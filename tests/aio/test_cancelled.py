@@ -28,7 +28,8 @@ def test_a_lease_of_a_block_that_was_cancelled_twice_while_all_threads_are_busy_
             lease = await granted
             go_on = Event()
             busy = [
-                asyncio.create_task(store._edge.whole(lambda: go_on.wait(_SECONDS_MAX))) for _ in range(2 * _THREADS)
+                asyncio.create_task(store._bridge.run_blocking(lambda: go_on.wait(_SECONDS_MAX)))
+                for _ in range(2 * _THREADS)
             ]
             await asyncio.sleep(0)
             for _ in range(2):
@@ -43,7 +44,7 @@ def test_a_lease_of_a_block_that_was_cancelled_twice_while_all_threads_are_busy_
             async with asyncio.timeout(_SECONDS_MAX):
                 while True:
                     try:
-                        await store._edge.whole(lease.held._lease.seconds_left)
+                        await store._bridge.run_blocking(lease.held._lease.seconds_left)
                     except LeaseNotFoundError:
                         return
                     await asyncio.sleep(0.01)

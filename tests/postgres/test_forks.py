@@ -64,7 +64,7 @@ def test_a_child_may_close_everything_while_the_parent_holds_every_lock(engine: 
         watch.close()
         engine.close()
 
-    locks = (engine._readers._changed, engine._workers._changed, engine._news._changed, engine._unread._lock)
+    locks = (engine._readers._changed, engine._workers._changed, engine._notifier._changed, engine._unread._lock)
     for lock in locks:
         lock.acquire()
     try:

@@ -37,7 +37,7 @@ class AwaitedBinding(AsyncBinding):
     @property
     def revision(self) -> Awaitable[int]:
         """The latest revision known, awaited: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
-        return self._calls.point(lambda: self._reads.revision)
+        return self._calls.run_short(lambda: self._reads.revision)
 
     # Why the casts: the operations are made from their names; a test compares them with the interfaces.
 
@@ -67,7 +67,7 @@ class AwaitedBlock(AbstractAsyncContextManager[Entered], Generic[Given, Entered]
         self._bound = bound
 
     async def __aenter__(self) -> Entered:
-        return self._bound(await self._calls.whole(self._block.__enter__, self.leave))
+        return self._bound(await self._calls.run_blocking(self._block.__enter__, self.leave))
 
     def leave(self, _: object = None) -> None:
         """Leave the synchronous block without an error. Leaving it twice is harmless."""
@@ -77,5 +77,5 @@ class AwaitedBlock(AbstractAsyncContextManager[Entered], Generic[Given, Entered]
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         leave: Callable[[], Any] = partial(self._block.__exit__, kind, error, trace)
-        answer: bool | None = await self._calls.whole(leave)
+        answer: bool | None = await self._calls.run_blocking(leave)
         return answer

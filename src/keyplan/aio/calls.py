@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, MutableSet
 from typing import TypeVar
 from weakref import WeakSet
 
+from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.changes import AwaitedChanges
-from keyplan.aio.edge import Edge
 from keyplan.aio.lists import in_parts, one_by_one
 from keyplan.layout import Changes
 from keyplan.store import transaction_ended
@@ -21,15 +21,15 @@ T = TypeVar("T")
 class Calls(ABC):
     """The ways in which an operation is carried out; what is handed in are calls of synchronous views."""
 
-    def __init__(self, edge: Edge) -> None:
-        self.edge = edge
+    def __init__(self, bridge: LoopBridge) -> None:
+        self.bridge = bridge
 
     @abstractmethod
-    async def point(self, work: Callable[[], R]) -> R:
+    async def run_short(self, work: Callable[[], R]) -> R:
         """A read of a few keys."""
 
     @abstractmethod
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         """A read of any size, or an end; `undo` takes back what was done for a task that was cancelled meanwhile."""
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Calls(ABC):
 
     def watched(self, begin: Callable[[], Changes[object, object]]) -> AwaitedChanges:
         """A watch."""
-        return AwaitedChanges(self.edge, begin, self.watches)
+        return AwaitedChanges(self.bridge, begin, self.watches)
 
     @property
     def watches(self) -> MutableSet[AwaitedChanges]:
@@ -56,9 +56,9 @@ class Calls(ABC):
             return function(argument)
 
         def called(argument: T) -> R:
-            if self.edge.is_on_loop:
+            if self.bridge.is_on_loop:
                 return function(argument)
-            return run_coroutine_threadsafe(awaited(argument), self.edge.loop).result()
+            return run_coroutine_threadsafe(awaited(argument), self.bridge.loop).result()
 
         return called
 
@@ -66,24 +66,24 @@ class Calls(ABC):
 class StoreCalls(Calls):
     """On a store: any number at once."""
 
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(edge)
+    def __init__(self, bridge: LoopBridge) -> None:
+        super().__init__(bridge)
         self._watches: WeakSet[AwaitedChanges] = WeakSet()
         # Why: kept here, since every single read asks for them.
-        self.point = edge.point  # type: ignore[method-assign]  # Why: one coroutine less for each read.
-        self.whole = edge.whole  # type: ignore[method-assign]
+        self.run_short = bridge.run_short  # type: ignore[method-assign]  # Why: one coroutine less for each read.
+        self.run_blocking = bridge.run_blocking  # type: ignore[method-assign]
 
-    async def point(self, work: Callable[[], R]) -> R:
-        return await self.edge.point(work)
+    async def run_short(self, work: Callable[[], R]) -> R:
+        return await self.bridge.run_short(work)
 
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
-        return await self.edge.whole(work, undo)
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+        return await self.bridge.run_blocking(work, undo)
 
     async def written(self, work: Callable[[], R]) -> R:
-        return await self.edge.driven(work)
+        return await self.bridge.driven(work)
 
     def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
-        return in_parts(self.edge.whole, found)
+        return in_parts(self.bridge.run_blocking, found)
 
     @property
     def watches(self) -> MutableSet[AwaitedChanges]:
@@ -93,24 +93,24 @@ class StoreCalls(Calls):
 class _SerialCalls(Calls):
     """One after the other: a snapshot is not for use by two threads at once, nor is what a transaction collects."""
 
-    def __init__(self, edge: Edge) -> None:
-        super().__init__(edge)
+    def __init__(self, bridge: LoopBridge) -> None:
+        super().__init__(bridge)
         self._lock = Lock()
         self._is_over = False
 
-    async def point(self, work: Callable[[], R]) -> R:
+    async def run_short(self, work: Callable[[], R]) -> R:
         async with self._lock:
             self._check_open()
-            return await self.edge.point(work)
+            return await self.bridge.run_short(work)
 
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         async with self._lock:
             self._check_open()
-            return await self.edge.whole(work, undo)
+            return await self.bridge.run_blocking(work, undo)
 
     async def written(self, work: Callable[[], R]) -> R:
         # Why as a point: a transaction's write reads a few keys and sends nothing; a snapshot refuses it.
-        return await self.point(work)
+        return await self.run_short(work)
 
     async def last(self, end: Callable[[], object], work: Callable[[], R] | None = None) -> R | None:
         """Do `work` after everything that is under way, then refuse all that comes; `end` in any case, even when cancelled."""
@@ -118,7 +118,7 @@ class _SerialCalls(Calls):
         try:
             if cancelled is not None:
                 raise cancelled
-            return None if work is None else await self.edge.whole(work)
+            return None if work is None else await self.bridge.run_blocking(work)
         finally:
             self._is_over = True
             end()
@@ -143,7 +143,7 @@ class PinnedCalls(_SerialCalls):
     """On a snapshot."""
 
     def listed(self, found: Iterator[T]) -> AsyncGenerator[T, None]:
-        return in_parts(self.whole, found)
+        return in_parts(self.run_blocking, found)
 
 
 class TransactionCalls(_SerialCalls):
@@ -160,4 +160,4 @@ class TransactionCalls(_SerialCalls):
     async def _driven(self, work: Callable[[], R]) -> R:
         async with self._lock:
             self._check_open()
-            return await self.edge.driven(work)
+            return await self.bridge.driven(work)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
 
-from keyplan.aio.edge import Edge
+from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.greenlets import Drive
 from keyplan.errors import EngineUnavailableError
 from keyplan.layout import AsyncChanges, Change, Changes
@@ -27,9 +27,9 @@ class AwaitedChanges(AsyncChanges[object, object]):
     """
 
     def __init__(
-        self, edge: Edge, begin: Callable[[], Changes[object, object]], living: "MutableSet[AwaitedChanges]"
+        self, bridge: LoopBridge, begin: Callable[[], Changes[object, object]], living: "MutableSet[AwaitedChanges]"
     ) -> None:
-        self._edge = edge
+        self._bridge = bridge
         self._begin = begin
         self._living = living
         self._stream: Changes[object, object] | None = None
@@ -118,12 +118,12 @@ class AwaitedChanges(AsyncChanges[object, object]):
 
     async def _used(self, use: Callable[[], object]) -> None:
         """Await the use of the stream that is under way, or else this one."""
-        self._edge.check_loop()
+        self._bridge.check_loop()
         if self._pending is None:
             drive = Drive(use)
             if drive.is_done:
                 return
-            self._pending = self._edge.loop.create_task(drive.rest(), name="keyplan-watch")
+            self._pending = self._bridge.loop.create_task(drive.rest(), name="keyplan-watch")
         pending = self._pending
         await wait({pending})
         if self._pending is pending:
@@ -139,7 +139,7 @@ class AwaitedChanges(AsyncChanges[object, object]):
             self._stream = self._begin()
             self._living.add(self)
             # Why: a loop that was left by `break` has nobody who closes it.
-            self._finalizer = finalize(self, _close_soon, self._edge, self._stream)
+            self._finalizer = finalize(self, _close_soon, self._bridge, self._stream)
             self._token = self._token_after_ready = self._stream.token
         return self._stream
 
@@ -181,6 +181,6 @@ class AwaitedChanges(AsyncChanges[object, object]):
             raise EngineUnavailableError(problem="the watch was closed")
 
 
-def _close_soon(edge: Edge, stream: Changes[object, object]) -> None:
-    if not edge.loop.is_closed():
-        edge.loop.call_soon_threadsafe(stream.close)
+def _close_soon(bridge: LoopBridge, stream: Changes[object, object]) -> None:
+    if not bridge.loop.is_closed():
+        bridge.loop.call_soon_threadsafe(stream.close)

@@ -151,7 +151,7 @@ class _Ending:
 
     def told(self, error: KeyplanError) -> None:
         """Called in a thread."""
-        with suppress(RuntimeError):  # Why: the loop was closed; nobody waits for news any more.
+        with suppress(RuntimeError):  # Why: the loop was closed; nobody waits any more.
             self._loop.call_soon_threadsafe(self._tell, error)
 
     def _tell(self, error: KeyplanError) -> None:

@@ -69,7 +69,7 @@ class Lease(LeaseHandle):
 
     async def keep_alive(self) -> float:
         """Renew it now; return the seconds that it has. Raises LeaseNotFoundError when it is gone, which is its loss."""
-        return await self._calls.whole(self.held.keep_alive)
+        return await self._calls.run_blocking(self.held.keep_alive)
 
     async def revoke(self) -> None:
         """End it now, with its records and their index entries in one revision. Harmless when it is gone already.
@@ -77,7 +77,7 @@ class Lease(LeaseHandle):
         However this is cancelled, the lease is not renewed any more, and the call is made when there is a thread for it.
         """
         self.held.give_up()
-        revoking = ensure_future(self._calls.whole(self.held.revoke))
+        revoking = ensure_future(self._calls.run_blocking(self.held.revoke))
         _revoking.add(revoking)
         revoking.add_done_callback(_revoked)
         await shield(revoking)
@@ -131,9 +131,9 @@ class TaskKeeper(Keeper):
 
     def __init__(self, calls: Calls, engine: Engine, clock: Clock) -> None:
         self._calls = calls
-        self._loop: AbstractEventLoop = calls.edge.loop
+        self._loop: AbstractEventLoop = calls.bridge.loop
         self._schedule = LeaseSchedule(engine, clock)
-        self._news = Event()
+        self._changed = Event()
         self._task: Task[None] | None = None
         self._looks: set[Task[None]] = set()
         self._telling: set[Task[None]] = set()
@@ -179,13 +179,13 @@ class TaskKeeper(Keeper):
             lease.lose(STORE_CLOSED)
         elif not lease.is_over:
             self._schedule.add(lease, is_resumed=is_resumed)
-            self._news.set()
+            self._changed.set()
             if self._task is None:
                 self._task = self._loop.create_task(self._work(), name="keyplan-leases")
 
     def _forget(self, lease: HeldLease) -> None:
         self._schedule.remove(lease)
-        self._news.set()
+        self._changed.set()
 
     def _tell(self, lease: HeldLease, on_loss: Callable[[HeldLease], object]) -> None:
         task = self._loop.create_task(_told(lease, on_loss), name=f"keyplan-lease-{lease.id}-lost")
@@ -196,10 +196,10 @@ class TaskKeeper(Keeper):
         while (due := self._schedule.next()) is not None:
             lease, wait_seconds = due
             if wait_seconds > 0:
-                self._news.clear()
+                self._changed.clear()
                 with suppress(TimeoutError):
                     async with timeout(wait_seconds):
-                        await self._news.wait()
+                        await self._changed.wait()
                 continue
             if self._schedule.begin_look(lease):
                 look = self._loop.create_task(self._look(lease), name=f"keyplan-lease-{lease.id}-renewal")
@@ -212,10 +212,10 @@ class TaskKeeper(Keeper):
     async def _look(self, lease: HeldLease) -> None:
         seconds = self._schedule.retry_seconds(lease)
         try:
-            seconds = await self._calls.whole(partial(self._schedule.look, lease))
+            seconds = await self._calls.run_blocking(partial(self._schedule.look, lease))
         finally:
             self._schedule.end_look(lease, seconds)
-            self._news.set()
+            self._changed.set()
 
 
 async def _told(lease: HeldLease, on_loss: Callable[[HeldLease], object]) -> None:

@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from keyplan.aio.binding import AwaitedBinding
+from keyplan.aio.bridge import AwaitingBridge, LoopBridge, OffloadingBridge, awaited_backoff
 from keyplan.aio.calls import StoreCalls
-from keyplan.aio.edge import AwaitingEdge, BlockingEdge, Edge, awaited_backoff
-from keyplan.aio.hopping import HoppingEngine
 from keyplan.aio.lease import Lease, LeaseRequest, TaskKeeper
-from keyplan.aio.news import News
+from keyplan.aio.notifier import CommitNotifier
+from keyplan.aio.offload import ThreadOffloadEngine
 from keyplan.aio.transaction import PinnedState, Snapshot, Transaction
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.layout import AsyncBinding
@@ -47,15 +47,15 @@ class Store(AwaitedBinding):
         inline_reads: bool = False,
     ) -> None:
         self._engine = engine
-        self._edge = edge = _edge_of(engine, inline_reads=inline_reads)
-        self._news = News(engine, edge.loop)
-        self._store_calls = StoreCalls(edge)
-        reached = engine if engine.profile.is_awaiting else HoppingEngine(engine, edge, self._news)
+        self._bridge = bridge = _bridge_of(engine, inline_reads=inline_reads)
+        self._notifier = CommitNotifier(engine, bridge.loop)
+        self._store_calls = StoreCalls(bridge)
+        reached = engine if engine.profile.is_awaiting else ThreadOffloadEngine(engine, bridge, self._notifier)
         self._keeper = TaskKeeper(self._store_calls, reached, clock)
         waits = awaited_backoff() if backoff is None else backoff
         self._control = SyncStore(reached, backoff=waits, clock=clock, keeper=self._keeper)
         """What runs the user's transactions. A try contains the user's coroutine, so that it stays on the loop."""
-        self._records = SyncStore(reached, backoff=edge.tries(waits), clock=clock, keeper=self._keeper)
+        self._records = SyncStore(reached, backoff=bridge.tries(waits), clock=clock, keeper=self._keeper)
         """What writes and watches. A try of a single write is made in a thread as a whole."""
         self._plain = SyncStore(engine, clock=clock, keeper=self._keeper)
         """What reads: a whole read is made where it does not hold up the loop, so that its engine need not be reached."""
@@ -69,7 +69,7 @@ class Store(AwaitedBinding):
 
     def transaction(self) -> Transaction:
         """Return a transaction, to be used in an `async with` block; see there for what its commit raises."""
-        return Transaction(self._edge, self._control.transaction())
+        return Transaction(self._bridge, self._control.transaction())
 
     async def run(self, work: Callable[[Transaction], Awaitable[R]]) -> R:
         """Call the coroutine function `work` with a transaction, commit it, and return what `work` returned.
@@ -78,7 +78,7 @@ class Store(AwaitedBinding):
         and write through the transaction. Raises what `work` raises; CommitConflictError after COMMIT_RETRIES_MAX lost races;
         CommitOutcomeUnknownError, never retried. Cancelled before it commits, nothing is written.
         """
-        return await self._edge.driven(lambda: self._control.run(self._in_transaction(work)))
+        return await self._bridge.driven(lambda: self._control.run(self._in_transaction(work)))
 
     def snapshot(self) -> AbstractAsyncContextManager[PinnedState]:
         """Pin the latest state for the length of a block: all reads see it, and writes raise UnsupportedByEngineError."""
@@ -86,7 +86,7 @@ class Store(AwaitedBinding):
 
     async def explain(self, work: Callable[[Transaction], Awaitable[object]]) -> Explanation:
         """Return the commit that the coroutine function `work` would make now, and write nothing."""
-        return await self._edge.driven(lambda: self._control.explain(self._in_transaction(work)))
+        return await self._bridge.driven(lambda: self._control.explain(self._in_transaction(work)))
 
     def lease(
         self, ttl_seconds: float, *, on_loss: Callable[[Lease], object] | None = None, keep_alive: bool = True
@@ -113,9 +113,9 @@ class Store(AwaitedBinding):
 
         What other tasks have under way is waited for, or raises EngineUnavailableError. Closing twice is harmless.
         """
-        self._edge.check_loop()
+        self._bridge.check_loop()
         if self._ended is None:
-            self._ended = self._edge.loop.create_task(self._end(), name="keyplan-close")
+            self._ended = self._bridge.loop.create_task(self._end(), name="keyplan-close")
         await shield(self._ended)  # Why: a close that is cancelled goes on; half a close would leave threads behind.
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class Store(AwaitedBinding):
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
     def _in_transaction(self, work: Callable[[Transaction], Awaitable[R]]) -> Callable[[SyncTransaction], R]:
-        return lambda transaction: Transaction(self._edge, transaction).driven(work)
+        return lambda transaction: Transaction(self._bridge, transaction).driven(work)
 
     def _leased(self, grant: Callable[..., HeldLease], on_loss: Callable[[Lease], object] | None) -> LeaseRequest:
         twins: dict[HeldLease, Lease] = {}
@@ -153,7 +153,7 @@ class Store(AwaitedBinding):
 
         async def granted() -> Lease:
             told = None if on_loss is None else _telling(on_loss, twin)
-            return twin(await self._edge.driven(partial(grant, on_loss=told)))
+            return twin(await self._bridge.driven(partial(grant, on_loss=told)))
 
         return LeaseRequest(granted)
 
@@ -162,20 +162,20 @@ class Store(AwaitedBinding):
             await changes.close()
         self._keeper.close()
         await self._keeper.ended()
-        self._news.close()
+        self._notifier.close()
         await self._close_engine()
-        await self._edge.close()
+        await self._bridge.close()
 
     async def _close_engine(self) -> None:
-        await self._edge.whole(self._engine.close)
+        await self._bridge.run_blocking(self._engine.close)
 
 
 def _telling(on_loss: Callable[[Lease], object], twin: Callable[[HeldLease], Lease]) -> Callable[[HeldLease], object]:
     return lambda held: on_loss(twin(held))
 
 
-def _edge_of(engine: Engine, *, inline_reads: bool) -> Edge:
+def _bridge_of(engine: Engine, *, inline_reads: bool) -> LoopBridge:
     loop = get_running_loop()
     if engine.profile.is_awaiting:
-        return AwaitingEdge(loop)
-    return BlockingEdge(loop, has_inline_reads=inline_reads and engine.profile.has_local_reads)
+        return AwaitingBridge(loop)
+    return OffloadingBridge(loop, has_inline_reads=inline_reads and engine.profile.has_local_reads)

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from keyplan.aio.binding import AwaitedBinding, AwaitedBlock
+from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.calls import Calls, PinnedCalls, TransactionCalls
-from keyplan.aio.edge import Edge
 from keyplan.aio.greenlets import wait
 from keyplan.layout import AsyncBinding, Binding
 from keyplan.store import Explanation, Place
@@ -32,7 +32,7 @@ class PinnedState(AwaitedBinding):
 
     async def attempt(self, work: Callable[[AsyncBinding], Awaitable[R]]) -> R:
         """Raise UnsupportedByEngineError, as `begin` does."""
-        return await self._calls.edge.driven(lambda: self._reads.attempt(lambda _: wait(work(self))))
+        return await self._calls.bridge.driven(lambda: self._reads.attempt(lambda _: wait(work(self))))
 
     def pinned(self) -> AbstractAsyncContextManager[AsyncBinding]:
         """Give this state: it is pinned already."""
@@ -49,8 +49,8 @@ class Transaction(AwaitedBinding):
     InvalidInputError.
     """
 
-    def __init__(self, edge: Edge, transaction: SyncTransaction) -> None:
-        self._serial = TransactionCalls(edge)
+    def __init__(self, bridge: LoopBridge, transaction: SyncTransaction) -> None:
+        self._serial = TransactionCalls(bridge)
         super().__init__(self._serial, transaction, transaction)
         self._transaction = transaction
 
@@ -64,15 +64,15 @@ class Transaction(AwaitedBinding):
 
     async def read_ahead(self, *places: Place) -> None:
         """Read what the places hold at once, so that the transaction's reads of it find it read; no premise of the commit."""
-        await self._serial.whole(lambda: self._transaction.read_ahead(*places))
+        await self._serial.run_blocking(lambda: self._transaction.read_ahead(*places))
 
     async def commit(self) -> int:
         """Commit now, and end the transaction. Return the revision. Raises what the synchronous one does."""
-        return await self._serial.whole(self._transaction.commit)
+        return await self._serial.run_blocking(self._transaction.commit)
 
     async def explained(self) -> Explanation:
         """Return the commit that the transaction would make now, in a form for people."""
-        return await self._serial.whole(self._transaction.explained)
+        return await self._serial.run_blocking(self._transaction.explained)
 
     async def close(self) -> None:
         """End the transaction without writing anything; after a commit, do nothing."""
@@ -116,7 +116,7 @@ class Snapshot(AwaitedBlock[SyncPinnedState, PinnedState]):
     """The block of a snapshot, which ends after everything that is under way on it."""
 
     def __init__(self, calls: Calls, block: AbstractContextManager[SyncPinnedState]) -> None:
-        self._reads = PinnedCalls(calls.edge)
+        self._reads = PinnedCalls(calls.bridge)
         super().__init__(calls, block, partial(PinnedState, self._reads))
 
     async def __aexit__(

@@ -25,14 +25,14 @@ class _View:
 
 def _point(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def operation(self: _View, *arguments: object, **keywords: object) -> object:
-        return await self._calls.point(partial(getattr(self._reads, name), *arguments, **keywords))
+        return await self._calls.run_short(partial(getattr(self._reads, name), *arguments, **keywords))
 
     return operation
 
 
 def _whole(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def operation(self: _View, *arguments: object, **keywords: object) -> object:
-        return await self._calls.whole(partial(getattr(self._reads, name), *arguments, **keywords))
+        return await self._calls.run_blocking(partial(getattr(self._reads, name), *arguments, **keywords))
 
     return operation
 
@@ -40,7 +40,7 @@ def _whole(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
 def _of_many(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def operation(self: _View, keys: Iterable[object]) -> object:
         # Why: what the caller hands in is iterated in the caller's thread.
-        return await self._calls.whole(partial(getattr(self._reads, name), tuple(keys)))
+        return await self._calls.run_blocking(partial(getattr(self._reads, name), tuple(keys)))
 
     return operation
 

@@ -30,12 +30,12 @@ from keyplan.apps.cloudchamber import (
     waiting,
     write_records,
 )
-from keyplan.apps.cloudchamber.bell import Bell
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.indexed import IndexesBegunError
 from keyplan.apps.cloudchamber.namespaces import instances_of_tests, purge_instances
 from keyplan.apps.cloudchamber.rest_routes import Asked
 from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, differences_of
 from keyplan.engine import ALL_KEYS, Commit, Put
 from keyplan.errors import ConflictError, NotFoundError
@@ -252,10 +252,12 @@ def test_a_right_that_is_lost_while_somebody_waits_shows_nothing_more(
             transaction.users.put("eve", User(name="eve", enabled=True, password_hash=found.password_hash))
             transaction.users.put("secretive", User(name="secretive"))
 
-        async def until(_self: Waiting, is_over: Callable[[], bool], _asked: Asked, bell: Bell, **_: object) -> bool:
+        async def until(
+            _self: Waiting, is_over: Callable[[], bool], _asked: Asked, wakeup: Wakeup, **_: object
+        ) -> bool:
             CloudChamber(site.store).run(both)
             while not is_over():
-                await bell.wait(0.05)
+                await wakeup.wait(0.05)
             return True
 
         monkeypatch.setattr(Waiting, "until", until)

@@ -12,7 +12,7 @@ from keyplan.errors import HistoryCompactedError, InvalidWatchTokenError
 from keyplan.server import AnswerError, Closing
 from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.layouts import LayoutBook
-from keyplan.server.explorer.live import LiveStreams, RawNews, TypedNews
+from keyplan.server.explorer.live import LiveStreams, RawSource, TypedSource
 from keyplan.server.explorer.trees import Asked
 from tests.server.explorer.conftest import Explorer
 from tests.server.explorer.shop import NAME, Item, ItemKey, Shop
@@ -52,8 +52,8 @@ def areas(engine: Engine, shop: Shop) -> Areas:
     return Areas(engine, LayoutBook({"layout": NAME}))
 
 
-def typed(areas: Areas, item: str = "items", *words: str, after: str = "") -> Callable[[], TypedNews]:
-    return lambda: TypedNews(areas, Asked("-", "Shop", item, words), after=after)
+def typed(areas: Areas, item: str = "items", *words: str, after: str = "") -> Callable[[], TypedSource]:
+    return lambda: TypedSource(areas, Asked("-", "Shop", item, words), after=after)
 
 
 def test_changes_are_told_and_resumed_behind_the_last_one_read(areas: Areas, shop: Shop) -> None:
@@ -113,7 +113,7 @@ def test_a_record_that_cannot_be_read_is_told_and_what_follows_it_too(areas: Are
 def test_raw_keys_have_the_id_of_their_revision_only_at_its_end(areas: Areas, engine: Engine) -> None:
     async def main() -> None:
         streams = LiveStreams(Closing())
-        answer = await streams.open(lambda: RawNews(areas, "-", b"x/", after=""))
+        answer = await streams.open(lambda: RawSource(areas, "-", b"x/", after=""))
         heard = Heard(answer.events())
         await heard.next()
         revision = engine.commit(Commit((), (Put(b"x/1", b"\x00<b>"), Put(b"x/2", b""), Put(b"y", b""))))

@@ -10,8 +10,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import Any, Final, NamedTuple
 
-from keyplan.apps.cloudchamber.bell import Bell
 from keyplan.apps.cloudchamber.chamber import Chamber
+from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.apps.cloudchamber.watches import AlreadyClosedError, RecordEvent, RecordWatch
 from keyplan.errors import KeyplanError
 from keyplan.server import LOGGER
@@ -37,7 +37,7 @@ class ChangeFeed:
     """Changes after a revision, for any number of waiters of one event loop. `run` makes a call in a thread."""
 
     def __init__(self, chamber: Chamber, run: Callable[..., Awaitable[Any]]) -> None:
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self._chamber = chamber
         self._run = run
         self._follower: _Follower | None = None
@@ -117,11 +117,11 @@ class ChangeFeed:
             dropped = self._kept.popleft()
             self._kept_count -= len(dropped.events)
             self._known_after = dropped.revision
-        self.bell.ring()
+        self.wakeup.wake()
 
     def _lose(self) -> None:
         self._follower = None
-        self.bell.ring()
+        self.wakeup.wake()
 
 
 class _Follower:

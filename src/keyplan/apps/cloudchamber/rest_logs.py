@@ -77,7 +77,7 @@ class _Logs:
             return message_answer(LogAnswer(last_id=traces.last_id, missed=True))
         # Why also below the beginning: that number is of a server that ran before this one.
         known = traces.begin - 1 if after < 0 else after
-        await self._waiting.until(lambda: traces.last_id > known, asked, traces.bell, seconds_max=self._seconds_max)
+        await self._waiting.until(lambda: traces.last_id > known, asked, traces.wakeup, seconds_max=self._seconds_max)
         found = traces.after(known, most)
         sees_users = await self._desk.context.read(self._desk.accounts.may_manage, asked.caller())
         entries = [

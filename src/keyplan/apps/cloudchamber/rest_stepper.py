@@ -121,7 +121,7 @@ class _Steps:
             await self._waiting.until(
                 lambda: stepper.now > after,
                 asked,
-                stepper.bell,
+                stepper.wakeup,
                 seconds_to_next=lambda: stepper.seconds_to_next,
             )
         finally:

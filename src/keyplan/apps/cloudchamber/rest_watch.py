@@ -69,7 +69,7 @@ class _Watching:
         is_over = await self._waiting.until(
             is_due,
             asked,
-            stepper.bell,
+            stepper.wakeup,
             seconds_max=self._seconds_max,
             seconds_to_next=lambda: stepper.seconds_to_next,
         )
@@ -102,9 +102,9 @@ class _Watching:
         if not found and not is_due():
             begun = after
             await self._waiting.until(
-                lambda: is_due() or self._has_news(begun, shown),
+                lambda: is_due() or self._has_changes(begun, shown),
                 asked,
-                feed.bell,
+                feed.wakeup,
                 seconds_max=self._seconds_max,
             )
             # Why asked again: the right may be gone since the wait began.
@@ -116,7 +116,7 @@ class _Watching:
         is_expired = not found and status is None
         return message_answer(WatchAnswer(expired=is_expired, status_response=status, changes=found, revision=after))
 
-    def _has_news(self, after: int, shown: Callable[[Iterable[RecordEvent] | None], list[StoreChange]]) -> bool:
+    def _has_changes(self, after: int, shown: Callable[[Iterable[RecordEvent] | None], list[StoreChange]]) -> bool:
         known = self._feed.known(after)
         return known is None or not self._feed.is_following or bool(shown(known))
 

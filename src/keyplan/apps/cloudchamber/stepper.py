@@ -6,9 +6,9 @@ It lives in the memory of one server, as the original's does in that of its own 
 from enum import StrEnum
 from typing import Final
 
-from keyplan.apps.cloudchamber.bell import Bell
 from keyplan.apps.cloudchamber.proto_json import INT64_MAX
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
+from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
 
 __all__ = ["DELAY_SECONDS_MAX", "Stepper", "StepperPolicy"]
@@ -30,11 +30,11 @@ class StepperPolicy(StrEnum):
 
 
 class Stepper:
-    """A clock of ticks from 0. For one event loop; `bell` rings when a tick or a policy came that nobody could foresee."""
+    """A clock of ticks from 0. For one event loop; `wakeup` wakes when a tick or a policy came that nobody could foresee."""
 
     def __init__(self, clock: Clock, *, is_automatic: bool = False, first_epoch: int = 1) -> None:
         """`first_epoch` is the epoch that it begins with: two servers must not have the same one, or a match means nothing."""
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self.waiting = 0
         self._clock = clock
         self._ticks = 0
@@ -83,7 +83,7 @@ class Stepper:
         if self._ticks + ticks > INT64_MAX:
             raise invalid("time ends before that many ticks")
         self._ticks += ticks
-        self.bell.ring()
+        self.wakeup.wake()
         return self._ticks
 
     def stop(self) -> None:
@@ -99,4 +99,4 @@ class Stepper:
         self._since = self._clock.monotonic()
         self._delay_seconds = delay_seconds
         self._epoch += 1
-        self.bell.ring()
+        self.wakeup.wake()

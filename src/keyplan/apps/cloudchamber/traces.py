@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.bell import Bell
+from keyplan.apps.cloudchamber.wakeup import Wakeup
 
 __all__ = ["Trace", "Traces"]
 
@@ -20,7 +20,7 @@ class Trace(NamedTuple):
 
 
 class Traces:
-    """At most `kept_max` traces, numbered from `first` on; each new one rings `bell`. For one event loop.
+    """At most `kept_max` traces, numbered from `first` on; each new one wakes `wakeup`. For one event loop.
 
     Why not always from 1: who asks with a number of another server, or of this one before it was started again, must not be
     answered as if it had seen what came since.
@@ -28,7 +28,7 @@ class Traces:
 
     def __init__(self, kept_max: int, *, first: int = 1) -> None:
         self.begin = first
-        self.bell = Bell()
+        self.wakeup = Wakeup()
         self.kept_max = kept_max
         self._kept: deque[Trace] = deque(maxlen=kept_max)
         self._last_id = first - 1
@@ -47,7 +47,7 @@ class Traces:
         """Keep a trace; the oldest makes room for it."""
         self._last_id += 1
         self._kept.append(Trace(self._last_id, name, started_at, seconds, status, user))
-        self.bell.ring()
+        self.wakeup.wake()
 
     def after(self, number: int, most: int) -> list[Trace]:
         """Return the traces with greater numbers that are kept, in order, at most so many."""

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from keyplan.apps.cloudchamber.bell import Bell
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
 from keyplan.apps.cloudchamber.rest_routes import Asked
 from keyplan.apps.cloudchamber.sessions import SessionTable
+from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
 from keyplan.server import Closing
 
@@ -36,14 +36,14 @@ class Waiting:
         self,
         is_over: Callable[[], bool],
         asked: Asked,
-        bell: Bell,
+        wakeup: Wakeup,
         *,
         seconds_max: float | None = None,
         seconds_to_next: Callable[[], float | None] = lambda: None,
     ) -> bool:
-        """Wait until `is_over`, asked after every ring, or until the time is over; return whether it is.
+        """Wait until `is_over`, asked after every wake-up, or until the time is over; return whether it is.
 
-        `seconds_to_next` says when to ask again although nobody rings. Raises RefusedError: 503 when the server stops, the
+        `seconds_to_next` says when to ask again although nothing wakes it. Raises RefusedError: 503 when the server stops, the
         client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
         """
         user = asked.caller()
@@ -65,7 +65,7 @@ class Waiting:
                 if left is not None and left <= 0:
                     return False
                 bounds = (seconds for seconds in (left, seconds_to_next()) if seconds is not None)
-                await bell.wait(min(_SLICE_SECONDS, *bounds, _SLICE_SECONDS))
+                await wakeup.wait(min(_SLICE_SECONDS, *bounds, _SLICE_SECONDS))
         finally:
             self._of_users[user] -= 1
             self._of_users += Counter()  # Why: it forgets who waits for nothing.

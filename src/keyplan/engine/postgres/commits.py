@@ -13,7 +13,7 @@ from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.interface import Commit, FailedGuard, RangeUnchanged
 from keyplan.engine.postgres.failures import NAME, PostgresError, ServerRefusalError
 from keyplan.engine.postgres.lineage import Identity
-from keyplan.engine.postgres.news import News
+from keyplan.engine.postgres.notifier import CommitNotifier
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.session import Request, Result, Session
 from keyplan.engine.postgres.snapshot import Unread
@@ -49,14 +49,14 @@ class Writer:
         pool: Pool,
         statements: Statements,
         *,
-        news: News,
+        notifier: CommitNotifier,
         unread: Unread,
         identity: Identity,
         history_revisions_max: int,
     ) -> None:
         self._pool = pool
         self._statements = statements
-        self._news = news
+        self._notifier = notifier
         self._unread = unread
         self._identity = identity
         self._history_revisions_max = history_revisions_max
@@ -134,7 +134,7 @@ class Writer:
         answer = self._pool.attempt(attempt)
         if written:
             self._identity.note(written[-1])
-            self._news.tell()
+            self._notifier.tell()
             self._trim(written[-1])
         return answer
 

@@ -12,7 +12,7 @@ from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
 from keyplan.engine.postgres.lease import Leases, PostgresLease
 from keyplan.engine.postgres.lineage import Identity
 from keyplan.engine.postgres.load import load
-from keyplan.engine.postgres.news import News
+from keyplan.engine.postgres.notifier import CommitNotifier
 from keyplan.engine.postgres.options import PostgresOptions, options_of, profile_of
 from keyplan.engine.postgres.pool import Pool, open_session
 from keyplan.engine.postgres.snapshot import PostgresSnapshot, Unread, can_be_stored
@@ -54,11 +54,11 @@ class PostgresEngine(Engine):
             ends_idle_transactions=True,
         )
         self._unread = Unread()
-        self._news = News(options, self._statements)
+        self._notifier = CommitNotifier(options, self._statements)
         self._writer = Writer(
             self._workers,
             self._statements,
-            news=self._news,
+            notifier=self._notifier,
             unread=self._unread,
             identity=self._identity,
             history_revisions_max=options.history_revisions_max,
@@ -125,7 +125,12 @@ class PostgresEngine(Engine):
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         self._workers.check_open()
         return PostgresWatch(
-            self._workers, self._statements, leases=self._leases, news=self._news, key_range=key_range, after=after
+            self._workers,
+            self._statements,
+            leases=self._leases,
+            notifier=self._notifier,
+            key_range=key_range,
+            after=after,
         )
 
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
@@ -151,7 +156,7 @@ class PostgresEngine(Engine):
     def close(self) -> None:
         self._readers.close()
         self._workers.close()
-        self._news.close()
+        self._notifier.close()
 
     def _check_writable(self) -> None:
         self._workers.check_open()

@@ -7,7 +7,7 @@ from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.interface import Entry, Event, EventKind, KeyRange
 from keyplan.engine.postgres.failures import NAME
 from keyplan.engine.postgres.lease import Leases
-from keyplan.engine.postgres.news import News
+from keyplan.engine.postgres.notifier import CommitNotifier
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.statements import Statements
 from keyplan.engine.postgres.transactions import end_of
@@ -24,18 +24,25 @@ class PostgresWatch:
     """A watch on the commits of every process."""
 
     def __init__(
-        self, pool: Pool, statements: Statements, *, leases: Leases, news: News, key_range: KeyRange, after: int
+        self,
+        pool: Pool,
+        statements: Statements,
+        *,
+        leases: Leases,
+        notifier: CommitNotifier,
+        key_range: KeyRange,
+        after: int,
     ) -> None:
         self._pool = pool
         self._statements = statements
         self._leases = leases
-        self._news = news
+        self._notifier = notifier
         self._range = key_range
         self._revision = after
         self._is_closed = False
         _, compacted = pool.call((statements.revision, ()))[0].row()
         self._check_kept(compacted)
-        news.listen()
+        notifier.listen()
 
     @property
     def revision(self) -> int:
@@ -47,14 +54,14 @@ class PostgresWatch:
         give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
         while True:
             self._check_open()
-            known = self._news.number
+            known = self._notifier.number
             if self._leases.is_look_due():
                 self._leases.look()
             events = self._take()
             remaining = give_up_at - SYSTEM_CLOCK.monotonic()
             if events or remaining <= 0:
                 return events
-            self._news.wait(known, seconds=remaining)
+            self._notifier.wait(known, seconds=remaining)
 
     def _take(self) -> list[Event]:
         """Return the events of the next revisions, whole revisions only."""
@@ -75,7 +82,7 @@ class PostgresWatch:
     def close(self) -> None:
         """End the watch, and wake who polls it."""
         self._is_closed = True
-        self._news.tell()
+        self._notifier.tell()
 
     def _check_open(self) -> None:
         self._pool.check_open()

@@ -36,7 +36,7 @@ from keyplan.server.explorer.raw_keys import raw_crumbs
 from keyplan.server.explorer.trees import Asked, place_of
 from keyplan.store import Store
 
-__all__ = ["LiveAnswer", "LiveStreams", "RawNews", "TypedNews", "live_page", "raw_live_page"]
+__all__ = ["LiveAnswer", "LiveStreams", "RawSource", "TypedSource", "live_page", "raw_live_page"]
 
 _WAIT_SECONDS: Final = 15.0
 """Why: proxies cut what is silent for longer; a connection that is gone is noticed when something is sent."""
@@ -97,7 +97,7 @@ class Told(NamedTuple):
         return head.encode() + b"data: " + msgspec.json.encode(self.data) + b"\n\n"
 
 
-class News(Protocol):
+class LiveSource(Protocol):
     """A watch that tells what happened. Used by one thread at a time, but for `close`."""
 
     @property
@@ -114,7 +114,7 @@ class News(Protocol):
         ...
 
 
-class TypedNews:
+class TypedSource:
     """The changes of the records of a table, or of those that have entries of an index."""
 
     def __init__(self, areas: Areas, asked: Asked, *, after: str) -> None:
@@ -155,7 +155,7 @@ class TypedNews:
         return Told(change.kind.value, change.token, data)
 
 
-class RawNews:
+class RawSource:
     """The changes of raw keys below a prefix. Ids are revisions."""
 
     _KINDS: Final = {EventKind.CREATED: "inserted", EventKind.UPDATED: "changed", EventKind.DELETED: "removed"}
@@ -222,7 +222,7 @@ class LiveStreams:
         self.number = 0
         """How many there are now."""
 
-    async def open(self, begin: Callable[[], News]) -> "LiveAnswer":
+    async def open(self, begin: Callable[[], LiveSource]) -> "LiveAnswer":
         """Begin a watch and return the answer that tells of it.
 
         Raises AnswerError (503 `overloaded`) when there are too many, and what `begin` raises.
@@ -233,11 +233,11 @@ class LiveStreams:
         self.number += 1
         thread = ThreadPoolExecutor(1, thread_name_prefix="keyplan-live")
         try:
-            news = await asyncio.get_running_loop().run_in_executor(thread, begin)
+            source = await asyncio.get_running_loop().run_in_executor(thread, begin)
         except BaseException:
             self._ended(thread)
             raise
-        return LiveAnswer(news, thread, self._closing, lambda: self._ended(thread))
+        return LiveAnswer(source, thread, self._closing, lambda: self._ended(thread))
 
     def _ended(self, thread: ThreadPoolExecutor) -> None:
         self.number -= 1
@@ -249,10 +249,12 @@ class LiveAnswer(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, news: News, thread: ThreadPoolExecutor, closing: Closing, on_end: Callable[[], object]) -> None:
+    def __init__(
+        self, source: LiveSource, thread: ThreadPoolExecutor, closing: Closing, on_end: Callable[[], object]
+    ) -> None:
         # Why no buffering: a proxy that collects an answer before passing it on would keep it for ever.
         super().__init__(self.events(), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        self._news = news
+        self._source = source
         self._thread = thread
         self._closing = closing
         self._on_end: Callable[[], object] | None = on_end
@@ -269,17 +271,17 @@ class LiveAnswer(StreamingResponse):
         if self._on_end is not None:
             on_end, self._on_end = self._on_end, None
             with suppress(KeyplanError):
-                self._news.close()
+                self._source.close()
             on_end()
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield events as they are sent."""
         yield f"retry: {_COME_BACK_MILLISECONDS}\n".encode()
-        yield Told("open", self._news.place, {"place": self._news.place}).encoded()
+        yield Told("open", self._source.place, {"place": self._source.place}).encoded()
         closing = asyncio.ensure_future(self._closing.wait())
         try:
             while not self._closing.is_set:
-                poll = asyncio.get_running_loop().run_in_executor(self._thread, self._news.wait, _WAIT_SECONDS)
+                poll = asyncio.get_running_loop().run_in_executor(self._thread, self._source.wait, _WAIT_SECONDS)
                 poll.add_done_callback(_forget)
                 waiting: set[asyncio.Future[Any]] = {poll, closing}
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -288,7 +290,7 @@ class LiveAnswer(StreamingResponse):
                 try:
                     found = poll.result()
                 except CorruptionError as error:
-                    yield Told("damaged", self._news.place, _facts(error)).encoded()
+                    yield Told("damaged", self._source.place, _facts(error)).encoded()
                     continue
                 except KeyplanError as error:
                     event = "compacted" if isinstance(error, HistoryCompactedError) else "failed"
@@ -297,7 +299,7 @@ class LiveAnswer(StreamingResponse):
                 if found:
                     yield b"".join(told.encoded() for told in found)
                 else:
-                    yield Told("here", self._news.place, {"place": self._news.place}).encoded()
+                    yield Told("here", self._source.place, {"place": self._source.place}).encoded()
             yield Told("closing", "", {}).encoded()
         finally:
             closing.cancel()

@@ -14,7 +14,7 @@ from keyplan.server.answers import AnswerError
 from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.keys import key_page
 from keyplan.server.explorer.links import BASE, WHOLE_STORE, overview_link
-from keyplan.server.explorer.live import LiveStreams, RawNews, TypedNews, live_page, raw_live_page
+from keyplan.server.explorer.live import LiveStreams, RawSource, TypedSource, live_page, raw_live_page
 from keyplan.server.explorer.overview import area_page, overview
 from keyplan.server.explorer.presentation import STATIC_FILES, answer, failed, static_file
 from keyplan.server.explorer.raw_keys import raw_page
@@ -144,12 +144,12 @@ class ExplorerRoutes:
     async def changes(self, request: Request) -> Response:
         query = Query(request, ("field", "after"))
         asked, after = asked_item(request, query), _after(request, query)
-        return await self._streams.open(lambda: TypedNews(self._areas, asked, after=after))
+        return await self._streams.open(lambda: TypedSource(self._areas, asked, after=after))
 
     async def raw_changes(self, request: Request) -> Response:
         query = Query(request, ("hex", "after"))
         area, prefix, after = request.path_params["area"], query.octets("hex"), _after(request, query)
-        return await self._streams.open(lambda: RawNews(self._areas, area, prefix, after=after))
+        return await self._streams.open(lambda: RawSource(self._areas, area, prefix, after=after))
 
 
 def _after(request: Request, query: Query) -> str:

@@ -17,12 +17,12 @@ from keyplan.aio.threads import Workers
 from keyplan.errors import InvalidInputError
 from keyplan.store import Backoff
 
-__all__ = ["AwaitingEdge", "BlockingEdge", "Edge", "awaited_backoff"]
+__all__ = ["AwaitingBridge", "LoopBridge", "OffloadingBridge", "awaited_backoff"]
 
 R = TypeVar("R")
 
 
-class Edge(ABC):
+class LoopBridge(ABC):
     """How the operations of one store run on one event loop."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -35,25 +35,25 @@ class Edge(ABC):
         return get_ident() == self._loop_thread
 
     @abstractmethod
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         """Run an operation that reads or commits, without the loop waiting for it; see `Workers.run` for `undo`."""
 
     @abstractmethod
-    async def point(self, work: Callable[[], R]) -> R:
-        """Run an operation that reads a few keys: as `whole`, or on the loop where the store's user chose so."""
+    async def run_short(self, work: Callable[[], R]) -> R:
+        """Run an operation that reads a few keys: as `run_blocking`, or on the loop where the store's user chose so."""
 
     async def driven(self, work: Callable[[], R]) -> R:
-        """Run code on the loop whose waits are awaited: its engine is one that awaits, or `on_edge`."""
+        """Run code on the loop whose waits are awaited: its engine is one that awaits, or one that `ThreadOffloadEngine` wraps."""
         self.check_loop()
         return await drive(work)
 
     @abstractmethod
-    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    def offload(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         """For an engine's call from driven code: do it where it does not hold up the loop. From elsewhere, do it here."""
 
     @abstractmethod
     def tries(self, backoff: Backoff) -> Backoff:
-        """Return the same waits for tries that are `hop`ped as a whole."""
+        """Return the same waits for tries that are offloaded as a whole."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -77,18 +77,18 @@ def _pause(seconds: float) -> None:
     wait(sleep(seconds))
 
 
-class AwaitingEdge(Edge):
-    """The edge of an engine that awaits: everything is driven."""
+class AwaitingBridge(LoopBridge):
+    """The bridge to an engine that awaits: everything is driven."""
 
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         self.check_loop()
         return await drive(work)
 
-    async def point(self, work: Callable[[], R]) -> R:
+    async def run_short(self, work: Callable[[], R]) -> R:
         self.check_loop()
         return await drive(work)
 
-    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    def offload(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         return work()
 
     def tries(self, backoff: Backoff) -> Backoff:
@@ -98,38 +98,38 @@ class AwaitingEdge(Edge):
         """There is nothing to end."""
 
 
-class BlockingEdge(Edge):
-    """The edge of an engine that blocks: threads. With `has_inline_reads`, reads of a few keys are made on the loop."""
+class OffloadingBridge(LoopBridge):
+    """The bridge to an engine that blocks: threads. With `has_inline_reads`, reads of a few keys are made on the loop."""
 
     def __init__(self, loop: AbstractEventLoop, *, has_inline_reads: bool) -> None:
         super().__init__(loop)
         self._workers = Workers(loop)
         self._has_inline_reads = has_inline_reads
 
-    async def whole(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    async def run_blocking(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         self.check_loop()
         return await self._workers.run(work, undo)
 
-    async def point(self, work: Callable[[], R]) -> R:
+    async def run_short(self, work: Callable[[], R]) -> R:
         self.check_loop()
         return work() if self._has_inline_reads else await self._workers.run(work)
 
-    def hop(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
+    def offload(self, work: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         return wait(self._workers.run(work, undo)) if is_driven() else work()
 
     def tries(self, backoff: Backoff) -> Backoff:
-        return _HoppedTries(backoff.sleep, backoff.chance, edge=self)
+        return _OffloadedTries(backoff.sleep, backoff.chance, bridge=self)
 
     async def close(self) -> None:
         await self._workers.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _HoppedTries(Backoff):
+class _OffloadedTries(Backoff):
     """Each try is made in a thread as a whole; the waits in between are awaited, and hold no thread."""
 
-    edge: Edge = field(kw_only=True)
+    bridge: LoopBridge = field(kw_only=True)
 
     def until_committed(self, attempt: Callable[[], R]) -> R:
         # Why not super(): a dataclass with slots is made twice, and super() means the first.
-        return Backoff.until_committed(self, partial(self.edge.hop, attempt))
+        return Backoff.until_committed(self, partial(self.bridge.offload, attempt))

@@ -18,17 +18,17 @@ from keyplan.engine.postgres.session import Session
 from keyplan.engine.postgres.statements import Statements
 from keyplan.errors import EngineOpenError
 
-__all__ = ["News"]
+__all__ = ["CommitNotifier"]
 
 _LOOK_SECONDS_LISTENING: Final = 1.0
 """Why: leases end without a word, and a notification may be lost with its connection."""
 _LOOK_SECONDS_DEAF: Final = 0.05
-"""Why: without notifications, news is half of it old on average; a look costs the server some 50 microseconds."""
+"""Why: without notifications, a commit is noticed half of it late on average; a look costs the server some 50 microseconds."""
 _PAUSE_SECONDS_FIRST: Final = 0.1
 _PAUSE_SECONDS_MAX: Final = 2.0
 
 
-class News:
+class CommitNotifier:
     """A number that grows when there may be something new."""
 
     def __init__(self, options: PostgresOptions, statements: Statements) -> None:
@@ -44,7 +44,7 @@ class News:
 
     @property
     def number(self) -> int:
-        """How often there was news."""
+        """How often something may have been committed."""
         return self._number
 
     def tell(self) -> None:

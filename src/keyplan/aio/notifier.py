@@ -13,7 +13,7 @@ from keyplan.engine import ALL_KEYS, Engine, KeyRange, Watch
 from keyplan.engine import Event as EngineEvent
 from keyplan.errors import EngineError, HistoryCompactedError
 
-__all__ = ["Bell", "News"]
+__all__ = ["CommitNotifier", "Wakeup"]
 
 _POLL_SECONDS: Final = 60.0
 _END_SECONDS_MAX: Final = 5.0
@@ -26,36 +26,36 @@ _OTHERS_SECONDS: Final = 0.1
 """How late a watch hears of what does not concern it. Why: it moves on over that, and so stays in the kept history."""
 
 
-class Bell:
-    """What one watch waits at. Used on the loop."""
+class Wakeup:
+    """Wakes one watch that waits. Used on the loop."""
 
     def __init__(self, key_range: KeyRange) -> None:
         self.range = key_range
         self._event = Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the watch."""
         self._event.set()
 
-    def silence(self) -> None:
-        """Take what was rung so far as heard."""
+    def clear(self) -> None:
+        """Take every wake-up so far as heard."""
         self._event.clear()
 
-    async def rung(self, timeout_seconds: float) -> None:
-        """Wait until it was rung since it was silenced, at most so long."""
-        # Trap: on Python 3.11, wait_for swallows a cancellation that comes together with the ring.
+    async def wait(self, timeout_seconds: float) -> None:
+        """Wait until it was woken since it was cleared, at most so long."""
+        # Trap: on Python 3.11, wait_for swallows a cancellation that comes together with the wake-up.
         with suppress(TimeoutError):
             async with timeout(timeout_seconds):
                 await self._event.wait()
 
 
-class News:
-    """The thread, which lives while there are bells, and the bells."""
+class CommitNotifier:
+    """The thread, which lives while there are wakeups, and the wakeups."""
 
     def __init__(self, engine: Engine, loop: AbstractEventLoop) -> None:
         self._engine = engine
         self._loop = loop
-        self._bells: set[Bell] = set()
+        self._wakeups: set[Wakeup] = set()
         self._later: TimerHandle | None = None
         self._condition = Condition()
         self._is_wanted = False
@@ -66,28 +66,28 @@ class News:
 
     # ---- on the loop ---------------------------------------------------------------------------------------------------
 
-    def bell(self, key_range: KeyRange) -> Bell:
-        """Return a bell that rings soon after each commit in the range."""
-        bell = Bell(key_range)
-        self._bells.add(bell)
+    def wakeup(self, key_range: KeyRange) -> Wakeup:
+        """Return a wakeup that wakes its watch soon after each commit in the range."""
+        wakeup = Wakeup(key_range)
+        self._wakeups.add(wakeup)
         with self._condition:
             self._is_wanted = True
             if self._thread is None:
-                self._thread = Thread(target=self._work, name="keyplan-aio-news", daemon=True)
+                self._thread = Thread(target=self._work, name="keyplan-aio-notifier", daemon=True)
                 self._thread.start()
-        return bell
+        return wakeup
 
-    def remove(self, bell: Bell) -> None:
-        """Take a bell away, and end the thread with the last. Who waits at it wakes."""
-        bell.ring()
-        self._bells.discard(bell)
-        if not self._bells:
+    def remove(self, wakeup: Wakeup) -> None:
+        """Take a wakeup away, and end the thread with the last. Who waits at it wakes."""
+        wakeup.wake()
+        self._wakeups.discard(wakeup)
+        if not self._wakeups:
             self._end()
 
     def close(self) -> None:
         """Wake everybody and wait for the end of the thread."""
-        for bell in list(self._bells):
-            self.remove(bell)
+        for wakeup in list(self._wakeups):
+            self.remove(wakeup)
         if self._later is not None:
             self._later.cancel()
         thread = self._thread
@@ -103,17 +103,17 @@ class News:
         if watch is not None:
             watch.close()
 
-    def _ring(self, events: Sequence[EngineEvent]) -> None:
-        for bell in self._bells:
-            if any(event.key in bell.range for event in events):
-                bell.ring()
+    def _wake(self, events: Sequence[EngineEvent]) -> None:
+        for wakeup in self._wakeups:
+            if any(event.key in wakeup.range for event in events):
+                wakeup.wake()
         if self._later is None:
-            self._later = self._loop.call_later(_OTHERS_SECONDS, self._ring_all)
+            self._later = self._loop.call_later(_OTHERS_SECONDS, self._wake_all)
 
-    def _ring_all(self) -> None:
+    def _wake_all(self) -> None:
         self._later = None
-        for bell in self._bells:
-            bell.ring()
+        for wakeup in self._wakeups:
+            wakeup.wake()
 
     # ---- in the thread ---------------------------------------------------------------------------------------------------
 
@@ -129,14 +129,14 @@ class News:
                     self._pause()
 
     def _begin(self) -> bool:
-        """Tell whether there are bells; note the end of the thread if not."""
+        """Tell whether there are wakeups; note the end of the thread if not."""
         with self._condition:
             if not self._is_wanted:
                 self._thread = None
             return self._is_wanted
 
     def _was_ended(self) -> bool:
-        """Tell whether the error is that the last bell was taken away. There may be new ones already."""
+        """Tell whether the error is that the last wakeup was taken away. There may be new ones already."""
         with self._condition:
             was_ended, self._is_ended = self._is_ended, False
             return was_ended
@@ -150,7 +150,7 @@ class News:
                 self._watch = watch
                 if not self._is_wanted:
                     return
-            self._tell(None)  # Why: what was committed before this watch began, a bell's watch may not have seen.
+            self._tell(None)  # Why: what was committed before this watch began, a wakeup's watch may not have seen.
             while self._is_wanted:
                 events = watch.poll(_POLL_SECONDS)
                 if events:
@@ -168,6 +168,6 @@ class News:
         # Why suppressed: the loop was closed without the store, so that nobody waits any more.
         with suppress(RuntimeError):
             if events is None:
-                self._loop.call_soon_threadsafe(self._ring_all)
+                self._loop.call_soon_threadsafe(self._wake_all)
             else:
-                self._loop.call_soon_threadsafe(self._ring, events)
+                self._loop.call_soon_threadsafe(self._wake, events)

@@ -3,22 +3,22 @@
 import asyncio
 from contextlib import suppress
 
-__all__ = ["Bell"]
+__all__ = ["Wakeup"]
 
 
-class Bell:
+class Wakeup:
     """Wakes everybody who waits for it. For one event loop."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Event] = set()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake them."""
         for event in self._waiting:
             event.set()
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Wait for the next ring, at most so long. A ring after the call is never missed."""
+        """Wait for the next wake-up, at most so long. One after the call is never missed."""
         event = asyncio.Event()
         self._waiting.add(event)
         try:
