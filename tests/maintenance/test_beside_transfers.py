@@ -136,7 +136,7 @@ def test_what_is_written_into_a_stopped_restore_is_not_taken_away_by_the_same_co
         assert content_of(inner) == CONTENT
 
 
-STRANGERS = {
+STRANGERS: dict[str, Put | Delete] = {
     "a key that was copied": Put(b"/site/00001", b"mine"),
     "a key that is not copied yet": Put(b"/site/00599", b"mine"),
     "a key that the source does not have": Put(b"/site/x", b"mine"),

@@ -9,8 +9,8 @@ from keyplan.engine import Engine, MemoryEngine
 from keyplan.keyspace import KeySpaces
 from keyplan.maintenance import OnConflict, RestorePolicy, restore_key_spaces
 from tests.keyspace.stores import put_raw
+from tests.maintenance.registry_lives import backed_up
 from tests.maintenance.test_beside_transfers import AtCommit
-from tests.maintenance.test_restored_registry import backed_up
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class PumpedLedger(Ledger):
 
         def pending(state: State, revision: int) -> list[object]:
             while watch.revision < revision:
-                events: list[Event] = watch.poll(0.0)
+                events: Sequence[Event] = watch.poll(0.0)
                 records, is_waiting = inbox.add(events, watch.revision)
                 sink(records, is_waiting)
             return list(known(state, revision))
@@ -153,12 +153,13 @@ def gateways() -> Iterator[Line]:
         yield Line(
             line_name(name, "raw write", "compaction"), partial(_of_gateways, (name, "raw write"), one_file, compacts())
         )
-    for names in [
+    threes = [
         ("set", "raw write", "count"),
         ("two", "delete", "raw write"),
         ("in order", "in order", "delete all below"),
-    ]:
-        yield Line(line_name(*names), partial(_of_gateways, names, one_file), Preemptions(2))
+    ]
+    for three in threes:
+        yield Line(line_name(*three), partial(_of_gateways, three, one_file), Preemptions(2))
 
 
 GATEWAY_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {"etcd v2": gateways}

@@ -9,7 +9,7 @@ from keyplan.apps.hepnos.databases import Address, Databases
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.queues import Queues
 from keyplan.apps.hepnos.store import DataStore
-from keyplan.engine import SYSTEM_CLOCK, MemoryEngine
+from keyplan.engine import SYSTEM_CLOCK, Engine, MemoryEngine
 from keyplan.errors import AlreadyExistsError, CommitConflictError
 from keyplan.ring import ring_of
 from keyplan.store import Store
@@ -23,7 +23,7 @@ __all__ = ["HEPNOS_GROUPS"]
 
 def _datastore(store: Store) -> DataStore:
     """A HEPnOS store whose products are in this database; those of other kinds are not looked at."""
-    own = {kind: MemoryEngine() for kind in Kind if kind is not Kind.PRODUCT}
+    own: dict[Kind, Engine] = {kind: MemoryEngine() for kind in Kind if kind is not Kind.PRODUCT}
     engines = {**own, Kind.PRODUCT: store.engine}
     rings = {kind: ring_of([engines[kind]], kind.layout, create=True) for kind in Kind}
     return DataStore(Databases(rings, Address("memory:")))

@@ -187,7 +187,7 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
         case "usage":
             yield Fix(table, key, None)  # counted again when it is asked for
         case "quotas" if record is not None:
-            life = tables.evidence.last_life(key)
+            life = tables.evidence.last_life(record.name)
             if life is not None and life.detail.get("generation") == record.generation:
                 yield Fix(table, key, life.quota)
         case "history" if tables.codec is not None and tables.evidence.is_whole and isinstance(key, HistoryKey):

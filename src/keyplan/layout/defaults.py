@@ -66,7 +66,7 @@ class _Kind(Protocol):
 
 
 def _kinds_of(form: ValueForm[Any], *, is_described: bool) -> Sequence[_Kind]:
-    kind = Any if is_described else form.value_type
+    kind: Any = Any if is_described else form.value_type
     if hasattr(kind, "DESCRIPTOR"):
         return [_Message(kind.DESCRIPTOR)]
     if kind is not Any:
