@@ -8,7 +8,7 @@ import pytest
 
 from keyplan.apps.runm.definitions import set_definition
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.foresight import Scope
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermission, PropertyPermissions
 from keyplan.store import Store
 from tests.apps.runm.client import I1, I2, PROJECT, SW, WEST, refused

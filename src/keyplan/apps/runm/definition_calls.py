@@ -7,10 +7,10 @@ from uuid import UUID
 from keyplan.apps.runm.answers import definition_message, definition_record
 from keyplan.apps.runm.definitions import definition_at, remove, resolved, set_definition
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType
 from keyplan.apps.runm.messages import message_class
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition
 from keyplan.apps.runm.refusal import missing, not_found
 from keyplan.apps.runm.session import caller_of

@@ -6,11 +6,11 @@ from uuid import UUID, uuid4
 from msgspec import structs
 
 from keyplan.apps.runm.deployment import Deployment, State
-from keyplan.apps.runm.foresight import Scope, fallbacks_of
 from keyplan.apps.runm.identity import checked_uuid
 from keyplan.apps.runm.json_schema import checked_schema
 from keyplan.apps.runm.layout import ObjectSubType, PartitionSubType, PartitionType, Runm
 from keyplan.apps.runm.permission import READ, WRITE
+from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
 from keyplan.apps.runm.refusal import already_exists, invalid, missing
 from keyplan.apps.runm.versions import keep_version
@@ -51,7 +51,7 @@ def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | Non
     state.read_ahead_scope(scope)
     for candidate in fallbacks_of(scope):
         uuid = pointer_at(state.runm, candidate)
-        state.foresight.note_definition(candidate, uuid)
+        state.ahead.note_definition(candidate, uuid)
         definition = None if uuid is None else state.runm.definitions.get(uuid)
         if definition is not None:
             return candidate, definition

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from keyplan.apps.runm.constraint import range_of_digits
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.layout import Deleted
 from keyplan.apps.runm.objects import RulesByScope, created, stored_objects
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object
 from keyplan.apps.runm.refusal import not_found
 from keyplan.apps.runm.session import Caller
@@ -110,9 +110,7 @@ def _delete(
     own = [(uuid, one) for uuid, one in found if one is not None and caller.may_see(one, deployment)]
     # Why: a delete looks at the entry of the name, and would do so for one object after the other.
     state.read_ahead(
-        place
-        for _, one in own
-        for place in state.foresight.of_name(one.partition, one.object_type, one.project, one.name)
+        place for _, one in own for place in state.ahead.of_name(one.partition, one.object_type, one.project, one.name)
     )
     for uuid, record in own:
         if lease is not None:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from keyplan.apps.runm.foresight import Foresight, Scope
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
+from keyplan.apps.runm.read_ahead import ReadAhead, Scope
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidKeyError
@@ -50,7 +50,7 @@ class State(NamedTuple):
 
     runm: Runm
     beside: RunmBeside
-    foresight: Foresight
+    ahead: ReadAhead
     binding: PinnedState | Transaction
 
     def read_ahead(self, places: Iterable[Place]) -> None:
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
     def read_ahead_scope(self, scope: Scope) -> None:
         """Read at once what says which definition holds for a scope."""
-        self.read_ahead(self.foresight.of_scope(scope))
+        self.read_ahead(self.ahead.of_scope(scope))
 
     @property
     def is_empty(self) -> bool:
@@ -83,7 +83,7 @@ class Deployment:
         self.runm = Runm(self.store, prefix=self.prefix)
         self.beside = RunmBeside(self.store, prefix=self.prefix)
         self.bound: BoundLayout = Runm.bound(prefix=self.prefix)
-        self.foresight = Foresight(self.bound, RunmBeside.bound(prefix=self.prefix))
+        self.ahead = ReadAhead(self.bound, RunmBeside.bound(prefix=self.prefix))
         self._object_types: dict[str, ObjectType] = {}
 
     def over(self, binding: PinnedState | Transaction, *places: Place) -> State:
@@ -93,7 +93,7 @@ class Deployment:
             binding.read_ahead(*places)
         except InvalidKeyError:
             binding.read_ahead()
-        return State(self.runm.over(binding), self.beside.over(binding), self.foresight, binding)
+        return State(self.runm.over(binding), self.beside.over(binding), self.ahead, binding)
 
     @contextmanager
     def reading(self, *places: Place) -> Generator[State, None, None]:
@@ -105,7 +105,7 @@ class Deployment:
     def reading_for(self, request: Any, *places: Place) -> Generator[State, None, None]:
         """As `reading`, with what a request's session is checked against."""
         with self.store.snapshot() as pinned:
-            yield self.over(pinned, *self.foresight.of_session(request), *places)
+            yield self.over(pinned, *self.ahead.of_session(request), *places)
 
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from keyplan.apps.runm.definitions import definition_at, resolved, set_definitio
 from keyplan.apps.runm.deletion import delete
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.documents import ProviderDocument, partition_document, provider_document, read_document
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.json_schema import checked_schema, violations
 from keyplan.apps.runm.messages import message_class
@@ -28,6 +27,7 @@ from keyplan.apps.runm.objects import create, created
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.partition_calls import PARTITION_FIELDS, add_partition, find_partitions
 from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers, provider_messages
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller, caller_of, partition_named

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from keyplan.apps.runm.definitions import point, pointer_at, pointers
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.verify import shown_scope
 from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Mutation, Put, Snapshot
 from keyplan.errors import CommitConflictError, CorruptionError, RecordError

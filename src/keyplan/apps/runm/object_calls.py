@@ -10,12 +10,12 @@ from msgspec import structs
 from keyplan.apps.runm.answers import object_message, object_record, property_records
 from keyplan.apps.runm.deletion import delete, deleted_objects, restore
 from keyplan.apps.runm.deployment import Deployment, State, Stored
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
 from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.objects import create, created, get, update
 from keyplan.apps.runm.ordering import options_of
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
@@ -39,8 +39,8 @@ __all__ = [
 
 def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
     """Return an object; one answer for what is not there and for what the caller may not see."""
-    uuid, foresight = parsed_uuid(request.uuid), deployment.foresight
-    places = () if uuid is None else foresight.of_objects([uuid], foresight.partition_of(request))
+    uuid, ahead = parsed_uuid(request.uuid), deployment.ahead
+    places = () if uuid is None else ahead.of_objects([uuid], ahead.partition_of(request))
     with deployment.reading_for(request, *places) as state:
         caller = caller_of(request, state)
         if not request.uuid:
@@ -71,14 +71,14 @@ def object_get_by_name(deployment: Deployment, request: Any) -> Any:
             uuid = None
         if uuid is None:
             raise not_found()
-        state.read_ahead(state.foresight.of_objects([uuid], partition))
+        state.read_ahead(state.ahead.of_objects([uuid], partition))
         return _visible(deployment, caller, state, uuid)
 
 
 def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
     named = (uuid for one in request.any for uuid in one.partition_filter.uuids)
-    places = (*deployment.foresight.of_partitions(named), *deployment.foresight.of_index_states())
+    places = (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
     with deployment.reading_for(request, *places) as state:
         caller = caller_of(request, state)
         options = options_of(request.options, OBJECT_FIELDS, identity="uuid")
@@ -199,30 +199,30 @@ def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, c
 
 def _places_of_name(deployment: Deployment, request: Any) -> Iterator[Place]:
     """Where the name of a request by name most likely points."""
-    foresight = deployment.foresight
-    partition = parsed_uuid(request.partition_uuid) or foresight.partition_of(request)
+    ahead = deployment.ahead
+    partition = parsed_uuid(request.partition_uuid) or ahead.partition_of(request)
     kind = deployment.known_type(request.object_type_code)
     if partition is not None and kind is not None and request.name:
         has_project = kind.scope is ObjectTypeScope.PROJECT
         project = spelled_project(request.project or request.session.project) if has_project else ""
         if project or not has_project:
-            yield from foresight.of_name(partition, kind.code, project, request.name)
-    yield from foresight.of_partitions([request.partition_uuid])
+            yield from ahead.of_name(partition, kind.code, project, request.name)
+    yield from ahead.of_partitions([request.partition_uuid])
 
 
 def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iterator[Place]:
     """What the creation of an object looks at."""
-    given, foresight = request.object, deployment.foresight
+    given, ahead = request.object, deployment.ahead
     partition = parsed_uuid(given.partition)
-    yield from foresight.of_session(request)
-    yield from foresight.of_partitions([given.partition])
+    yield from ahead.of_session(request)
+    yield from ahead.of_partitions([given.partition])
     kind = deployment.known_type(given.object_type)
     if partition is None or kind is None or not given.name:
         return
-    yield from foresight.of_scope(Scope(partition, kind.code))
-    yield from foresight.of_objects([parsed_uuid(given.uuid) or new_uuid], None)
+    yield from ahead.of_scope(Scope(partition, kind.code))
+    yield from ahead.of_objects([parsed_uuid(given.uuid) or new_uuid], None)
     if bool(given.project) == (kind.scope is ObjectTypeScope.PROJECT):
-        yield from foresight.of_name(partition, kind.code, spelled_project(given.project), given.name)
+        yield from ahead.of_name(partition, kind.code, spelled_project(given.project), given.name)
 
 
 def _visible(deployment: Deployment, caller: Caller, state: State, uuid: UUID) -> Any:

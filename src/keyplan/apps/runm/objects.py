@@ -7,10 +7,10 @@ from msgspec import structs
 
 from keyplan.apps.runm.definitions import definition_at, resolved
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored, generation_of
-from keyplan.apps.runm.foresight import Scope, fallbacks_of
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.json_schema import checked_schema, property_violations
 from keyplan.apps.runm.permission import PropertyRules, Reader, changed_keys, rules_of
+from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import Object, ObjectDefinition, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, already_exists, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller
@@ -46,7 +46,7 @@ class RulesByScope:
     def of(self, record: Object) -> PropertyRules:
         """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
         scope = Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, ""))
-        self._state.foresight.note_scope(record.partition, scope)
+        self._state.ahead.note_scope(record.partition, scope)
         return self.of_scope(scope)
 
     def of_scope(self, scope: Scope) -> PropertyRules:
@@ -60,7 +60,7 @@ class RulesByScope:
 
 def stored_objects(state: State, uuids: Sequence[UUID]) -> list[Stored | CorruptionError | None]:
     """Return each object, None where there is none, or the error in the place of one that cannot be read."""
-    state.read_ahead(state.foresight.of_objects(uuids, None))
+    state.read_ahead(state.ahead.of_objects(uuids, None))
     return [_stored_or_error(state, uuid) for uuid in uuids]
 
 
@@ -122,7 +122,7 @@ def update(
 
     def attempt() -> Stored:
         with deployment.store.transaction() as transaction:
-            state = deployment.over(transaction, *deployment.foresight.of_objects([uuid], caller.partition))
+            state = deployment.over(transaction, *deployment.ahead.of_objects([uuid], caller.partition))
             stored, rules = get(deployment, caller, state, uuid)
             if generation not in {0, stored.generation}:
                 raise RefusedError(GrpcStatus.ABORTED, "the object is at another generation.")

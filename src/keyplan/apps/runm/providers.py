@@ -65,9 +65,9 @@ def provider_messages(state: State, found: Sequence[Found]) -> list[Any]:
     parents = [uuid for one in found if one.beside is not None and (uuid := parsed_uuid(one.beside.parent))]
     state.read_ahead(
         [
-            *state.foresight.of_partitions({one.stored.record.partition.hex for one in found}),
-            *state.foresight.of_sub_types(PROVIDER, {one.provider_type for one in found} - {""}),
-            *state.foresight.of_objects(parents, None),
+            *state.ahead.of_partitions({one.stored.record.partition.hex for one in found}),
+            *state.ahead.of_sub_types(PROVIDER, {one.provider_type for one in found} - {""}),
+            *state.ahead.of_objects(parents, None),
         ]
     )
     return [_message(state, one) for one in found]

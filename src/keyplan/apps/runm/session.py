@@ -58,5 +58,5 @@ def partition_named(state: State, text: str) -> Partition | None:
     except InvalidKeyError:
         return None  # Why: a text that no key can have, no partition has as its name.
     if record is not None:
-        state.foresight.note_partition(text, record.uuid)
+        state.ahead.note_partition(text, record.uuid)
     return record

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from keyplan.apps.runm.definitions import point, pointer_at, pointers
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import checked_object
 from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName
 from keyplan.apps.runm.names import refuse_unnamed
@@ -24,6 +23,7 @@ from keyplan.apps.runm.partition_file import (
     ObjectTypeLine,
     PartitionLine,
 )
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectType, Partition
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.session import partition_named

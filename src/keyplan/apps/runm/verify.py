@@ -7,8 +7,8 @@ from uuid import UUID
 
 from keyplan.apps.runm.definitions import pointers
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes
 from keyplan.engine import Entry, KeyRange

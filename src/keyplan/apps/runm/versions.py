@@ -5,8 +5,8 @@ from typing import Final
 from uuid import UUID
 
 from keyplan.apps.runm.deployment import Deployment, State
-from keyplan.apps.runm.foresight import Scope
 from keyplan.apps.runm.layout import DefinitionVersion, Replaced
+from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition
 
 __all__ = ["VERSIONS_MAX", "keep_version", "versions_of"]

@@ -161,7 +161,7 @@ def _gone_on(
     """Go on behind a page, each batch in the state that is the latest then."""
     is_over = False
     while not is_over:
-        with deployment.reading(*deployment.foresight.of_index_states()) as state:
+        with deployment.reading(*deployment.ahead.of_index_states()) as state:
             try:
                 batch = list(islice(source.uuids(state.runm, after), WANTED_MAX))
             except IndexNotReadyError:
@@ -182,7 +182,7 @@ def _each_once(ordered: Iterable[UUID], after: UUID | None) -> list[UUID]:
 
 def _fitting(state: State, caller: Caller, uuids: Sequence[UUID], constraints: Sequence[Constraint]) -> list[Stored]:
     """The objects that fit any of the constraints, as the caller may read them."""
-    state.read_ahead(state.foresight.of_objects(uuids, caller.partition))
+    state.read_ahead(state.ahead.of_objects(uuids, caller.partition))
     found = stored_objects(state, uuids)
     rules = RulesByScope(state, caller.reader)
     rules.learn(stored.record for stored in found if isinstance(stored, Stored))

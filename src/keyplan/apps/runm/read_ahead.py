@@ -14,7 +14,7 @@ from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectN
 from keyplan.layout import BoundLayout
 from keyplan.store import Place
 
-__all__ = ["Foresight", "Scope", "fallbacks_of"]
+__all__ = ["ReadAhead", "Scope", "fallbacks_of"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -47,7 +47,7 @@ def fallbacks_of(scope: Scope) -> tuple[Scope, ...]:
     return tuple(found)
 
 
-class Foresight:
+class ReadAhead:
     """What the calls of one deployment have found so far. Safe for use by several threads: each entry is written at once."""
 
     def __init__(self, runm: BoundLayout, beside: BoundLayout) -> None:
