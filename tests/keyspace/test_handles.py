@@ -458,14 +458,14 @@ def test_a_session_that_was_lost_before_it_was_known_is_taken_up_again() -> None
         registry = KeySpaces(engine)
         registry.create("orders", "shop")
         with open_key_space(engine, "orders", "shop", session_seconds=60) as handle:
-            attendance = handle._attendance  # Why: what is lost is between two lines of it.
-            assert attendance is not None
-            lost = attendance._lease  # Why: as above.
+            heartbeat = handle._heartbeat  # Why: what is lost is between two lines of it.
+            assert heartbeat is not None
+            lost = heartbeat._lease  # Why: as above.
             assert lost is not None
-            attendance._lease = None  # Why: as above.
+            heartbeat._lease = None  # Why: as above.
             engine.lease(60, resume=lost.id).revoke()
             lost.lose("it was lost")
-            attendance._lease = lost  # Why: as above.
-            assert attendance._look()  # Why: as above.
+            heartbeat._lease = lost  # Why: as above.
+            assert heartbeat._look()  # Why: as above.
             assert [lease for lease, _ in registry.sessions("orders")] == [handle.session]
         assert registry.sessions("orders") == []

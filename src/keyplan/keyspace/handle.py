@@ -7,7 +7,7 @@ from typing import Any
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeyplanError
 from keyplan.keyspace.answers import KeySpace
-from keyplan.keyspace.attendance import Attendance
+from keyplan.keyspace.heartbeat import SessionHeartbeat
 from keyplan.keyspace.quota import QuotaBudget
 from keyplan.keyspace.records import Quota
 from keyplan.keyspace.registry import KeySpaces
@@ -54,7 +54,7 @@ class KeySpaceStore(Store):
         self.keyspace = keyspace
         """The key space as it was when it was opened; None in fallback mode."""
         self.application = application
-        self._attendance: Attendance | None = None
+        self._heartbeat: SessionHeartbeat | None = None
 
     @property
     def is_open(self) -> bool:
@@ -70,16 +70,16 @@ class KeySpaceStore(Store):
     @property
     def session(self) -> int | None:
         """The id of the session's lease; None without a session."""
-        return None if self._attendance is None else self._attendance.lease
+        return None if self._heartbeat is None else self._heartbeat.lease
 
-    def attend(self, attendance: Attendance) -> None:
+    def keep_alive_by(self, heartbeat: SessionHeartbeat) -> None:
         """Take a session over, which ends with the handle; for `open_key_space`."""
-        self._attendance = attendance
+        self._heartbeat = heartbeat
 
     def close(self) -> None:
-        attendance, self._attendance = self._attendance, None
-        if attendance is not None:
-            attendance.end()
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.end()
         super().close()
 
 

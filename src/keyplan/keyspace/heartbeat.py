@@ -17,7 +17,7 @@ from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import Session
 from keyplan.store import Lease, Store
 
-__all__ = ["Attendance"]
+__all__ = ["SessionHeartbeat"]
 
 _LOOKS: Final = 3
 """The fence is looked at this often in the time of a lease, where it cannot be watched (1.6)."""
@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.5
 _CLOSE_SECONDS_MAX: Final = 5.0
 
 
-class Attendance:
+class SessionHeartbeat:
     """The presence of one handle in its key space, from opening to closing.
 
     `on_end` is called once, in a thread of its own, with the error that closed the handle. A session that was lost is taken up

@@ -19,9 +19,9 @@ from keyplan.errors import (
 )
 from keyplan.keyspace.acts import configuration_of, header_of
 from keyplan.keyspace.answers import KeySpace
-from keyplan.keyspace.attendance import Attendance
 from keyplan.keyspace.fence import FenceGuard, refusal
 from keyplan.keyspace.handle import KeySpaceStore, Mode, budgeted
+from keyplan.keyspace.heartbeat import SessionHeartbeat
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import checked_application, checked_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, bytes_of_hex
@@ -149,7 +149,7 @@ def open_key_space(
         clock=clock,
     )
     if session_seconds is not None:
-        attendance = Attendance(
+        heartbeat = SessionHeartbeat(
             engine,
             name=name,
             generation=found.generation,
@@ -160,8 +160,8 @@ def open_key_space(
             on_end=on_close,
             on_look=look,
         )
-        attendance.begin()
-        store.attend(attendance)
+        heartbeat.begin()
+        store.keep_alive_by(heartbeat)
     return store
 
 
