@@ -22,7 +22,7 @@ ORIGINS = {
     "keyplan.maintenance.repair",
     "keyplan.keyspace.share",
     "keyplan.keyspace.removal",
-    "keyplan.keyspace.acts",
+    "keyplan.keyspace.transactions",
     "keyplan.keyspace.sweeper",
     "keyplan.keyspace.quota",
 }

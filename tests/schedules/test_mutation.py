@@ -65,7 +65,7 @@ def of_acts(kind: GuardKind) -> bool:
     Why together: each act writes the next entry of the log, so that no two that read the same state can both commit; what
     an act guards beside that tells it who came between.
     """
-    return kind.module == "keyspace.acts"
+    return kind.module == "keyspace.transactions"
 
 
 @pytest.mark.slow

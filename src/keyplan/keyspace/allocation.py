@@ -11,11 +11,11 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixNotEmptyError,
 )
-from keyplan.keyspace.acts import Act
 from keyplan.keyspace.names import seconds_of
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.records import Configuration, Mark, MarkKind
 from keyplan.keyspace.rows import prefixes_held, rows_of
+from keyplan.keyspace.transactions import RegistryTransaction
 
 __all__ = ["PROFILES", "Allotment", "allocate", "claim", "is_cooling"]
 
@@ -52,12 +52,14 @@ def is_cooling(mark: Mark, now: float) -> bool:
     return mark.kind is MarkKind.COOLING_DOWN and (mark.until is None or seconds_of(mark.until) > now)
 
 
-def allocate(act: Act, codec: PrefixCodec, configuration: Configuration, profile: str) -> Allotment:
+def allocate(
+    transaction: RegistryTransaction, codec: PrefixCodec, configuration: Configuration, profile: str
+) -> Allotment:
     """Return the lowest prefix that is free, and join to the act what proves it and what was found on the way.
 
     Prefixes with keys of nobody below them are marked as quarantined and passed over. Raises PrefixExhaustedError.
     """
-    taken = _taken(act, codec)
+    taken = _taken(transaction, codec)
     reserved = [bytes.fromhex(prefix) for prefix in (*PROFILES.get(profile, ()), *configuration.reservations)]
     quarantined = 0
     for number in range(1, codec.last_number(configuration.prefix_bytes_max) + 1):
@@ -66,21 +68,21 @@ def allocate(act: Act, codec: PrefixCodec, configuration: Configuration, profile
             continue
         if any(_nested(prefix, other) for other in reserved):
             continue
-        first_key = _first_key(act, prefix)
+        first_key = _first_key(transaction, prefix)
         if first_key is None:
-            act.guards.append(RangeEmpty(prefix_range(prefix)))
+            transaction.guards.append(RangeEmpty(prefix_range(prefix)))
             if prefix in taken.epochs:
-                act.registry.marks.delete(prefix)
+                transaction.registry.marks.delete(prefix)
             return Allotment(prefix, number, taken.epochs.get(prefix, 0) + 1)
         if quarantined < _QUARANTINED_AT_ONCE_MAX:
             quarantined += 1
             mark = Mark(kind=MarkKind.QUARANTINED, first_key=first_key.hex(), epoch=taken.epochs.get(prefix, 0))
-            act.registry.marks.put(prefix, mark)
+            transaction.registry.marks.put(prefix, mark)
     raise PrefixExhaustedError(prefix_bytes_max=configuration.prefix_bytes_max)
 
 
 def claim(
-    act: Act,
+    transaction: RegistryTransaction,
     codec: PrefixCodec,
     configuration: Configuration,
     prefix: bytes,
@@ -93,19 +95,19 @@ def claim(
     Raises InvalidPrefixError, PrefixInUseError, PrefixConflictError, PrefixNotEmptyError.
     """
     number = _checked_number(codec, configuration, prefix, allow_legacy_prefix=allow_legacy_prefix)
-    _refuse_conflicts(act, configuration, prefix)
-    first_key = _first_key(act, prefix)
+    _refuse_conflicts(transaction, configuration, prefix)
+    first_key = _first_key(transaction, prefix)
     if first_key is None:
-        act.guards.append(RangeEmpty(prefix_range(prefix)))
+        transaction.guards.append(RangeEmpty(prefix_range(prefix)))
     elif not adopt_existing_data:
         raise PrefixNotEmptyError(prefix=prefix.hex(), first_key=first_key.hex())
-    mark = act.registry.marks.get(prefix)
-    for other in list(act.seen.marks.keys(starts_with=prefix)):
-        act.registry.marks.delete(
+    mark = transaction.registry.marks.get(prefix)
+    for other in list(transaction.seen.marks.keys(starts_with=prefix)):
+        transaction.registry.marks.delete(
             other
         )  # it has cooled, or it would have been refused; who has the prefix has all in it
     if number is None:
-        _mark_container(act, codec.container_of(prefix))
+        _mark_container(transaction, codec.container_of(prefix))
     return Allotment(prefix, number, (mark.epoch if mark else 0) + 1)
 
 
@@ -121,52 +123,54 @@ def _checked_number(
         return None
 
 
-def _mark_container(act: Act, container: bytes) -> None:
-    mark = act.registry.marks.get(container)
+def _mark_container(transaction: RegistryTransaction, container: bytes) -> None:
+    mark = transaction.registry.marks.get(container)
     if mark is None or mark.kind is not MarkKind.LEGACY_CONTAINER:
         epoch = mark.epoch if mark else 0
-        act.registry.marks.put(container, Mark(kind=MarkKind.LEGACY_CONTAINER, epoch=epoch))
+        transaction.registry.marks.put(container, Mark(kind=MarkKind.LEGACY_CONTAINER, epoch=epoch))
 
 
-def _refuse_conflicts(act: Act, configuration: Configuration, prefix: bytes) -> None:
+def _refuse_conflicts(transaction: RegistryTransaction, configuration: Configuration, prefix: bytes) -> None:
     """The general test: neither byte string is the beginning of the other. Both neighbours are looked at (R5)."""
     shorter = [prefix[:size] for size in range(1, len(prefix) + 1)]
-    for other, holder in zip(shorter, act.seen.holders.get_many(shorter), strict=True):
+    for other, holder in zip(shorter, transaction.seen.holders.get_many(shorter), strict=True):
         if holder is not None and other == prefix:
             raise PrefixInUseError(prefix=prefix.hex(), holder=holder.name)
         if holder is not None:
             raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), holder=holder.name)
-    for other, holder in act.seen.holders.list(starts_with=prefix, limit=1):
+    for other, holder in transaction.seen.holders.list(starts_with=prefix, limit=1):
         raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), holder=holder.name)
     for other in map(bytes.fromhex, configuration.reservations):
         if other == prefix:
             raise PrefixInUseError(prefix=prefix.hex(), problem="the configuration reserves it")
         if _nested(prefix, other):
             raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), problem="the configuration reserves it")
-    for other, mark in _nested_marks(act, prefix, shorter):
-        if is_cooling(mark, act.now):
+    for other, mark in _nested_marks(transaction, prefix, shorter):
+        if is_cooling(mark, transaction.now):
             until = mark.until or "for ever"
             raise PrefixInUseError(
                 prefix=prefix.hex(), problem=f"{other.hex()} was freed by a deletion and is cooling down", until=until
             )
 
 
-def _nested_marks(act: Act, prefix: bytes, shorter: list[bytes]) -> Iterator[tuple[bytes, Mark]]:
-    for other, mark in zip(shorter, act.seen.marks.get_many(shorter), strict=True):
+def _nested_marks(
+    transaction: RegistryTransaction, prefix: bytes, shorter: list[bytes]
+) -> Iterator[tuple[bytes, Mark]]:
+    for other, mark in zip(shorter, transaction.seen.marks.get_many(shorter), strict=True):
         if mark is not None:
             yield other, mark
-    yield from act.seen.marks.list(starts_with=prefix)
+    yield from transaction.seen.marks.list(starts_with=prefix)
 
 
-def _taken(act: Act, codec: PrefixCodec) -> _Taken:
+def _taken(transaction: RegistryTransaction, codec: PrefixCodec) -> _Taken:
     """Return the codewords that are somebody's or may not be given out, and the epochs of those that are free again."""
-    taken = {_codeword(codec, prefix) for prefix in prefixes_held(act.state)}
+    taken = {_codeword(codec, prefix) for prefix in prefixes_held(transaction.state)}
     epochs: dict[bytes, int] = {}
-    for row in rows_of(act.state, "marks"):
+    for row in rows_of(transaction.state, "marks"):
         if row.key is None:
             continue  # no mark of ours: no prefix is so spelled
         # Why taken when it cannot be read: it may say so.
-        if row.value is None or row.value.kind is not MarkKind.COOLING_DOWN or is_cooling(row.value, act.now):
+        if row.value is None or row.value.kind is not MarkKind.COOLING_DOWN or is_cooling(row.value, transaction.now):
             taken.add(codec.codeword_of(row.key) or row.key)
         else:
             epochs[row.key] = row.value.epoch
@@ -178,8 +182,8 @@ def _codeword(codec: PrefixCodec, prefix: bytes) -> bytes:
     return prefix if codec.number_of(prefix) is not None else codec.codeword_of(prefix) or prefix
 
 
-def _first_key(act: Act, prefix: bytes) -> bytes | None:
-    for entry in act.state.scan(prefix_range(prefix), limit=1, keys_only=True):
+def _first_key(transaction: RegistryTransaction, prefix: bytes) -> bytes | None:
+    for entry in transaction.state.scan(prefix_range(prefix), limit=1, keys_only=True):
         return entry.key
     return None
 

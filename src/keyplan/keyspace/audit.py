@@ -1,7 +1,7 @@
 """The audit log: one entry for each act, each with the digest of the one before, and the verifier of that chain.
 
-The number of an entry is also the registry's turn: see acts.py. Digest and number of the last entry are kept beside the log, so
-that its end is bound as well.
+The number of an entry is also the registry's turn: see transactions.py. Digest and number of the last entry are kept beside the
+log, so that its end is bound as well.
 """
 
 import hashlib

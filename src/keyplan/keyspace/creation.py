@@ -16,7 +16,6 @@ from keyplan.errors import (
     OwnerConflictError,
     SelfRegistrationDisabledError,
 )
-from keyplan.keyspace.acts import ONLY, Act, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES, Allotment, allocate, claim
 from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
@@ -31,6 +30,7 @@ from keyplan.keyspace.records import (
     PrefixHolder,
     State,
 )
+from keyplan.keyspace.transactions import ONLY, RegistryTransaction, configuration_of, header_of
 
 __all__ = [
     "FORMAT_VERSION",
@@ -75,16 +75,16 @@ class Request(NamedTuple):
         return cls(checked_name(name), owner, text, None if prefix is None else bytes_of_hex(prefix), **more)
 
 
-def init(act: Act, founding: Founding, asked: Mapping[str, object]) -> Header:
+def init(transaction: RegistryTransaction, founding: Founding, asked: Mapping[str, object]) -> Header:
     """Make the registry as `founding` says, and return its header; or that of the one there is.
 
     Raises InvalidArgumentError for what no registry is made with, and for one that was made otherwise than was `asked`.
     """
     if founding.profile not in PROFILES:
         raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
-    header, configuration, is_new = found(act, founding)
+    header, configuration, is_new = found(transaction, founding)
     if is_new:
-        act.note("init", "", {"founded": founded_detail(header, configuration)})
+        transaction.note("init", "", {"founded": founded_detail(header, configuration)})
         return header
     made = Founding(header.prefix_codec, header.profile, configuration.skip_printable)._asdict()
     for argument, wanted in asked.items():
@@ -99,34 +99,34 @@ def founded_detail(header: Header, configuration: Configuration) -> dict[str, An
     return {**structs.asdict(header), "skip_printable": configuration.skip_printable}
 
 
-def found(act: Act, founding: Founding) -> tuple[Header, Configuration, bool]:
+def found(transaction: RegistryTransaction, founding: Founding) -> tuple[Header, Configuration, bool]:
     """Return the registry's header and configuration, and whether they were made just now."""
-    header = header_of(act.registry)
+    header = header_of(transaction.registry)
     if header is not None:
-        return header, configuration_of(act.registry), False
+        return header, configuration_of(transaction.registry), False
     prefix_codec(founding.prefix_codec)
     header = Header(
         format_version=FORMAT_VERSION,
         cluster=str(uuid4()),
         prefix_codec=founding.prefix_codec,
         profile=founding.profile,
-        created_at=act.at,
+        created_at=transaction.at,
     )
     is_printable_skipped = founding.skip_printable
     if is_printable_skipped is None:
         data = KeyRange(SYSTEM_BYTE + b"\xff", ALL_KEYS.end)
-        is_printable_skipped = any(True for _ in act.state.scan(data, limit=1, keys_only=True))
+        is_printable_skipped = any(True for _ in transaction.state.scan(data, limit=1, keys_only=True))
     configuration = Configuration(skip_printable=is_printable_skipped)
-    act.registry.header.insert(ONLY, header)
-    act.registry.configuration.insert(ONLY, configuration)
+    transaction.registry.header.insert(ONLY, header)
+    transaction.registry.configuration.insert(ONLY, configuration)
     return header, configuration, True
 
 
-def check_self_registration(act: Act, request: Request, *, if_not_exists: bool) -> None:
+def check_self_registration(transaction: RegistryTransaction, request: Request, *, if_not_exists: bool) -> None:
     """Say whether a client may have its key space made. Raises SelfRegistrationDisabledError unless it is there already."""
-    if configuration_of(act.registry).self_registration_enabled:
+    if configuration_of(transaction.registry).self_registration_enabled:
         return
-    before = act.registry.records.get(request.name)
+    before = transaction.registry.records.get(request.name)
     if not if_not_exists or before is None or before.state is State.DELETED:
         raise SelfRegistrationDisabledError(name=request.name)
 
@@ -141,48 +141,54 @@ def occupied(record: KeySpaceRecord) -> KeySpaceExistsError | KeySpaceDeletingEr
     return KeySpaceExistsError(name=record.name, **facts)
 
 
-def create(act: Act, founding: Founding, request: Request, *, if_not_exists: bool) -> tuple[KeySpaceRecord, bool]:
+def create(
+    transaction: RegistryTransaction, founding: Founding, request: Request, *, if_not_exists: bool
+) -> tuple[KeySpaceRecord, bool]:
     """Make the key space; return its record and whether it is new.
 
     With `if_not_exists` an existing one of the same application is the answer. Raises KeySpaceExistsError,
     KeySpaceDeletingError, KeySpaceRestoringError, OwnerConflictError, and what `claim` and `allocate` raise.
     """
-    before = act.registry.records.get(request.name)
+    before = transaction.registry.records.get(request.name)
     if before is not None and before.state is not State.DELETED:
         if if_not_exists and before.state in {State.ENABLED, State.DISABLED}:
             return _agreed(before, request), False
         raise occupied(before)
-    header, configuration, is_founded = found(act, founding)
+    header, configuration, is_founded = found(transaction, founding)
     codec = prefix_codec(header.prefix_codec)
     if request.prefix is None:
-        allotment = allocate(act, codec, configuration, header.profile)
+        allotment = allocate(transaction, codec, configuration, header.profile)
     else:
         allotment = claim(
-            act,
+            transaction,
             codec,
             configuration,
             request.prefix,
             adopt_existing_data=request.adopt_existing_data,
             allow_legacy_prefix=request.allow_legacy_prefix,
         )
-    record = _record(act, request, allotment, generation=next_generation(act, request.name, request.past))
-    keep_history(act, request.name, request.past)
+    record = _record(
+        transaction, request, allotment, generation=next_generation(transaction, request.name, request.past)
+    )
+    keep_history(transaction, request.name, request.past)
     if before is not None:
-        act.registry.history.insert(HistoryKey(before.name, before.generation), structs.replace(before, sequence=0))
-        act.registry.order.delete(before.sequence)
-    for table in (act.registry.quotas, act.registry.usage):
+        transaction.registry.history.insert(
+            HistoryKey(before.name, before.generation), structs.replace(before, sequence=0)
+        )
+        transaction.registry.order.delete(before.sequence)
+    for table in (transaction.registry.quotas, transaction.registry.usage):
         table.delete(request.name)  # Why: nothing of a name's last owner is the next one's.
-    act.registry.records.put(request.name, record)
-    act.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))
-    act.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
-    act.registry.fences.put(record.name, Fence(record.generation, record.state))
-    join(act, record, request.joined)
+    transaction.registry.records.put(request.name, record)
+    transaction.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))
+    transaction.registry.holders.insert(allotment.prefix, PrefixHolder(record.name, record.generation))
+    transaction.registry.fences.put(record.name, Fence(record.generation, record.state))
+    join(transaction, record, request.joined)
     # Why so much: from the log a damaged record, header or switch can be made again.
     fields = ("prefix", "application", "generation", "description", "created_at", "prefix_epoch")
     detail: dict[str, Any] = {field: getattr(record, field) for field in fields}
     if is_founded:
         detail["founded"] = founded_detail(header, configuration)
-    act.note("restore" if request.state is State.RESTORING else "create", record.name, detail)
+    transaction.note("restore" if request.state is State.RESTORING else "create", record.name, detail)
     return record, True
 
 
@@ -194,7 +200,9 @@ def _agreed(before: KeySpaceRecord, request: Request) -> KeySpaceRecord:
     return before
 
 
-def _record(act: Act, request: Request, allotment: Allotment, *, generation: int) -> KeySpaceRecord:
+def _record(
+    transaction: RegistryTransaction, request: Request, allotment: Allotment, *, generation: int
+) -> KeySpaceRecord:
     end = prefix_range(allotment.prefix).end
     return KeySpaceRecord(
         id=request.name,
@@ -206,7 +214,7 @@ def _record(act: Act, request: Request, allotment: Allotment, *, generation: int
         range=KeySpaceRange(allotment.prefix.hex(), (end or b"").hex()),
         state=request.state,
         generation=generation,
-        created_at=request.past.created_at or act.at,
-        sequence=act.number,
+        created_at=request.past.created_at or transaction.at,
+        sequence=transaction.number,
         prefix_epoch=allotment.epoch,
     )

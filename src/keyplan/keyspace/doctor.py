@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import Engine, Snapshot
-from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of
 from keyplan.keyspace.audit import AuditVerdict, verified
 from keyplan.keyspace.evidence import Evidence, evidence_of
 from keyplan.keyspace.layout import KeySpaceRegistry
@@ -13,6 +12,7 @@ from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_range
 from keyplan.keyspace.records import AuditEntry, Header, Mark, MarkKind, PrefixHolder
 from keyplan.keyspace.rows import Row, has_entries, prefixes_held, rows_of, value_of
 from keyplan.keyspace.soundness import Fault, Tables, defects_of
+from keyplan.keyspace.transactions import ONLY, RegistryTransaction, RegistryTransactions, codec_of
 from keyplan.keyspace.unmanaged import Unmanaged, gaps, unmanaged_in
 
 __all__ = ["Diagnosis", "diagnose", "repair", "verified_in"]
@@ -109,7 +109,7 @@ def _log_rows(snapshot: Snapshot) -> Iterator[tuple[int, AuditEntry | None]]:
     return ((row.key, row.value) for row in rows_of(snapshot, "audit") if row.key is not None)
 
 
-def repair(acts: ActRunner) -> list[Fault]:
+def repair(transactions: RegistryTransactions) -> list[Fault]:
     """Put right what can be, in commits with an entry in the audit log each; return what was wrong and is right now.
 
     What is right is taken from the records of the key spaces and from the log, never from an entry that was not read. Nothing
@@ -117,16 +117,16 @@ def repair(acts: ActRunner) -> list[Fault]:
     """
     repaired: list[Fault] = []
     while True:
-        done = acts.run(partial(_repair_some, repaired=tuple(repaired)))
+        done = transactions.run(partial(_repair_some, repaired=tuple(repaired)))
         if not done:
             return repaired
         repaired += done
 
 
-def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
+def _repair_some(transaction: RegistryTransaction, repaired: tuple[Fault, ...]) -> list[Fault]:
     done: list[Fault] = []
     written: set[tuple[str, object]] = set()
-    for fault, fixes in defects_of(_read(act.state, act.at)):
+    for fault, fixes in defects_of(_read(transaction.state, transaction.at)):
         if fault in repaired:
             continue  # Why: it came back, so that its repair contradicts another; once is enough to end.
         places = {(fix.table, fix.key) for fix in fixes}
@@ -134,10 +134,10 @@ def _repair_some(act: Act, repaired: tuple[Fault, ...]) -> list[Fault]:
             continue
         written |= places
         for fix in fixes:
-            act.write(fix.table, fix.key, fix.value)
+            transaction.write(fix.table, fix.key, fix.value)
         done.append(fault)
     if done:
-        act.note("repair", "", {"faults": [f"{fault.kind} {fault.name}: {fault.problem}" for fault in done]})
+        transaction.note("repair", "", {"faults": [f"{fault.kind} {fault.name}: {fault.problem}" for fault in done]})
     return done
 
 

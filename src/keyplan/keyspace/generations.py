@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from keyplan.engine import Commit
 from keyplan.errors import CorruptionError, InvalidArgumentError
-from keyplan.keyspace.acts import Act
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.records import GENERATION_MAX, KeySpaceRecord
+from keyplan.keyspace.transactions import RegistryTransaction
 
 __all__ = [
     "NO_PAST",
@@ -43,14 +43,14 @@ def is_generation(number: int) -> bool:
     return 1 <= number <= GENERATION_MAX
 
 
-def next_generation(act: Act, name: str, past: Past = NO_PAST) -> int:
+def next_generation(transaction: RegistryTransaction, name: str, past: Past = NO_PAST) -> int:
     """Return the generation of the next key space of a name: above every one that is known here, and not below `past`.
 
     All that may know of one is asked: record, fence and history. Raises CorruptionError when there is none left.
     """
-    record, fence = act.registry.records.get(name), act.registry.fences.get(name)
+    record, fence = transaction.registry.records.get(name), transaction.registry.fences.get(name)
     known = [0 if record is None else record.generation, 0 if fence is None else fence.generation]
-    known += [key.generation for key, _ in act.seen.history.list(name, reverse=True, limit=1)]
+    known += [key.generation for key, _ in transaction.seen.history.list(name, reverse=True, limit=1)]
     generation = max(max(known) + 1, past.generation)
     if not is_generation(generation):
         problem = "the last generation that there can be is stored; the doctor says where"
@@ -58,17 +58,17 @@ def next_generation(act: Act, name: str, past: Past = NO_PAST) -> int:
     return generation
 
 
-def keep_history(act: Act, name: str, past: Past) -> None:
+def keep_history(transaction: RegistryTransaction, name: str, past: Past) -> None:
     """Keep the generations of the name that are no more where it comes from; what is here stays as it is."""
     for record in past.history:
         if not is_generation(record.generation) or record.name != name:
             raise InvalidArgumentError(argument="past", problem="its history is not that of the name")
         key = HistoryKey(name, record.generation)
-        if act.seen.history.get(key) is None:
-            act.registry.history.insert(key, record)
+        if transaction.seen.history.get(key) is None:
+            transaction.registry.history.insert(key, record)
 
 
-def join(act: Act, record: KeySpaceRecord, joined: JoinedWrites | None) -> None:
+def join(transaction: RegistryTransaction, record: KeySpaceRecord, joined: JoinedWrites | None) -> None:
     """Add to the act's commit what belongs to it."""
     if joined is not None:
-        act.join(joined(KeySpace.of_record(record)))
+        transaction.join(joined(KeySpace.of_record(record)))

@@ -20,7 +20,6 @@ from keyplan.errors import (
     KeySpaceNotFoundError,
     KeySpaceProtectedError,
 )
-from keyplan.keyspace.acts import Act, codec_of, configuration_of, header_of
 from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity
 from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
@@ -35,6 +34,7 @@ from keyplan.keyspace.records import (
     PrefixHolder,
     State,
 )
+from keyplan.keyspace.transactions import RegistryTransaction, codec_of, configuration_of, header_of
 
 __all__ = [
     "Overwriting",
@@ -63,12 +63,14 @@ _ROUNDED_SECONDS: Final = 1
 """Why: times are written in whole seconds, rounded down; a deadline may not come early."""
 
 
-def required_record(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+def required_record(
+    transaction: RegistryTransaction, name: str, expected: KeySpaceIdentity | None = None
+) -> KeySpaceRecord:
     """Return the record of a name, and make it a premise. Raises KeySpaceNotFoundError.
 
     `expected` is the key space that is meant: GenerationMismatchError, OwnerConflictError when the name is another's now.
     """
-    record = act.registry.records.get(name)
+    record = transaction.registry.records.get(name)
     if record is None:
         raise KeySpaceNotFoundError(name=name)
     if expected is not None:
@@ -76,9 +78,11 @@ def required_record(act: Act, name: str, expected: KeySpaceIdentity | None = Non
     return record
 
 
-def live_record(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+def live_record(
+    transaction: RegistryTransaction, name: str, expected: KeySpaceIdentity | None = None
+) -> KeySpaceRecord:
     """As `required_record`, of one that is not deleted. Raises KeySpaceDeletingError, KeySpaceDeletedError as well."""
-    record = required_record(act, name, expected)
+    record = required_record(transaction, name, expected)
     if record.state is State.DELETING:
         raise KeySpaceDeletingError(name=name)
     if record.state is State.DELETED:
@@ -86,18 +90,20 @@ def live_record(act: Act, name: str, expected: KeySpaceIdentity | None = None) -
     return record
 
 
-def move(act: Act, name: str, to: State, verb: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+def move(
+    transaction: RegistryTransaction, name: str, to: State, verb: str, expected: KeySpaceIdentity | None = None
+) -> KeySpaceRecord:
     """Enable or disable; being there already is no error. Raises as `required_record`, IllegalTransitionError."""
-    record = required_record(act, name, expected)
+    record = required_record(transaction, name, expected)
     if record.state is to:
         return record
     if to not in _MOVES[record.state]:
         raise IllegalTransitionError(name=name, state=str(record.state), asked=verb)
-    return _moved(act, structs.replace(record, state=to), verb)
+    return _moved(transaction, structs.replace(record, state=to), verb)
 
 
 def describe(
-    act: Act,
+    transaction: RegistryTransaction,
     name: str,
     description: str,
     sent: Mapping[str, object],
@@ -107,7 +113,7 @@ def describe(
 
     Raises as `required_record`, ImmutableFieldError, KeySpaceDeletedError.
     """
-    record = required_record(act, name, expected)
+    record = required_record(transaction, name, expected)
     stored = KeySpace.of_record(record).to_json()
     others = sent.keys() - {"description"}
     wrong = sorted(field for field in others if field not in stored or stored[field] != sent[field])
@@ -118,89 +124,91 @@ def describe(
     if record.description == description:
         return record
     changed = structs.replace(record, description=description)
-    act.registry.records.update(name, changed)
-    act.note("update", name, {"description": description})
+    transaction.registry.records.update(name, changed)
+    transaction.note("update", name, {"description": description})
     return changed
 
 
-def begin_deletion(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+def begin_deletion(
+    transaction: RegistryTransaction, name: str, expected: KeySpaceIdentity | None = None
+) -> KeySpaceRecord:
     """Begin to delete, or return how far it is when it was begun already (KS-31).
 
     Raises as `required_record`, KeySpaceProtectedError.
     """
-    record = required_record(act, name, expected)
+    record = required_record(transaction, name, expected)
     if record.deleted_at is not None:
         return record
-    configuration = configuration_of(act.registry)
+    configuration = configuration_of(transaction.registry)
     if name in configuration.protected:
         raise KeySpaceProtectedError(name=name)
     deletion = Deletion(
         cursor=record.prefix,
-        number=act.number,
-        not_before=_deadline(act, configuration.delete_grace_seconds),
-        clients_until=_deadline(act, configuration.max_client_lease_seconds),
+        number=transaction.number,
+        not_before=_deadline(transaction, configuration.delete_grace_seconds),
+        clients_until=_deadline(transaction, configuration.max_client_lease_seconds),
         previous_state=record.state,
     )
-    act.registry.deletions.insert(name, deletion)
-    deleting = structs.replace(record, state=State.DELETING, deleted_at=act.at)
+    transaction.registry.deletions.insert(name, deletion)
+    deleting = structs.replace(record, state=State.DELETING, deleted_at=transaction.at)
     # Why in the log: from here the deletion's entry can be made again when it is damaged, with the grace that was given.
     given = {name: getattr(deletion, name) for name in ("not_before", "clients_until", "previous_state")}
-    return _moved(act, deleting, "delete", given)
+    return _moved(transaction, deleting, "delete", given)
 
 
-def _deadline(act: Act, seconds: float) -> str:
-    return time_text(act.now + seconds + _ROUNDED_SECONDS) if seconds else act.at
+def _deadline(transaction: RegistryTransaction, seconds: float) -> str:
+    return time_text(transaction.now + seconds + _ROUNDED_SECONDS) if seconds else transaction.at
 
 
-def undelete(act: Act, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
+def undelete(transaction: RegistryTransaction, name: str, expected: KeySpaceIdentity | None = None) -> KeySpaceRecord:
     """Take a deletion back. Raises as `required_record`; IllegalTransitionError once a key may have been removed."""
-    record = required_record(act, name, expected)
-    deletion = act.registry.deletions.get(name)
+    record = required_record(transaction, name, expected)
+    deletion = transaction.registry.deletions.get(name)
     if record.state is not State.DELETING or deletion is None:
         raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete")
     if deletion.is_begun:
         problem = "keys have been removed already"
         raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete", problem=problem)
-    act.registry.deletions.delete(name)
-    return _moved(act, structs.replace(record, state=deletion.previous_state, deleted_at=None), "undelete")
+    transaction.registry.deletions.delete(name)
+    return _moved(transaction, structs.replace(record, state=deletion.previous_state, deleted_at=None), "undelete")
 
 
-def complete_deletion(act: Act, name: str, number: int) -> KeySpaceRecord | None:
+def complete_deletion(transaction: RegistryTransaction, name: str, number: int) -> KeySpaceRecord | None:
     """End the deletion of this number in the commit that proves that no key is left; None when there is one.
 
     None as well when that deletion was taken back, and when another was begun since, whose waiting was not looked at. The
     prefix cools down; name, prefix and data are free together.
     """
-    record = act.registry.records.get(name)
-    deletion = act.registry.deletions.get(name)
+    record = transaction.registry.records.get(name)
+    deletion = transaction.registry.deletions.get(name)
     if record is None or record.state is not State.DELETING or deletion is None or deletion.number != number:
         return None
     prefix = bytes.fromhex(record.prefix)
     data = prefix_range(prefix)
-    if any(True for _ in act.state.scan(data, limit=1, keys_only=True)):
+    if any(True for _ in transaction.state.scan(data, limit=1, keys_only=True)):
         return None
-    act.guards.append(RangeEmpty(data))
-    cooldown = configuration_of(act.registry).reuse_cooldown_seconds
-    until = None if cooldown is None else _deadline(act, cooldown)
-    act.registry.marks.put(prefix, Mark(kind=MarkKind.COOLING_DOWN, until=until, epoch=record.prefix_epoch))
-    act.registry.holders.delete(prefix)
-    for table in (act.registry.deletions, act.registry.usage, act.registry.quotas):
+    transaction.guards.append(RangeEmpty(data))
+    cooldown = configuration_of(transaction.registry).reuse_cooldown_seconds
+    until = None if cooldown is None else _deadline(transaction, cooldown)
+    transaction.registry.marks.put(prefix, Mark(kind=MarkKind.COOLING_DOWN, until=until, epoch=record.prefix_epoch))
+    transaction.registry.holders.delete(prefix)
+    for table in (transaction.registry.deletions, transaction.registry.usage, transaction.registry.quotas):
         table.delete(name)
-    _leave_container(act, prefix)
+    _leave_container(transaction, prefix)
     detail = {"deleted_keys": deletion.deleted_keys, "prefix": record.prefix}
     # Why the later: a clock may have been put back meanwhile, and nothing ends before it began.
-    completed_at = max(act.at, record.deleted_at or "")
+    completed_at = max(transaction.at, record.deleted_at or "")
     gone = structs.replace(record, state=State.DELETED, delete_completed_at=completed_at)
-    return _moved(act, gone, "complete", detail)
+    return _moved(transaction, gone, "complete", detail)
 
 
-def _leave_container(act: Act, prefix: bytes) -> None:
+def _leave_container(transaction: RegistryTransaction, prefix: bytes) -> None:
     """Take the container's mark away with the last legacy key space in it (R6)."""
-    container = codec_of(header_of(act.seen)).codeword_of(prefix)
+    container = codec_of(header_of(transaction.seen)).codeword_of(prefix)
     if container is None or container == prefix:
         return
-    if all(other == prefix for other in act.seen.holders.keys(starts_with=container, limit=2)):
-        act.registry.marks.delete(container)
+    if all(other == prefix for other in transaction.seen.holders.keys(starts_with=container, limit=2)):
+        transaction.registry.marks.delete(container)
 
 
 class Overwriting(NamedTuple):
@@ -213,55 +221,59 @@ class Overwriting(NamedTuple):
 
 
 def begin_overwrite(
-    act: Act, name: str, coming_in: Overwriting, expected: KeySpaceIdentity | None = None
+    transaction: RegistryTransaction, name: str, coming_in: Overwriting, expected: KeySpaceIdentity | None = None
 ) -> KeySpaceRecord:
     """Make way for a restore under the same prefix: the next generation of the name, which nobody can open yet.
 
     `application` takes the ownership, too. Handles of the generation before write no more. Raises as `live_record`,
     KeySpaceProtectedError.
     """
-    record = live_record(act, name, expected)
-    if name in configuration_of(act.registry).protected:
+    record = live_record(transaction, name, expected)
+    if name in configuration_of(transaction.registry).protected:
         raise KeySpaceProtectedError(name=name)
-    history = structs.replace(record, sequence=0, delete_completed_at=act.at, deleted_at=act.at, state=State.DELETED)
-    act.registry.history.insert(HistoryKey(name, record.generation), history)
-    keep_history(act, name, coming_in.past)
+    history = structs.replace(
+        record, sequence=0, delete_completed_at=transaction.at, deleted_at=transaction.at, state=State.DELETED
+    )
+    transaction.registry.history.insert(HistoryKey(name, record.generation), history)
+    keep_history(transaction, name, coming_in.past)
     coming = structs.replace(
         record,
         application=record.application if coming_in.application is None else coming_in.application,
         description=record.description if coming_in.description is None else coming_in.description,
         state=State.RESTORING,
-        generation=next_generation(act, name, coming_in.past),
-        created_at=coming_in.past.created_at or act.at,
-        sequence=act.number,
+        generation=next_generation(transaction, name, coming_in.past),
+        created_at=coming_in.past.created_at or transaction.at,
+        sequence=transaction.number,
         prefix_epoch=record.prefix_epoch + 1,
     )
     holder = PrefixHolder(name, coming.generation)
-    act.registry.holders.put(bytes.fromhex(record.prefix), holder)
-    act.registry.order.delete(record.sequence)
-    act.registry.order.insert(coming.sequence, holder)
-    join(act, coming, coming_in.joined)
-    return _moved(act, coming, "overwrite", {field: getattr(coming, field) for field in _OVERWRITTEN})
+    transaction.registry.holders.put(bytes.fromhex(record.prefix), holder)
+    transaction.registry.order.delete(record.sequence)
+    transaction.registry.order.insert(coming.sequence, holder)
+    join(transaction, coming, coming_in.joined)
+    return _moved(transaction, coming, "overwrite", {field: getattr(coming, field) for field in _OVERWRITTEN})
 
 
 def finish_restore(
-    act: Act, name: str, generation: int, to: State, *, joined: JoinedWrites | None = None
+    transaction: RegistryTransaction, name: str, generation: int, to: State, *, joined: JoinedWrites | None = None
 ) -> KeySpaceRecord:
     """Open a restored key space to its application. Raises KeySpaceNotFoundError, IllegalTransitionError.
 
     GenerationMismatchError when somebody else restores it meanwhile.
     """
-    record = required_record(act, name)
+    record = required_record(transaction, name)
     if record.generation != generation:
         raise GenerationMismatchError(name=name, generation=generation, current=record.generation)
     if record.state is not State.RESTORING or to not in {State.ENABLED, State.DISABLED}:
         raise IllegalTransitionError(name=name, state=str(record.state), asked="restored")
-    join(act, record, joined)
-    return _moved(act, structs.replace(record, state=to), "restored")
+    join(transaction, record, joined)
+    return _moved(transaction, structs.replace(record, state=to), "restored")
 
 
-def _moved(act: Act, record: KeySpaceRecord, verb: str, detail: Mapping[str, object] | None = None) -> KeySpaceRecord:
-    act.registry.records.update(record.name, record)
-    act.registry.fences.put(record.name, Fence(record.generation, record.state))
-    act.note(verb, record.name, {"state": str(record.state), **(detail or {})})
+def _moved(
+    transaction: RegistryTransaction, record: KeySpaceRecord, verb: str, detail: Mapping[str, object] | None = None
+) -> KeySpaceRecord:
+    transaction.registry.records.update(record.name, record)
+    transaction.registry.fences.put(record.name, Fence(record.generation, record.state))
+    transaction.note(verb, record.name, {"state": str(record.state), **(detail or {})})
     return record

@@ -17,7 +17,6 @@ from keyplan.errors import (
     PrefixInUseError,
     PrefixMismatchError,
 )
-from keyplan.keyspace.acts import configuration_of, header_of
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.fence import FenceGuard, refusal
 from keyplan.keyspace.handle import KeySpaceStore, Mode, budgeted
@@ -29,6 +28,7 @@ from keyplan.keyspace.records import Fence, State
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
+from keyplan.keyspace.transactions import configuration_of, header_of
 from keyplan.store import Backoff, Store, open_store
 
 __all__ = [
@@ -286,7 +286,7 @@ def _fallback(
     clock: Clock,
     backoff: Backoff | None,
 ) -> KeySpaceStore:
-    with registry.acts.look() as seen:
+    with registry.transactions.look() as seen:
         _refuse_fallback(seen, name, application, prefix)
     return KeySpaceStore(
         PrefixedEngine(engine, prefix),

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeySpaceNotFoundError
-from keyplan.keyspace.acts import ONLY, Act, ActRunner, codec_of, configuration_of, header_of
 from keyplan.keyspace.allocation import PROFILES
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
 from keyplan.keyspace.audit import AuditVerdict, digest_of_entry
@@ -31,6 +30,14 @@ from keyplan.keyspace.records import Configuration, Deletion, Fence, Header, Mar
 from keyplan.keyspace.removal import Removal, SweepProgress
 from keyplan.keyspace.roles import Permissions, Role
 from keyplan.keyspace.soundness import Fault
+from keyplan.keyspace.transactions import (
+    ONLY,
+    RegistryTransaction,
+    RegistryTransactions,
+    codec_of,
+    configuration_of,
+    header_of,
+)
 from keyplan.keyspace.usage import checked_quota, count_usage, set_quota
 from keyplan.store import Backoff, Store
 
@@ -68,8 +75,10 @@ class KeySpaces(RegistryOperations):
         # Why: the engine's own name is looked up as data, where the profiles of stores stand; nothing depends on it.
         profile = engine.profile.name if engine.profile.name in PROFILES else "none"
         self._founding = founding if founding is not None else Founding(profile=profile)
-        self._acts = ActRunner(self._store, clock=clock, actor=actor or str(role), backoff=self._backoff)
-        self._may = Permissions(role, self._acts)
+        self._transactions = RegistryTransactions(
+            self._store, clock=clock, actor=actor or str(role), backoff=self._backoff
+        )
+        self._may = Permissions(role, self._transactions)
 
     def acting_as(self, role: Role, actor: str) -> Self:
         """Return the same registry for somebody else: the server makes one for each request."""
@@ -98,9 +107,9 @@ class KeySpaces(RegistryOperations):
         return self._founding
 
     @property
-    def acts(self) -> ActRunner:
+    def transactions(self) -> RegistryTransactions:
         """How this package's other modules act on the registry."""
-        return self._acts
+        return self._transactions
 
     # ---- the registry itself --------------------------------------------------------------------------------------------
 
@@ -115,25 +124,25 @@ class KeySpaces(RegistryOperations):
         self._may.require_admin("init")
         asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        return self._acts.run(lambda act: init(act, self._founding._replace(**given), given))
+        return self._transactions.run(lambda transaction: init(transaction, self._founding._replace(**given), given))
 
     def init_absent(self) -> Header | None:
         """Make the registry, if there is none, and return its header; None where there is one: it is somebody else's."""
         self._may.require_admin("init")
 
-        def work(act: Act) -> Header | None:
-            return init(act, self._founding, {}) if header_of(act.registry) is None else None
+        def work(transaction: RegistryTransaction) -> Header | None:
+            return init(transaction, self._founding, {}) if header_of(transaction.registry) is None else None
 
-        return self._acts.run(work)
+        return self._transactions.run(work)
 
     def header(self) -> Header | None:
         """Return what was decided when the registry was made; None where there is none."""
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             return header_of(registry)
 
     def configuration(self) -> Configuration:
         """Return the registry's switches."""
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             return configuration_of(registry)
 
     def configure(self, changes: Mapping[str, object]) -> Configuration:
@@ -143,16 +152,16 @@ class KeySpaces(RegistryOperations):
         """
         self._may.require_admin("configure")
 
-        def work(act: Act) -> Configuration:
-            header, before, is_founded = found(act, self._founding)
+        def work(transaction: RegistryTransaction) -> Configuration:
+            header, before, is_founded = found(transaction, self._founding)
             after = checked_configuration(before, changes)
             if after != before or is_founded:
-                act.registry.configuration.put(ONLY, after)
+                transaction.registry.configuration.put(ONLY, after)
                 made = {"founded": founded_detail(header, before)} if is_founded else {}
-                act.note("configure", "", {**changes, **made})
+                transaction.note("configure", "", {**changes, **made})
             return after
 
-        return self._acts.run(work)
+        return self._transactions.run(work)
 
     # ---- making ---------------------------------------------------------------------------------------------------------
 
@@ -189,14 +198,14 @@ class KeySpaces(RegistryOperations):
         if request.adopt_existing_data or request.allow_legacy_prefix:
             self._may.require_admin("adopt")
 
-        def work(act: Act) -> Ensured:
-            self._may.check_open(act.registry)
+        def work(transaction: RegistryTransaction) -> Ensured:
+            self._may.check_open(transaction.registry)
             if self._role is not Role.ADMIN:
-                check_self_registration(act, request, if_not_exists=if_not_exists)
-            record, is_new = create(act, self._founding, request, if_not_exists=if_not_exists)
+                check_self_registration(transaction, request, if_not_exists=if_not_exists)
+            record, is_new = create(transaction, self._founding, request, if_not_exists=if_not_exists)
             return Ensured(KeySpace.of_record(record), is_new)
 
-        return self._acts.run(work)
+        return self._transactions.run(work)
 
     # ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -251,12 +260,12 @@ class KeySpaces(RegistryOperations):
 
     def owner_of(self, key: bytes) -> Owner:
         """Say whose a raw key of the store is: the registry's, a key space's or nobody's (R10)."""
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             return owner_in(registry, codec_of(header_of(registry)), key)
 
     def fence(self, name: str) -> Fence | None:
         """Return the generation and state that writes are guarded by."""
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             return registry.fences.get(name) if is_name(name) else None
 
     def sessions(self, name: str) -> builtins.list[tuple[int, Session]]:
@@ -290,23 +299,27 @@ class KeySpaces(RegistryOperations):
         """
         text = checked_description(description)
 
-        def work(act: Act) -> KeySpace:
-            self._may.check_open(act.registry)
+        def work(transaction: RegistryTransaction) -> KeySpace:
+            self._may.check_open(transaction.registry)
             if not is_name(name):
                 raise KeySpaceNotFoundError(name=name)
-            return KeySpace.of_record(describe(act, name, text, sent or {}, expected))
+            return KeySpace.of_record(describe(transaction, name, text, sent or {}, expected))
 
-        return self._acts.run(work)
+        return self._transactions.run(work)
 
     def disable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Refuse opens and writes; reads go on. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("disable", name)
-        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.DISABLED, "disable", expected)))
+        return self._transactions.run(
+            lambda transaction: KeySpace.of_record(move(transaction, name, State.DISABLED, "disable", expected))
+        )
 
     def enable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Allow opens and writes again. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("enable", name)
-        return self._acts.run(lambda act: KeySpace.of_record(move(act, name, State.ENABLED, "enable", expected)))
+        return self._transactions.run(
+            lambda transaction: KeySpace.of_record(move(transaction, name, State.ENABLED, "enable", expected))
+        )
 
     def delete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Begin to delete the key space; a Sweeper does the rest. Once begun, it is returned as it is (KS-31).
@@ -314,12 +327,14 @@ class KeySpaces(RegistryOperations):
         From this commit on nobody can open it or write to it. Raises KeySpaceNotFoundError, KeySpaceProtectedError.
         """
         self._require_known("delete", name)
-        return self._acts.run(lambda act: KeySpace.of_record(begin_deletion(act, name, expected)))
+        return self._transactions.run(
+            lambda transaction: KeySpace.of_record(begin_deletion(transaction, name, expected))
+        )
 
     def undelete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Take a deletion back, until the first key was removed. Raises KeySpaceNotFoundError, IllegalTransitionError."""
         self._require_known("undelete", name)
-        return self._acts.run(lambda act: KeySpace.of_record(undelete(act, name, expected)))
+        return self._transactions.run(lambda transaction: KeySpace.of_record(undelete(transaction, name, expected)))
 
     def sweep(self, name: str) -> SweepProgress:
         """Remove a batch of what a deleted key space holds, or end its deletion, or say what it waits for. Safe to repeat.
@@ -328,7 +343,7 @@ class KeySpaces(RegistryOperations):
         """
         self._require_known("sweep", name)
         self.get(name)
-        return Removal(self._store, self._acts, self._clock).step(name)
+        return Removal(self._store, self._transactions, self._clock).step(name)
 
     # ---- restoring ------------------------------------------------------------------------------------------------------
 
@@ -372,7 +387,9 @@ class KeySpaces(RegistryOperations):
         owner = None if application is None else checked_application(application)
         text = None if description is None else checked_description(description)
         coming = Overwriting(owner, text, past, joined)
-        return self._acts.run(lambda act: KeySpace.of_record(begin_overwrite(act, name, coming, expected)))
+        return self._transactions.run(
+            lambda transaction: KeySpace.of_record(begin_overwrite(transaction, name, coming, expected))
+        )
 
     def finish_restore(
         self, name: str, generation: int, *, state: State = State.ENABLED, joined: JoinedWrites | None = None
@@ -382,8 +399,8 @@ class KeySpaces(RegistryOperations):
         Raises GenerationMismatchError when another restore has begun since, IllegalTransitionError, KeySpaceNotFoundError.
         """
         self._require_known("restore", name)
-        return self._acts.run(
-            lambda act: KeySpace.of_record(finish_restore(act, name, generation, state, joined=joined))
+        return self._transactions.run(
+            lambda transaction: KeySpace.of_record(finish_restore(transaction, name, generation, state, joined=joined))
         )
 
     # ---- usage, quota, audit --------------------------------------------------------------------------------------------
@@ -414,12 +431,12 @@ class KeySpaces(RegistryOperations):
         """
         self._require_known("quota", name)
         quota = checked_quota(keys, bytes)
-        return self._acts.run(lambda act: set_quota(act, name, quota, expected))
+        return self._transactions.run(lambda transaction: set_quota(transaction, name, quota, expected))
 
     def audit(self, *, after: int = 0, limit: int | None = None) -> Iterator[AuditItem]:
         """Yield the entries of the audit log behind the number `after`. For administrators."""
         self._may.require_admin("audit")
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             for number, entry in registry.audit.list(at_least=after + 1, limit=limit):
                 yield AuditItem(number, entry, digest_of_entry(number, entry))
 
@@ -450,7 +467,7 @@ class KeySpaces(RegistryOperations):
         read. Nothing outside the registry is touched. For administrators.
         """
         self._may.require_admin("repair")
-        return repair(self._acts)
+        return repair(self._transactions)
 
     def _require_known(self, act: str, name: str) -> None:
         self._may.require_admin(act)

@@ -17,12 +17,12 @@ from keyplan.errors import (
     IllegalTransitionError,
     KeySpaceNotFoundError,
 )
-from keyplan.keyspace.acts import Act, ActRunner
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry, SessionKey
 from keyplan.keyspace.lifecycle import complete_deletion
 from keyplan.keyspace.names import seconds_of
 from keyplan.keyspace.records import COUNT, NAME_PATTERN, Deletion, KeySpaceRecord, State
+from keyplan.keyspace.transactions import RegistryTransaction, RegistryTransactions
 from keyplan.operations import Schema
 from keyplan.store import Store
 
@@ -67,15 +67,17 @@ class SweepProgress(NamedTuple):
 class Removal:
     """Removes what key spaces hold, at most `batch_keys` keys in a commit. Safe for use by several threads and processes."""
 
-    def __init__(self, store: Store, acts: ActRunner, clock: Clock, *, batch_keys: int = BATCH_KEYS_DEFAULT) -> None:
+    def __init__(
+        self, store: Store, transactions: RegistryTransactions, clock: Clock, *, batch_keys: int = BATCH_KEYS_DEFAULT
+    ) -> None:
         self._store = store
-        self._acts = acts
+        self._transactions = transactions
         self._clock = clock
         self._batch_keys = batch_keys
 
     def step(self, name: str) -> SweepProgress:
         """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat."""
-        with self._acts.look() as registry:
+        with self._transactions.look() as registry:
             record, deletion = registry.records.get(name), registry.deletions.get(name)
             if record is None or record.state is not State.DELETING or deletion is None:
                 return SweepProgress(name, Stage.NOT_DELETING, 0)
@@ -148,11 +150,11 @@ class Removal:
         return deleted
 
     def _completed(self, name: str, deletion: Deletion) -> SweepProgress:
-        def work(act: Act) -> bool:
-            return complete_deletion(act, name, deletion.number) is not None
+        def work(transaction: RegistryTransaction) -> bool:
+            return complete_deletion(transaction, name, deletion.number) is not None
 
         try:
-            is_completed = self._acts.run(work)
+            is_completed = self._transactions.run(work)
         except KeySpaceNotFoundError:
             return SweepProgress(name, Stage.NOT_DELETING, deletion.deleted_keys)
         stage = Stage.COMPLETED if is_completed else Stage.SWEEPING

@@ -6,9 +6,9 @@ from enum import StrEnum, auto
 from typing import NamedTuple, Protocol
 
 from keyplan.errors import ForbiddenError, KeySpaceApiDisabledError
-from keyplan.keyspace.acts import ActRunner, configuration_of, header_of
 from keyplan.keyspace.answers import Ensured, KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.transactions import RegistryTransactions, configuration_of, header_of
 
 __all__ = ["Permissions", "Registry", "Role"]
 
@@ -36,12 +36,12 @@ class Permissions(NamedTuple):
     """What a role may do with a registry. A client meets a registry only while it is open to applications."""
 
     role: Role
-    acts: ActRunner
+    transactions: RegistryTransactions
 
     @contextmanager
     def look(self) -> Iterator[KeySpaceRegistry]:
         """Give the registry as of one state, for reading. Raises KeySpaceApiDisabledError."""
-        with self.acts.look() as registry:
+        with self.transactions.look() as registry:
             self.check_open(registry)
             yield registry
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from keyplan.engine import Capability
 from keyplan.errors import AlreadyExistsError, EngineUnavailableError, InvalidArgumentError, KeyplanError
-from keyplan.keyspace.acts import ONLY
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
@@ -17,6 +16,7 @@ from keyplan.keyspace.records import State, Sweeping
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.removal import BATCH_KEYS_DEFAULT, Removal, Stage, SweepProgress
 from keyplan.keyspace.rows import rows_of
+from keyplan.keyspace.transactions import ONLY
 from keyplan.store import Store
 
 __all__ = ["Sweeper"]
@@ -60,7 +60,7 @@ class Sweeper:
         self._store: Store = registry.store
         self._clock = registry.clock
         self._by = by or "sweeper"
-        self._removal = Removal(registry.store, registry.acts, registry.clock, batch_keys=batch_keys)
+        self._removal = Removal(registry.store, registry.transactions, registry.clock, batch_keys=batch_keys)
         self._keys_per_second = keys_per_second
         self._pause = pause
         self._on_failure = on_failure

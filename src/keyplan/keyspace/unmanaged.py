@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
-from keyplan.keyspace.acts import ONLY, codec_of
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.rows import prefixes_held, value_of
+from keyplan.keyspace.transactions import ONLY, codec_of
 
 __all__ = ["Unmanaged", "gaps", "unmanaged", "unmanaged_in"]
 

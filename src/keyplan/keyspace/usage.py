@@ -10,12 +10,12 @@ from msgspec import structs
 
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace.acts import Act
 from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity, Usage
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.lifecycle import live_record
 from keyplan.keyspace.names import time_text
 from keyplan.keyspace.records import Quota, State, UsageCount
+from keyplan.keyspace.transactions import RegistryTransaction
 from keyplan.store import Store
 
 __all__ = ["checked_quota", "count_usage", "counted", "set_quota"]
@@ -53,13 +53,15 @@ def count_usage(store: Store, keyspace: KeySpace, now: float) -> Usage:
     return Usage(keys=keys, bytes=total, quota=registry.run(keep), counted_at=at)
 
 
-def set_quota(act: Act, name: str, quota: Quota, expected: KeySpaceIdentity | None = None) -> Quota:
+def set_quota(
+    transaction: RegistryTransaction, name: str, quota: Quota, expected: KeySpaceIdentity | None = None
+) -> Quota:
     """Bound what the key space may hold. Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError."""
-    live_record(act, name, expected)
-    if (act.registry.quotas.get(name) or _NO_QUOTA) == quota:
+    live_record(transaction, name, expected)
+    if (transaction.registry.quotas.get(name) or _NO_QUOTA) == quota:
         return quota
-    act.registry.quotas.put(name, quota)
-    act.note("quota", name, structs.asdict(quota))
+    transaction.registry.quotas.put(name, quota)
+    transaction.note("quota", name, structs.asdict(quota))
     return quota
 
 

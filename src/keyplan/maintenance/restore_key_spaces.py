@@ -263,19 +263,21 @@ class _Restore:
     def configure(self, made: Header, configuration: Configuration) -> bool:
         """Set the switches as they were, in the registry that this restore has made; False where somebody has set them."""
 
-        def work(act: Any) -> bool:  # an Act of the registry
-            now = act.registry.configuration.get(Only())
+        def work(transaction: Any) -> bool:  # a RegistryTransaction of the registry
+            now = transaction.registry.configuration.get(Only())
             # Why: whether printable prefixes are passed over is decided when a registry is made.
             is_as_made = now == Configuration(skip_printable=getattr(now, "skip_printable", False))
-            if not is_as_made or act.registry.header.get(Only()) != made:
+            if not is_as_made or transaction.registry.header.get(Only()) != made:
                 return False
             before, wanted = msgspec.to_builtins(now), msgspec.to_builtins(configuration)
             if configuration != now:
-                act.registry.configuration.put(Only(), configuration)
-                act.note("configure", "", {name: value for name, value in wanted.items() if before[name] != value})
+                transaction.registry.configuration.put(Only(), configuration)
+                transaction.note(
+                    "configure", "", {name: value for name, value in wanted.items() if before[name] != value}
+                )
             return True
 
-        return self._registry.acts.run(work)
+        return self._registry.transactions.run(work)
 
     def _step(
         self, header: BackupHeader, step: RestoreStep, section: BackupSection, reader: BackupReader
@@ -369,18 +371,18 @@ class _Restore:
         else:
             raise KeySpaceDeletingError(name=name, problem=f"its deletion waits for {progress.waits_for}")
 
-        def work(act: Any) -> None:  # an Act of the registry
-            record, mark = act.registry.records.get(name), act.registry.marks.get(prefix)
+        def work(transaction: Any) -> None:  # a RegistryTransaction of the registry
+            record, mark = transaction.registry.records.get(name), transaction.registry.marks.get(prefix)
             if record is None or (record.generation, record.state) != (holder.generation, State.DELETED):
                 raise GenerationMismatchError(
                     name=name, generation=holder.generation, current=None if record is None else record.generation
                 )
             if mark is not None and mark.kind is MarkKind.COOLING_DOWN and mark.epoch == record.prefix_epoch:
                 # Why: its sessions have ended, its fence refuses every handle, and an administrator named it.
-                act.registry.marks.put(prefix, structs.replace(mark, until=act.at))
-                act.note("free", name, {"prefix": prefix.hex()})
+                transaction.registry.marks.put(prefix, structs.replace(mark, until=transaction.at))
+                transaction.note("free", name, {"prefix": prefix.hex()})
 
-        self._registry.acts.run(work)
+        self._registry.transactions.run(work)
 
 
 def _claim_written(name: str, claim: Claim) -> Put:
@@ -418,32 +420,32 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
     """Keep the record of a key space that was deleted, or was being deleted, when the backup was made."""
     record: KeySpaceRecord = step.record
 
-    def work(act: Any) -> None:  # as above
-        if act.registry.records.get(step.name) is not None:
+    def work(transaction: Any) -> None:  # as above
+        if transaction.registry.records.get(step.name) is not None:
             return
         gone = structs.replace(
             record,
             id=step.name,
             name=step.name,
             state=State.DELETED,
-            sequence=act.number,
-            deleted_at=record.deleted_at or act.at,
-            delete_completed_at=record.delete_completed_at or act.at,
+            sequence=transaction.number,
+            deleted_at=record.deleted_at or transaction.at,
+            delete_completed_at=record.delete_completed_at or transaction.at,
         )
-        fence = act.registry.fences.get(step.name)
-        later = [key.generation for key, _ in act.seen.history.list(step.name, reverse=True, limit=1)]
+        fence = transaction.registry.fences.get(step.name)
+        later = [key.generation for key, _ in transaction.seen.history.list(step.name, reverse=True, limit=1)]
         later += [] if fence is None else [fence.generation + (fence.state is not State.DELETED)]
         if max(later, default=0) > gone.generation:
             # Why: the record is lost, and is no sign that nobody has had the name since.
             problem = "its record is lost, and it has had a later generation: run `keyplan doctor --repair` first"
             raise CorruptionError(problem=problem, name=step.name)
-        act.registry.records.insert(step.name, gone)
-        act.registry.order.insert(act.number, PrefixHolder(step.name, gone.generation))
-        act.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
+        transaction.registry.records.insert(step.name, gone)
+        transaction.registry.order.insert(transaction.number, PrefixHolder(step.name, gone.generation))
+        transaction.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
         fields = ("prefix", "application", "generation", "created_at", "deleted_at", "delete_completed_at")
-        act.note(
+        transaction.note(
             "restore", step.name, {"state": str(State.DELETED)} | {field: getattr(gone, field) for field in fields}
         )
 
     registry.init()
-    registry.acts.run(work)
+    registry.transactions.run(work)

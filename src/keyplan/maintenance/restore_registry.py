@@ -124,12 +124,12 @@ class RegistryRestore:
         for start in range(0, len(claims), _CLAIMS_AT_ONCE):
             target.commit(claims[start : start + _CLAIMS_AT_ONCE])
 
-        def opened(act: Any) -> None:  # an Act of the registry
-            act.write("configuration", Only(), self.kept.configuration)
-            act.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
-            act.join(Commit((target.held.guard,), (Delete(_CLAIM_KEY),), target.held.epoch))
+        def opened(transaction: Any) -> None:  # a RegistryTransaction of the registry
+            transaction.write("configuration", Only(), self.kept.configuration)
+            transaction.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
+            transaction.join(Commit((target.held.guard,), (Delete(_CLAIM_KEY),), target.held.epoch))
 
-        KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).acts.run(opened)
+        KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).transactions.run(opened)
         self.is_begun = False
 
     def _first_entry(self, claim: Claim) -> StandingClaim:

@@ -32,7 +32,7 @@ from keyplan.keyspace.rows import rows_of, value_of
 from keyplan.layout import Only
 from keyplan.store import Backoff, Store, Transaction
 
-__all__ = ["Act", "ActRunner", "codec_of", "configuration_of", "header_of"]
+__all__ = ["RegistryTransaction", "RegistryTransactions", "codec_of", "configuration_of", "header_of"]
 
 R = TypeVar("R")
 
@@ -86,8 +86,8 @@ def configuration_of(registry: KeySpaceRegistry) -> Configuration:
 
 
 @dataclass
-class Act:
-    """An act under way.
+class RegistryTransaction:
+    """One act on the registry, under way.
 
     All reads are of one state: `seen` makes nothing a premise, `registry` makes what it reads a premise and writes, `state` is
     for raw keys of data. `guards` and `mutations` join the commit.
@@ -134,8 +134,8 @@ class Act:
         self.mutations.append(Delete(raw_key) if value is None else Put(raw_key, bound.form.encode(value)))
 
 
-class ActRunner:
-    """Carries out acts on one store."""
+class RegistryTransactions:
+    """Runs transactions on the registry of one store."""
 
     def __init__(self, store: Store, *, clock: Clock, actor: str, backoff: Backoff) -> None:
         self._store = store
@@ -149,7 +149,7 @@ class ActRunner:
         with self._store.snapshot() as pinned:
             yield KeySpaceRegistry(pinned)
 
-    def run(self, work: Callable[[Act], R]) -> R:
+    def run(self, work: Callable[[RegistryTransaction], R]) -> R:
         """Call `work`, commit what it wrote, return what it returned; again from the start when another act came first.
 
         Raises what `work` raises, and then nothing is written; CommitConflictError after too many lost races;
@@ -157,17 +157,21 @@ class ActRunner:
         """
         return self._backoff.until_committed(lambda: self._attempt(work))
 
-    def _attempt(self, work: Callable[[Act], R]) -> R:
+    def _attempt(self, work: Callable[[RegistryTransaction], R]) -> R:
         engine = self._store.engine
         # Invariant: one state for everything. A decision that mixed two would not be undone by the turn that it loses.
-        with engine.snapshot() as state, Transaction(_OneState(engine, state)) as transaction:
+        with engine.snapshot() as state, Transaction(_OneState(engine, state)) as writes:
             seen = KeySpaceRegistry(Store(_OneState(engine, state)))
             number, previous = _turn_of(state)
-            act = Act(seen, KeySpaceRegistry(transaction), state, self._clock.wall(), number, previous, self._actor)
-            answer = work(act)
-            collected = transaction.collected()
-            transaction.close()
-        commit = Commit((*collected.guards, *act.guards), (*collected.mutations, *act.mutations), state.epoch)
+            transaction = RegistryTransaction(
+                seen, KeySpaceRegistry(writes), state, self._clock.wall(), number, previous, self._actor
+            )
+            answer = work(transaction)
+            collected = writes.collected()
+            writes.close()
+        commit = Commit(
+            (*collected.guards, *transaction.guards), (*collected.mutations, *transaction.mutations), state.epoch
+        )
         if commit.mutations:
             engine.commit(commit)
         return answer
