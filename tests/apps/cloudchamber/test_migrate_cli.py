@@ -42,7 +42,7 @@ def go_url(tmp_path: Path, samples: Path) -> str:
 
 def test_there_and_back(go_url: str, tmp_path: Path) -> None:
     """AC-46 on the command line."""
-    document, again, aside = f"lmdb:{tmp_path / 'd.kv'}", f"lmdb:{tmp_path / 'b.kv'}", tmp_path / "aside.json"
+    document, again, sidecar = f"lmdb:{tmp_path / 'd.kv'}", f"lmdb:{tmp_path / 'b.kv'}", tmp_path / "aside.json"
     there = ("migrate", "--from", "go", "--to", "document", "--store", go_url, "--to-store", document)
     assert isinstance(run(*there).exception, NotRepresentableError)
     told = lines(run(*there, "--dry-run"))
@@ -50,13 +50,13 @@ def test_there_and_back(go_url: str, tmp_path: Path) -> None:
         "  ! a region has no place there: /CloudChamber/v0.1/inventory/definition/data/region/standard, "
     )
     assert told[-1] == "88 keys to write. This was a dry run: nothing was written."
-    told = lines(run(*there, "--aside", aside))
-    assert told[-2] == f"4 things that the target has no place for are in {aside}."
+    told = lines(run(*there, "--aside", sidecar))
+    assert told[-2] == f"4 things that the target has no place for are in {sidecar}."
     assert told[-1].startswith("88 keys written in 1 commit; all 88 read back, sha256 ")
-    told = lines(run(*there, "--aside", aside))
+    told = lines(run(*there, "--aside", sidecar))
     assert told[-1].startswith("0 keys written in 0 commits, 88 were there; all 88 read back, sha256 ")
     back = ("migrate", "--from", "document", "--to", "go", "--store", document, "--to-store", again)
-    assert len(lines(run(*back, "--from-aside", aside))) == 1
+    assert len(lines(run(*back, "--from-aside", sidecar))) == 1
     assert contents(again) == contents(go_url)
     assert lines(run("pairs", "--store", again)) == ["All records and list keys agree."]
 

@@ -25,8 +25,8 @@ from keyplan.apps.cloudchamber import (
     migrate,
     parse_definition,
     planned_migration,
-    read_aside,
     read_definition,
+    read_sidecar,
     reconcile,
     unsound_pairs,
     validated,
@@ -98,8 +98,8 @@ def test_the_standard_inventory_goes_to_the_document_and_comes_back_byte_for_byt
     assert "a region has no place there" in str(refused.value.problem)
     assert contents(stores[1]) == {}
 
-    aside = tmp_path / "aside.json"
-    there = migrate(source, stores[1], GO, PLAIN, aside=aside)
+    sidecar = tmp_path / "aside.json"
+    there = migrate(source, stores[1], GO, PLAIN, sidecar=sidecar)
     assert there.plan.reasons() == {"a region has no place there": 2, "a zone has no place there": 2}
     assert (there.written, there.others, there.tally.count) == (88, 0, 88)
     moved = contents(stores[1])
@@ -112,11 +112,11 @@ def test_the_standard_inventory_goes_to_the_document_and_comes_back_byte_for_byt
     assert moved[D + b"rack/rack3/tor"] == before[rack + b"/tor/0"]
     assert moved[D + b"racks/rack3"] == before[rack]
 
-    back = migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_aside(aside))
+    back = migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_sidecar(sidecar))
     assert (back.written, back.plan.leftovers, back.plan.made, back.plan.unused) == (180, (), (), ())
     assert contents(stores[2]) == before
     assert contents(source) == before
-    assert aside.stat().st_mode & 0o777 == 0o600
+    assert sidecar.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("extra_devices", ExtraDevices)
@@ -125,11 +125,11 @@ def test_an_inventory_of_several_zones_comes_back_byte_for_byte(
 ) -> None:
     source = go_inventory(stores[0], samples / "Extended.yaml")
     with pytest.raises(InvalidInputError, match=r"racks in 6 zones \(rack ids 'region.zone.rack' tell them apart\)"):
-        migrate(source, stores[1], GO, PLAIN, aside=tmp_path / "aside.json")
+        migrate(source, stores[1], GO, PLAIN, sidecar=tmp_path / "aside.json")
     options = LONG_IDS._replace(extra_devices=extra_devices)
-    there = migrate(source, stores[1], GO, options, aside=tmp_path / "aside.json")
+    there = migrate(source, stores[1], GO, options, sidecar=tmp_path / "aside.json")
     assert there.written == {ExtraDevices.EXTEND: 288, ExtraDevices.REFUSE: 264}[extra_devices]
-    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_aside(tmp_path / "aside.json"))
+    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_sidecar(tmp_path / "aside.json"))
     assert back.plan.leftovers == ()
     assert contents(stores[2]) == contents(source)
     assert len(contents(stores[2])) == 592
@@ -138,8 +138,8 @@ def test_an_inventory_of_several_zones_comes_back_byte_for_byte(
 def test_the_document_goes_to_the_go_program_and_comes_back(stores: list[Store], samples: Path, tmp_path: Path) -> None:
     reconcile(CloudChamber(stores[0]), inventory_records(read_definition(samples / "inventory.yaml")))
     written(stores[0], {D + b"users/alice": b'{"name":"Alice"}', D + b"workloads/web": b'{"name":"web"}'})
-    aside = tmp_path / "aside.json"
-    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=aside)
+    sidecar = tmp_path / "aside.json"
+    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, sidecar=sidecar)
     assert there.plan.reasons() == {"a workload has no place there": 1}
     assert there.plan.made == ("region standard", "zone standard/standard")
     found = contents(stores[1])
@@ -147,8 +147,8 @@ def test_the_document_goes_to_the_go_program_and_comes_back(stores: list[Store],
     assert found[G + b"users/alice"] == b'{"name":"Alice"}'
     assert list(unsound_pairs(CloudChamberGo(stores[1]))) == []
     with pytest.raises(NotRepresentableError):
-        migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(aside))
-    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(aside), aside=tmp_path / "second.json")
+        migrate(stores[1], stores[2], GO, PLAIN, back=read_sidecar(sidecar))
+    migrate(stores[1], stores[2], GO, PLAIN, back=read_sidecar(sidecar), sidecar=tmp_path / "second.json")
     assert contents(stores[2]) == contents(stores[0])
 
 
@@ -190,9 +190,9 @@ def test_a_user_with_upper_case_in_the_key_comes_back_with_what_became_of_him(
     written(stores[0], {D + b"users/Alice": b'{"name":"Alice"}'})
     with pytest.raises(NotRepresentableError, match="the upper case of a name has no place there: Alice"):
         migrate(stores[0], stores[1], DOCUMENT, PLAIN)
-    migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=tmp_path / "aside.json")
+    migrate(stores[0], stores[1], DOCUMENT, PLAIN, sidecar=tmp_path / "aside.json")
     written(stores[1], {G + b"users/alice": b'{"name":"Alice","enabled":true}'})
-    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(tmp_path / "aside.json"))
+    migrate(stores[1], stores[2], GO, PLAIN, back=read_sidecar(tmp_path / "aside.json"))
     assert contents(stores[2]) == {D + b"users/Alice": b'{"name":"Alice","enabled":true}'}
 
 
@@ -204,10 +204,12 @@ def test_values_of_another_spelling_unknown_keys_and_damage_are_carried(stores: 
         D + b"future/\xfe": b"{}",
     }
     written(stores[0], pairs)
-    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, aside=tmp_path / "aside.json")
+    there = migrate(stores[0], stores[1], DOCUMENT, PLAIN, sidecar=tmp_path / "aside.json")
     assert there.plan.reasons() == {"the key is unknown": 2, "the value cannot be read": 1}
     assert contents(stores[1])[DATA + b"standard/zone/standard/rack/a"] == b'{ "details": {"condition": 1} }'
-    migrate(stores[1], stores[2], GO, PLAIN, back=read_aside(tmp_path / "aside.json"), aside=tmp_path / "second.json")
+    migrate(
+        stores[1], stores[2], GO, PLAIN, back=read_sidecar(tmp_path / "aside.json"), sidecar=tmp_path / "second.json"
+    )
     assert contents(stores[2]) == pairs
 
 
@@ -219,12 +221,12 @@ def test_another_view_and_pairs_that_do_not_agree_are_carried(stores: list[Store
         DATA + b"standard/zone/standard/rack/a/blade/8": b"{}",
     }
     written(stores[0], pairs)
-    there = migrate(stores[0], stores[1], GO, PLAIN, aside=tmp_path / "aside.json")
+    there = migrate(stores[0], stores[1], GO, PLAIN, sidecar=tmp_path / "aside.json")
     assert there.plan.reasons() == {
         "the list key has no record there, or lists another name": 2,
         "the view actual has no place there": 1,
     }
-    migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_aside(tmp_path / "aside.json"))
+    migrate(stores[1], stores[2], DOCUMENT, PLAIN, back=read_sidecar(tmp_path / "aside.json"))
     assert contents(stores[2]) == pairs
 
 
@@ -240,7 +242,7 @@ def test_the_other_view_can_be_the_one_that_is_moved(stores: list[Store]) -> Non
 def test_devices_of_a_rack_that_went_do_not_come_back(stores: list[Store], samples: Path, tmp_path: Path) -> None:
     go_inventory(stores[0], samples / "Extended.yaml")
     options = LONG_IDS._replace(extra_devices=ExtraDevices.REFUSE)
-    migrate(stores[0], stores[1], GO, options, aside=tmp_path / "aside.json")
+    migrate(stores[0], stores[1], GO, options, sidecar=tmp_path / "aside.json")
     rack = "region2.zone1.rack1"
     chamber = CloudChamber(stores[1])
     with chamber.transaction() as transaction:
@@ -248,7 +250,7 @@ def test_devices_of_a_rack_that_went_do_not_come_back(stores: list[Store], sampl
             transaction.blades.delete(blade)
         for table in (transaction.racks, transaction.tor, transaction.pdu):
             table.delete(rack)
-    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_aside(tmp_path / "aside.json"))
+    back = migrate(stores[1], stores[2], DOCUMENT, options, back=read_sidecar(tmp_path / "aside.json"))
     assert {leftover.why for leftover in back.plan.unused} == {"its rack is gone"}
     assert len(back.plan.unused) == 4
     assert not any(b"region2/zone/zone1/rack/rack1/" in key for key in contents(stores[2]))
@@ -335,18 +337,18 @@ import os, signal, sys
 from pathlib import Path
 import keyplan
 from keyplan.apps.cloudchamber import LayoutSide, MigrationOptions, RackIds, migrate
-source, target, aside = sys.argv[1:]
+source, target, sidecar = sys.argv[1:]
 options = MigrationOptions(rack_ids=RackIds.REGION_ZONE_RACK)
 def report(done, total):
     if done * 2 > total:
         os.kill(os.getpid(), signal.SIGKILL)
-migrate(keyplan.open(source), keyplan.open(target), LayoutSide.DOCUMENT, options, aside=Path(aside), report=report)
+migrate(keyplan.open(source), keyplan.open(target), LayoutSide.DOCUMENT, options, sidecar=Path(sidecar), report=report)
 """
 
 
 @pytest.mark.slow
 def test_a_migration_on_etcd_that_was_killed_goes_on(etcd_server: EtcdServer, samples: Path, tmp_path: Path) -> None:
-    source_url, aside = f"lmdb:{tmp_path / 'source.kv'}", tmp_path / "aside.json"
+    source_url, sidecar = f"lmdb:{tmp_path / 'source.kv'}", tmp_path / "aside.json"
     target_url = etcd_server.emptied().url
     with keyplan.open(source_url) as source:
         records = inventory_records(
@@ -357,7 +359,7 @@ def test_a_migration_on_etcd_that_was_killed_goes_on(etcd_server: EtcdServer, sa
         reconcile(CloudChamber(source), records)
         written(source, {D + b"workloads/web": b"{}"})
     killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, source_url, target_url, str(aside)],
+        [sys.executable, "-c", _KILLED, source_url, target_url, str(sidecar)],
         env=os.environ,
         check=False,
         timeout=60,
@@ -368,6 +370,6 @@ def test_a_migration_on_etcd_that_was_killed_goes_on(etcd_server: EtcdServer, sa
             half = sum(1 for _ in snapshot.keys(KeyRange.of_prefix(G)))
         assert 0 < half < 592
         assert list(unsound_pairs(CloudChamberGo(target))) == []
-        outcome = migrate(source, target, DOCUMENT, LONG_IDS, aside=aside)
+        outcome = migrate(source, target, DOCUMENT, LONG_IDS, sidecar=sidecar)
         assert (outcome.written, outcome.tally.count) == (592 - half, 592)
         assert list(unsound_pairs(CloudChamberGo(target))) == []

@@ -101,7 +101,7 @@ def assert_comes_back(pairs: dict[bytes, bytes], side: LayoutSide, options: Migr
         return
     assert not any("would not bring it back" in leftover.why for leftover in there.leftovers)
     way_back = options._replace(extra_devices=ExtraDevices.EXTEND)
-    back = planned_migration(there.desired, side.other, way_back, there.aside)
+    back = planned_migration(there.desired, side.other, way_back, there.sidecar)
     assert dict(back.desired) == pairs
     if not there.leftovers:
         bare = planned_migration(there.desired, side.other, way_back)

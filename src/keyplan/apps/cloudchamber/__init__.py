@@ -1,13 +1,5 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and what is done with them."""
 
-from keyplan.apps.cloudchamber.aside import (
-    Aside,
-    AsideEntry,
-    LayoutSide,
-    RackName,
-    read_aside,
-    write_aside,
-)
 from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, PartsExistError, RackContents
 from keyplan.apps.cloudchamber.conditions import (
     ANY,
@@ -148,6 +140,14 @@ from keyplan.apps.cloudchamber.records import (
     Zone,
     ZoneDetails,
 )
+from keyplan.apps.cloudchamber.sidecar import (
+    LayoutSide,
+    MigrationSidecar,
+    RackName,
+    SidecarEntry,
+    read_sidecar,
+    write_sidecar,
+)
 from keyplan.apps.cloudchamber.validation import (
     definition_problems,
     validated,
@@ -179,8 +179,6 @@ __all__ = [
     "Affinity",
     "AlreadyClosedError",
     "AlreadyConnectedError",
-    "Aside",
-    "AsideEntry",
     "Blade",
     "BladeDetails",
     "BladeKey",
@@ -225,6 +223,7 @@ __all__ = [
     "Migration",
     "MigrationOptions",
     "MigrationOutcome",
+    "MigrationSidecar",
     "MultiplicityError",
     "NamespaceInstance",
     "NotConnectedError",
@@ -253,6 +252,7 @@ __all__ = [
     "RevisionCondition",
     "RevisionRead",
     "Rights",
+    "SidecarEntry",
     "State",
     "StoreSettings",
     "StoredRecord",
@@ -299,17 +299,17 @@ __all__ = [
     "purge_production",
     "purge_tests",
     "range_of_tests",
-    "read_aside",
     "read_configuration",
     "read_definition",
     "read_instance",
     "read_records",
+    "read_sidecar",
     "reconcile",
     "timestamp_of_this_process",
     "unsound_pairs",
     "validated",
-    "write_aside",
     "write_export",
     "write_records",
+    "write_sidecar",
     "write_target",
 ]

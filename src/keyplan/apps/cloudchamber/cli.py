@@ -6,7 +6,6 @@ from typing import Annotated, Any, overload
 
 import typer
 
-from keyplan.apps.cloudchamber.aside import LayoutSide
 from keyplan.apps.cloudchamber.definition import Definition, read_definition
 from keyplan.apps.cloudchamber.go_inventory import GoPlace, GoRecord, go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportPlan
@@ -31,6 +30,7 @@ from keyplan.apps.cloudchamber.namespaces_cli import (
     watch,
 )
 from keyplan.apps.cloudchamber.reconcile import ImportOutcome, planned_import, reconcile
+from keyplan.apps.cloudchamber.sidecar import LayoutSide
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, progress_bar, store_of_option
 from keyplan.errors import InvalidInputError, StoreMissingError

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from keyplan.apps.cloudchamber.aside import LayoutSide, RackName
 from keyplan.apps.cloudchamber.definition import (
     Definition,
     RackDefinition,
@@ -21,6 +20,7 @@ from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, GoRac
 from keyplan.apps.cloudchamber.rack_names import RackNames
 from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
 from keyplan.apps.cloudchamber.records import Rack, RegionDetails, ZoneDetails
+from keyplan.apps.cloudchamber.sidecar import LayoutSide, RackName
 from keyplan.apps.cloudchamber.validation import validated
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole

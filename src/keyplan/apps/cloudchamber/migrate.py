@@ -12,7 +12,6 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias, cast
 
 from msgspec import structs
 
-from keyplan.apps.cloudchamber.aside import Aside, LayoutSide, write_aside
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GoKey, GoPlace
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.layout import TESTS, CloudChamber, CloudChamberGo
@@ -24,6 +23,7 @@ from keyplan.apps.cloudchamber.migration import (
     is_kept_up,
     planned_migration,
 )
+from keyplan.apps.cloudchamber.sidecar import LayoutSide, MigrationSidecar, write_sidecar
 from keyplan.apps.cloudchamber.steps import Steps
 from keyplan.engine import Commit, KeyAbsent, KeyRange, Put
 from keyplan.errors import (
@@ -67,7 +67,7 @@ class MigrationOutcome(NamedTuple):
 
 
 def plan_of_migration(
-    source: Store, side: LayoutSide, options: MigrationOptions, back: Aside | None = None
+    source: Store, side: LayoutSide, options: MigrationOptions, back: MigrationSidecar | None = None
 ) -> Migration:
     """Return what a migration away from `side` would do; write nothing. Raises as `planned_migration` does."""
     return planned_migration(_contents(source, side, options.namespace), side, options, back)
@@ -82,7 +82,7 @@ def _check_representable(plan: Migration) -> None:
         keys = [leftover.key for leftover in plan.leftovers if leftover.why == why]
         more = f" and {count - _SHOWN_MAX} more" if count > _SHOWN_MAX else ""
         told.append(f"{why}: {', '.join(keys[:_SHOWN_MAX])}{more}")
-    raise NotRepresentableError(source=str(plan.aside.source), problem="; ".join(told))
+    raise NotRepresentableError(source=str(plan.sidecar.source), problem="; ".join(told))
 
 
 def migrate(
@@ -91,14 +91,14 @@ def migrate(
     side: LayoutSide,
     options: MigrationOptions,
     *,
-    back: Aside | None = None,
-    aside: Path | None = None,
+    back: MigrationSidecar | None = None,
+    sidecar: Path | None = None,
     leave_behind: bool = False,
     report: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> MigrationOutcome:
     """Move what `source` holds in the layout `side` to the other layout in `target`, which may be the same store.
 
-    What is left over goes into the file `aside`, before anything is written; without a file it is refused, unless
+    What is left over goes into the file `sidecar`, before anything is written; without a file it is refused, unless
     `leave_behind`. Then what the target does not have yet is written, in as many commits as it takes: each holds only if nobody
     wrote its keys meanwhile, and a record of the Go program and its list key are in one. Values are the same, byte for byte.
     At the end everything is read back. When it is cut off, running it again completes it.
@@ -109,11 +109,11 @@ def migrate(
     """
     contents = _contents(source, side, options.namespace)
     plan = planned_migration(contents, side, options, back)
-    if aside is None and not leave_behind:
+    if sidecar is None and not leave_behind:
         _check_representable(plan)
     missing = _missing(_contents(target, side.other, options.namespace), plan.desired)
-    if aside is not None and plan.leftovers:
-        write_aside(aside, plan.aside)
+    if sidecar is not None and plan.leftovers:
+        write_sidecar(sidecar, plan.sidecar)
     bound = bound_side(side.other, options.namespace)
     writer = _Writer(target, side.other, bound, options.namespace)
     steps = Steps(_units(bound, missing), writer.write, report)
@@ -213,10 +213,10 @@ class _Writer:
 def _read_back(
     target: Store, plan: Migration, options: MigrationOptions, *, written: int, commits: int
 ) -> MigrationOutcome:
-    stored = _contents(target, plan.aside.source.other, options.namespace)
+    stored = _contents(target, plan.sidecar.source.other, options.namespace)
     if any(stored.get(key) != value for key, value in plan.desired.items()):
         raise _changed("the target")
-    bound = bound_side(plan.aside.source.other, options.namespace)
+    bound = bound_side(plan.sidecar.source.other, options.namespace)
     others = sum(key not in plan.desired and not is_kept_up(bound, key) for key in stored)
     tally = PairDigest.of(sorted(plan.desired.items()))
     return MigrationOutcome(plan, written, others, commits, tally, target.revision)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.apps.cloudchamber.aside import LayoutSide, read_aside
 from keyplan.apps.cloudchamber.export import exported, write_export
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GO_VIEWS, unsound_pairs
 from keyplan.apps.cloudchamber.import_report import counted
@@ -15,6 +14,7 @@ from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.migrate import MigrationOutcome, migrate, plan_of_migration
 from keyplan.apps.cloudchamber.migration import Leftover, Migration, MigrationOptions
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
+from keyplan.apps.cloudchamber.sidecar import LayoutSide, read_sidecar
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_of_option
 from keyplan.errors import InvalidInputError
 
@@ -63,7 +63,7 @@ def migrate_store(
     to_store: Annotated[
         str | None, typer.Option("--to-store", metavar="URL", help="Another store to write to.", show_default=False)
     ] = None,
-    aside: Annotated[
+    sidecar: Annotated[
         Path | None,
         typer.Option(
             "--aside", metavar="FILE", help="Where to write what the target cannot represent.", show_default=False
@@ -96,7 +96,7 @@ def migrate_store(
     if view not in GO_VIEWS:
         raise InvalidInputError(source="--view", problem=f"{view!r} is none of {', '.join(GO_VIEWS)}")
     options = MigrationOptions(view, rack_ids, extra_devices, namespace_of_option(namespace))
-    back = None if from_aside is None else read_aside(from_aside)
+    back = None if from_aside is None else read_sidecar(from_aside)
     with store_of_option(store, config, readonly=dry_run or to_store is not None) as opened:
         if dry_run:
             _print_plan(plan_of_migration(opened, source, options, back), is_json=as_json)
@@ -109,11 +109,11 @@ def migrate_store(
                 source,
                 options,
                 back=back,
-                aside=aside,
+                sidecar=sidecar,
                 leave_behind=leave_behind,
                 report=report,
             )
-    _print_outcome(outcome, aside, is_json=as_json)
+    _print_outcome(outcome, sidecar, is_json=as_json)
 
 
 def check_pairs(
@@ -148,7 +148,7 @@ def _print_plan(plan: Migration, *, is_json: bool) -> None:
     print_text(f"{counted(len(plan.desired), 'key')} to write. This was a dry run: nothing was written.")
 
 
-def _print_outcome(outcome: MigrationOutcome, aside: Path | None, *, is_json: bool) -> None:
+def _print_outcome(outcome: MigrationOutcome, sidecar: Path | None, *, is_json: bool) -> None:
     plan = outcome.plan
     if is_json:
         tally = {"keys": outcome.tally.count, "bytes": outcome.tally.bytes, "sha256": outcome.tally.sha256}
@@ -157,7 +157,7 @@ def _print_outcome(outcome: MigrationOutcome, aside: Path | None, *, is_json: bo
         return
     _print_notes(plan)
     if plan.leftovers:
-        kept = f"are in {aside}" if aside is not None else "were left behind"
+        kept = f"are in {sidecar}" if sidecar is not None else "were left behind"
         print_text(f"{counted(len(plan.leftovers), 'thing')} that the target has no place for {kept}.")
     there = len(plan.desired) - outcome.written
     was_there = f", {there:,} were there" if there else ""
@@ -186,8 +186,8 @@ def _plan_data(plan: Migration) -> dict[str, Any]:
         return [{"key": note.key, "why": note.why} for note in notes]
 
     return {
-        "from": plan.aside.source.value,
-        "to": plan.aside.source.other.value,
+        "from": plan.sidecar.source.value,
+        "to": plan.sidecar.source.other.value,
         "keys": len(plan.desired),
         "left_over": told(plan.leftovers),
         "unused": told(plan.unused),

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from keyplan.apps.cloudchamber.aside import Aside, AsideEntry, LayoutSide, RackName
 from keyplan.apps.cloudchamber.go_inventory import GO_VIEW, GoKey, folded, list_table, lists
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.inventory import ExtraDevices, RackIds
@@ -25,6 +24,7 @@ from keyplan.apps.cloudchamber.layout import (
     GoZoneKey,
 )
 from keyplan.apps.cloudchamber.rack_names import RackNames, RackPath
+from keyplan.apps.cloudchamber.sidecar import LayoutSide, MigrationSidecar, RackName, SidecarEntry
 from keyplan.errors import CorruptionError, InvalidInputError, InvalidKeyError, InvalidRecordError
 from keyplan.layout import BoundLayout, Kind, shown_key
 
@@ -65,11 +65,11 @@ class Leftover(NamedTuple):
 
 
 class Migration(NamedTuple):
-    """What the target shall hold, by raw key; what is left over; what carries it aside; and what of an aside was not needed."""
+    """What the target shall hold, by raw key; what is left over; the sidecar that carries it; and what of a sidecar was not needed."""
 
     desired: Contents
     leftovers: tuple[Leftover, ...]
-    aside: Aside
+    sidecar: MigrationSidecar
     unused: tuple[Leftover, ...]
     made: tuple[str, ...]
 
@@ -91,7 +91,7 @@ def bound_side(side: LayoutSide, namespace: str = "") -> BoundLayout:
 
 
 def planned_migration(
-    contents: Contents, source: LayoutSide, options: MigrationOptions, back: Aside | None = None
+    contents: Contents, source: LayoutSide, options: MigrationOptions, back: MigrationSidecar | None = None
 ) -> Migration:
     """Return what a store of the other layout shall hold for `contents`. `back` is what the way there had carried aside.
 
@@ -104,23 +104,23 @@ def planned_migration(
     contents = {key: value for key, value in contents.items() if not is_kept_up(bound, key)}
     there = _translated(contents, source, options, back)
     racks = tuple(there.carried_racks())
-    entries = [AsideEntry(*left) for left in there.leftovers]
-    aside = Aside(source, racks, there.renamed_users, tuple(entries))
+    entries = [SidecarEntry(*left) for left in there.leftovers]
+    sidecar = MigrationSidecar(source, racks, there.renamed_users, tuple(entries))
     root = bound.root
     # Why: the Go program's keys have a place for further devices; whether to come back with them is asked then.
     way_back = options._replace(extra_devices=ExtraDevices.EXTEND)
-    returned = _translated(there.desired, source.other, way_back, aside).desired
+    returned = _translated(there.desired, source.other, way_back, sidecar).desired
     absent = tuple(key.removeprefix(root) for key in returned if key not in contents)
-    aside = Aside(source, racks, there.renamed_users, tuple(entries), absent)
+    sidecar = MigrationSidecar(source, racks, there.renamed_users, tuple(entries), absent)
     lost = [Leftover(shown_key(key), CHANGED) for key, value in contents.items() if returned.get(key) != value]
     leftovers = [Leftover(shown_key(root + entry.key), entry.why) for entry in entries]
     leftovers += [Leftover(user, RENAMED) for user in there.renamed_users.values()]
     leftovers += [Leftover(name.id, there.why_unreturned) for name in there.unreturned_names(options)]
-    return Migration(there.desired, (*leftovers, *lost), aside, tuple(there.unused), tuple(there.made))
+    return Migration(there.desired, (*leftovers, *lost), sidecar, tuple(there.unused), tuple(there.made))
 
 
 def _translated(
-    contents: Contents, source: LayoutSide, options: MigrationOptions, back: Aside | None
+    contents: Contents, source: LayoutSide, options: MigrationOptions, back: MigrationSidecar | None
 ) -> "_Translation":
     kind = _ToDocument if source is LayoutSide.GO else _ToGo
     translation = kind(contents, source, options, back)
@@ -134,12 +134,14 @@ class _Translation(ABC):
 
     why_unreturned = RENAMED
 
-    def __init__(self, contents: Contents, source: LayoutSide, options: MigrationOptions, back: Aside | None) -> None:
+    def __init__(
+        self, contents: Contents, source: LayoutSide, options: MigrationOptions, back: MigrationSidecar | None
+    ) -> None:
         self._contents = contents
         self._options = options
         self._source = bound_side(source, options.namespace)
         self._target = bound_side(source.other, options.namespace)
-        self._back = back or Aside(source.other)
+        self._back = back or MigrationSidecar(source.other)
         self.names = RackNames(self._back.racks, options.rack_ids, source)
         self.desired: dict[bytes, bytes] = {}
         self.leftovers: list[tuple[bytes, bytes, str]] = []

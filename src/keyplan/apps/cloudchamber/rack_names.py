@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from keyplan.apps.cloudchamber.aside import LayoutSide, RackName
 from keyplan.apps.cloudchamber.go_inventory import folded
 from keyplan.apps.cloudchamber.inventory import RackIds
+from keyplan.apps.cloudchamber.sidecar import LayoutSide, RackName
 from keyplan.errors import InvalidInputError
 
 __all__ = ["RackNames", "RackPath"]

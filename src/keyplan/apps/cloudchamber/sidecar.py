@@ -18,7 +18,7 @@ import msgspec
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_whole
 
-__all__ = ["Aside", "AsideEntry", "LayoutSide", "RackName", "read_aside", "write_aside"]
+__all__ = ["LayoutSide", "MigrationSidecar", "RackName", "SidecarEntry", "read_sidecar", "write_sidecar"]
 
 _FORMAT: Final = "keyplan cloudchamber aside"
 _VERSION: Final = 1
@@ -52,7 +52,7 @@ class RackName(msgspec.Struct, frozen=True):
         return f"{self.region}/{self.zone}/{self.rack}"
 
 
-class AsideEntry(msgspec.Struct, frozen=True):
+class SidecarEntry(msgspec.Struct, frozen=True):
     """An entry that the other layout has no place for: its key without the root, its bytes, and why."""
 
     key: bytes
@@ -60,13 +60,13 @@ class AsideEntry(msgspec.Struct, frozen=True):
     why: str
 
 
-class Aside(msgspec.Struct, frozen=True):
+class MigrationSidecar(msgspec.Struct, frozen=True):
     """What the way back needs besides the store: names, entries, and keys that it would make and that were not there."""
 
     source: LayoutSide
     racks: tuple[RackName, ...] = ()
     users: dict[str, str] = {}
-    entries: tuple[AsideEntry, ...] = ()
+    entries: tuple[SidecarEntry, ...] = ()
     absent: tuple[bytes, ...] = ()
 
 
@@ -91,12 +91,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     absent: tuple[str | _Bytes, ...]
 
 
-def write_aside(path: Path, aside: Aside) -> bool:
+def write_sidecar(path: Path, sidecar: MigrationSidecar) -> bool:
     """Write the file, for its owner alone, whole or not at all; False when it is there already with this very content.
 
     Raises InvalidInputError when there is something else, which is never replaced, or when the file cannot be written.
     """
-    spelled = _spelled(aside)
+    spelled = _spelled(sidecar)
     try:
         write_whole(path, spelled, replace=False)
     except FileExistsError as error:
@@ -114,7 +114,7 @@ def _is_content(path: Path, spelled: bytes) -> bool:
         raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
 
 
-def read_aside(path: Path) -> Aside:
+def read_sidecar(path: Path) -> MigrationSidecar:
     """Read such a file. Raises InvalidInputError for anything else."""
     try:
         with path.open("rb") as opened:
@@ -125,8 +125,8 @@ def read_aside(path: Path) -> Aside:
         if (file.format, file.version) != (_FORMAT, _VERSION) or file.target is not file.source.other:
             problem = "the file is not what a migration of this version carries aside"
             raise InvalidInputError(source=str(path), problem=problem)
-        entries = tuple(AsideEntry(_raw(entry.key), _raw(entry.value), entry.why) for entry in file.entries)
-        return Aside(file.source, file.racks, file.users, entries, tuple(_raw(key) for key in file.absent))
+        entries = tuple(SidecarEntry(_raw(entry.key), _raw(entry.value), entry.why) for entry in file.entries)
+        return MigrationSidecar(file.source, file.racks, file.users, entries, tuple(_raw(key) for key in file.absent))
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
     except (msgspec.MsgspecError, binascii.Error, UnicodeError) as error:
@@ -134,20 +134,20 @@ def read_aside(path: Path) -> Aside:
         raise InvalidInputError(source=str(path), problem=problem) from error
 
 
-def _spelled(aside: Aside) -> bytes:
+def _spelled(sidecar: MigrationSidecar) -> bytes:
     # Why: sorted, and without the time, so that a migration that is run again makes the same file.
     file = _File(
         _FORMAT,
         _VERSION,
-        aside.source,
-        aside.source.other,
-        tuple(sorted(aside.racks, key=lambda rack: rack.id)),
-        dict(sorted(aside.users.items())),
+        sidecar.source,
+        sidecar.source.other,
+        tuple(sorted(sidecar.racks, key=lambda rack: rack.id)),
+        dict(sorted(sidecar.users.items())),
         tuple(
             _FileEntry(_text(entry.key), _text(entry.value), entry.why)
-            for entry in sorted(aside.entries, key=lambda entry: entry.key)
+            for entry in sorted(sidecar.entries, key=lambda entry: entry.key)
         ),
-        tuple(_text(key) for key in sorted(aside.absent)),
+        tuple(_text(key) for key in sorted(sidecar.absent)),
     )
     return msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n"
 
