@@ -63,8 +63,8 @@ def levels(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], snapshot: Sna
     """
     if isinstance(item, BoundIndex):
         refuse_unreadable(item, snapshot.get(index_state_key(item)))
-    leaps = _Leaps(item, listing(item, prefix), snapshot)
-    return iter(lambda: _next_level(item, prefix, leaps, _READ_AT_ONCE), None)
+    scan = _SkipScan(item, listing(item, prefix), snapshot)
+    return iter(lambda: _next_level(item, prefix, scan, _READ_AT_ONCE), None)
 
 
 def level_page(
@@ -83,12 +83,12 @@ def level_page(
     those as well that stand before its first key, once for each value. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    leaps = _Leaps(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
+    scan = _SkipScan(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[Level] = []
-    while len(found) < limit and (level := _next_level(item, prefix, leaps, limit + 1 - len(found))) is not None:
+    while len(found) < limit and (level := _next_level(item, prefix, scan, limit + 1 - len(found))) is not None:
         found.append(level)
-    leaps.look_ahead()
-    return LevelPage(found, _token(item, listed, leaps.place), leaps.is_cut)
+    scan.look_ahead()
+    return LevelPage(found, _token(item, listed, scan.place), scan.is_cut)
 
 
 def item_key_page(
@@ -106,27 +106,27 @@ def item_key_page(
     At most some `reads_max` entries are read, whatever lies in between. Raises InvalidKeyError, InvalidPageTokenError.
     """
     listed = listing(item, prefix, starts_with=starts_with)
-    leaps = _Leaps(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
+    scan = _SkipScan(item, structs.replace(listed, range=_rest(item, listed, token)), snapshot, reads_max=reads_max)
     found: list[tuple[bytes, Any]] = []
-    while len(found) < limit and (pair := leaps.next_key(limit + 1 - len(found))) is not None:
+    while len(found) < limit and (pair := scan.next_key(limit + 1 - len(found))) is not None:
         found.append(pair)
-    leaps.look_ahead()
-    return ItemKeyPage(found, _token(item, listed, leaps.place), leaps.is_cut)
+    scan.look_ahead()
+    return ItemKeyPage(found, _token(item, listed, scan.place), scan.is_cut)
 
 
-def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "_Leaps", wanted: int) -> Level | None:
+def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], scan: "_SkipScan", wanted: int) -> Level | None:
     keys = item.keys
     has_more = len(prefix) + 1 < len(keys.template.fields)
-    while (pair := leaps.next_key(1 if has_more else wanted)) is not None:
+    while (pair := scan.next_key(1 if has_more else wanted)) is not None:
         value = keys.shape.split(pair[1])[len(prefix)]
         if not has_more:
             return Level(value, has_more)
         own = listing(item, (*prefix, value))
         if own.is_exact:
-            leaps.go_to(own.range.end)
+            scan.go_to(own.range.end)
             return Level(value, has_more)
         # Why: keys of other values stand in the range as well, before this one or behind it.
-        if leaps.is_first(pair[0], own):
+        if scan.is_first(pair[0], own):
             return Level(value, has_more)
     return None
 
@@ -134,7 +134,7 @@ def _next_level(item: BoundTable | BoundIndex, prefix: tuple[Any, ...], leaps: "
 # ---- leaping -----------------------------------------------------------------------------------------------------------
 
 
-class _Leaps:
+class _SkipScan:
     """The stored keys of one item in a range, in key order."""
 
     def __init__(

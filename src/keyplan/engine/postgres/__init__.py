@@ -1,6 +1,6 @@
 """The PostgreSQL engine: an ordered table of bytes with revisions, in a schema of a database; psycopg 3 is its driver.
 
-Read `carrying.py` first: a commit as one statement. Then `commits.py`: when its outcome is known.
+Read `commit_sql.py` first: a commit as one statement. Then `commits.py`: when its outcome is known.
 """
 
 from keyplan.engine.postgres.engine import PostgresEngine, open_postgres

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, Final
 
 from keyplan.engine.lineage import LEAP, Lineage
-from keyplan.engine.postgres.carrying import LAST_REVISION
+from keyplan.engine.postgres.commit_sql import LAST_REVISION
 from keyplan.engine.postgres.failures import ServerRefusalError
 from keyplan.engine.postgres.session import Session
 from keyplan.engine.postgres.statements import Statements

@@ -1,4 +1,4 @@
-"""The tables of a store, and every statement but those that carry out a commit (`carrying`). Text only; nothing here runs.
+"""The tables of a store, and every statement but those that carry out a commit (`commit_sql`). Text only; nothing here runs.
 
     state     one row: format, compacted; store, server, leapt: its lineage. Its lock is what commits queue for; commits do not
               change it
@@ -11,7 +11,7 @@ The store's revision is that of the last row of the history, or `compacted` wher
 
 from typing import Final
 
-from keyplan.engine.postgres.carrying import LAST_REVISION, LOGGED, carrying_text
+from keyplan.engine.postgres.commit_sql import LAST_REVISION, LOGGED, commit_text
 from keyplan.engine.postgres.session import Statement
 
 __all__ = ["BEGIN", "BEGIN_SNAPSHOT", "COMMIT", "FORMAT", "ROLLBACK", "Statements", "making", "settings"]
@@ -111,7 +111,7 @@ class Statements:
         channel = f"keyplan_{schema}"
         self.told = f"pg_notify('{channel}', '')::text" if has_notify else "NULL::text"
         """What a statement that changes something selects, so that watches of other processes look at once."""
-        self._carrying: dict[tuple[str, ...], Statement] = {}
+        self._commits: dict[tuple[str, ...], Statement] = {}
         self.find = Statement(
             b"find",
             f"SELECT to_regnamespace('\"{schema}\"') IS NOT NULL, to_regclass('\"{schema}\".state') IS NOT NULL".encode(),
@@ -184,11 +184,11 @@ class Statements:
         """Return a statement of that name; @ in the text stands for the schema."""
         return Statement(name.encode(), self._in(text))
 
-    def carrying(self, kinds: tuple[str, ...]) -> Statement:
+    def commit(self, kinds: tuple[str, ...]) -> Statement:
         """Return the statement that carries out a commit with these kinds of guards and mutations."""
-        statement = self._carrying.get(kinds)
+        statement = self._commits.get(kinds)
         if statement is None:
-            statement = self._carrying[kinds] = self.of("-".join(("carry", *kinds)), carrying_text(kinds, self.told))
+            statement = self._commits[kinds] = self.of("-".join(("carry", *kinds)), commit_text(kinds, self.told))
         return statement
 
     def _in(self, text: str) -> bytes:

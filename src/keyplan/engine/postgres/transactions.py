@@ -1,4 +1,4 @@
-"""From a commit to the parameters of its statement (`carrying`), and from the answer to what is told. Pure."""
+"""From a commit to the parameters of its statement (`commit_sql`), and from the answer to what is told. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from keyplan.engine.interface import (
     RangeEmpty,
     RangeUnchanged,
 )
-from keyplan.engine.postgres.carrying import OF_KEY, OF_RANGE
+from keyplan.engine.postgres.commit_sql import OF_KEY, OF_RANGE
 from keyplan.engine.postgres.options import KEY_BYTES_MAX
 from keyplan.engine.postgres.session import Request
 from keyplan.engine.postgres.statements import Statements
@@ -53,7 +53,7 @@ def request_of(commit: Commit, statements: Statements) -> Request:
         kinds.append("ranges")
         parameters += _range_parameters(ranges)
     _add_mutations(commit, kinds, parameters)
-    return statements.carrying(tuple(kinds)), tuple(parameters)
+    return statements.commit(tuple(kinds)), tuple(parameters)
 
 
 def _range_parameters(guards: Sequence[RangeEmpty | RangeUnchanged]) -> list[bytes]:

@@ -7,7 +7,7 @@ and mutations there are, not on how many, so that a connection prepares each onc
 from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["LAST_REVISION", "LOGGED", "OF_KEY", "OF_LEASE", "OF_RANGE", "carrying_text"]
+__all__ = ["LAST_REVISION", "LOGGED", "OF_KEY", "OF_LEASE", "OF_RANGE", "commit_text"]
 
 OF_KEY: Final = 1
 OF_RANGE: Final = 2
@@ -140,7 +140,7 @@ _KINDS: Final[dict[str, Callable[[_Text], None]]] = {
 _GUARDING: Final = frozenset({"keys", "ranges", "leases"})
 
 
-def carrying_text(kinds: Sequence[str], told: str) -> str:
+def commit_text(kinds: Sequence[str], told: str) -> str:
     """Return the text for the kinds of guards and mutations, in the order of their parameters.
 
     It answers with at least one row: revision before, number of changes, -, and of each failure its kind, the position among
