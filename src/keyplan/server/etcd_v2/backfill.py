@@ -28,11 +28,11 @@ from keyplan.server.etcd_v2.records import (
 from keyplan.server.etcd_v2.rendering import Node, text_of
 from keyplan.server.etcd_v2.tree import Tree, file_node, keys_about
 
-__all__ = ["Settlement"]
+__all__ = ["Backfill"]
 
 
 @dataclass
-class Settlement:
+class Backfill:
     """Adds changes to a draft. `is_lease_over` tells the end of a lease from a deletion."""
 
     draft: Draft

@@ -19,6 +19,7 @@ from keyplan.errors import (
 )
 from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import Follower
+from keyplan.server.etcd_v2.backfill import Backfill
 from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.failures import Code, KeysFailure
 from keyplan.server.etcd_v2.inbox import Inbox, readable_events
@@ -26,7 +27,6 @@ from keyplan.server.etcd_v2.journal import Journal
 from keyplan.server.etcd_v2.leases import LeasePool
 from keyplan.server.etcd_v2.operations import Done, Operation, Work
 from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
-from keyplan.server.etcd_v2.settlement import Settlement
 from keyplan.server.etcd_v2.tree import Tree, keys_about
 
 __all__ = ["Ledger", "Outcome", "state_in"]
@@ -187,7 +187,7 @@ class Ledger:
                 draft, state, now_nanoseconds=int(self._clock.wall() * 1e9), history_events=self._history_events
             )
             tree = Tree(draft, draft.holds_any, state)
-            settled, position, is_settled = Settlement(draft, tree, journal, state, self._is_over).settle(
+            settled, position, is_settled = Backfill(draft, tree, journal, state, self._is_over).settle(
                 pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
             )
             done: list[Outcome] = []
