@@ -6,7 +6,7 @@ from functools import partial
 from itertools import combinations_with_replacement
 
 from keyplan.apps.cloudchamber import Blade, BladeKey, CloudChamber, Rack, User
-from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, RackContents
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
 from keyplan.apps.patroni import Broker
 from keyplan.apps.patroni.ports import PortAllocator, PortRange
@@ -95,7 +95,7 @@ def one_rack(layout: Layouts, store: Store) -> None:
 
 CHAMBER_ACTS: dict[str, Callable[[Chamber], object]] = {
     "delete cascade": lambda chamber: chamber.delete_rack("rack1"),
-    "delete restrict": lambda chamber: chamber.delete_rack("rack1", on_parts=OnParts.RESTRICT),
+    "delete restrict": lambda chamber: chamber.delete_rack("rack1", delete_policy=DeletePolicy.RESTRICT),
     "create rack": lambda chamber: chamber.create_rack("rack1", RackContents(Rack(), {}, {}, {3: Blade()})),
     "insert blade": lambda chamber: chamber.layout.blades.insert(BladeKey("rack1", 4), Blade()),
     "modify blade": lambda chamber: chamber.layout.blades.modify(BladeKey("rack1", 1), lambda blade: blade),

@@ -30,7 +30,7 @@ from keyplan.apps.cloudchamber import (
     read_records,
     write_records,
 )
-from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, PartsExistError, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, PartsExistError, RackContents
 from keyplan.apps.cloudchamber.workloads import (
     InstanceDifference,
     InstanceStates,
@@ -121,10 +121,10 @@ def test_a_rack_with_parts_is_kept_when_the_delete_restricts(racks: Chamber, sto
     racks.create_rack("rack1", rack_of(1))
     before = raw_entries(store)
     with pytest.raises(PartsExistError):
-        racks.delete_rack("rack1", on_parts=OnParts.RESTRICT)
+        racks.delete_rack("rack1", delete_policy=DeletePolicy.RESTRICT)
     assert raw_entries(store) == before
     racks.layout.racks.insert("empty", Rack())
-    racks.delete_rack("empty", on_parts=OnParts.RESTRICT)
+    racks.delete_rack("empty", delete_policy=DeletePolicy.RESTRICT)
     assert not racks.layout.racks.exists("empty")
 
 
@@ -239,7 +239,7 @@ def test_deleting_a_workload_takes_its_instances(racks: Chamber, store: Store) -
         racks.layout.workloads.insert(workload, Workload(name=workload))
         create_instance(racks.layout, InstanceKey(workload, "i1"), Instance(), InstanceTarget(), InstanceActual())
     with pytest.raises(PartsExistError):
-        racks.delete_workload("web", on_parts=OnParts.RESTRICT)
+        racks.delete_workload("web", delete_policy=DeletePolicy.RESTRICT)
     racks.delete_workload("web")
     assert raw_keys(store) == [
         b"/CloudChamber/V0.1/workload/web2/instance/i1/actual",

@@ -13,11 +13,11 @@ from keyplan.apps.cloudchamber import (
     Capacity,
     CloudChamber,
     CloudChamberIndexed,
+    DeletePolicy,
     Instance,
     InstanceActual,
     InstanceKey,
     InstanceTarget,
-    OnParts,
     Rack,
     RackContents,
     Relation,
@@ -33,7 +33,7 @@ from keyplan.apps.cloudchamber import (
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.indexed import IndexesBegunError
 from keyplan.apps.cloudchamber.namespaces import instances_of_tests, purge_instances
-from keyplan.apps.cloudchamber.rest_routes import Asked
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, differences_of
@@ -151,9 +151,9 @@ def test_damaged_records_are_deleted_with_the_list_that_they_are_in(layout: type
 
 @LAYOUTS
 @pytest.mark.parametrize("part", ["workloads", "instances", "instance_target", "instance_actual"])
-@pytest.mark.parametrize("on_parts", OnParts)
+@pytest.mark.parametrize("delete_policy", DeletePolicy)
 def test_a_workload_with_a_damaged_record_can_be_deleted(
-    layout: type[CloudChamber], part: str, on_parts: OnParts
+    layout: type[CloudChamber], part: str, delete_policy: DeletePolicy
 ) -> None:
     chamber = chamber_of(layout)
     before = stored_keys(chamber.store)
@@ -161,9 +161,9 @@ def test_a_workload_with_a_damaged_record_can_be_deleted(
     target = InstanceTarget(desired_state="running", rackid="r1", bladeid=1)
     create_instance(chamber.layout, KEY, Instance(), target, InstanceActual())
     damage(chamber.store, part, "w1" if part == "workloads" else KEY)
-    if on_parts is OnParts.RESTRICT:
+    if delete_policy is DeletePolicy.RESTRICT:
         delete_instance(chamber.layout, KEY, missing_ok=False)
-    chamber.delete_workload("w1", on_parts=on_parts, missing_ok=False)
+    chamber.delete_workload("w1", delete_policy=delete_policy, missing_ok=False)
     assert stored_keys(chamber.store) == before
 
 
@@ -253,7 +253,7 @@ def test_a_right_that_is_lost_while_somebody_waits_shows_nothing_more(
             transaction.users.put("secretive", User(name="secretive"))
 
         async def until(
-            _self: Waiting, is_over: Callable[[], bool], _asked: Asked, wakeup: Wakeup, **_: object
+            _self: Waiting, is_over: Callable[[], bool], _asked: AuthenticatedRequest, wakeup: Wakeup, **_: object
         ) -> bool:
             CloudChamber(site.store).run(both)
             while not is_over():

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError
-from keyplan.apps.cloudchamber.rest_routes import Asked
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest
 from keyplan.apps.cloudchamber.sessions import SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting
@@ -232,7 +232,7 @@ def test_a_client_that_is_gone_waits_no_longer() -> None:
         waiting = Waiting(clock, Closing(), sessions)
         session = sessions.open(Versioned("ada", User(name="ada"), 1, 1, 1, 0))
         with pytest.raises(RefusedError) as caught:
-            await waiting.until(lambda: False, Asked(Request({"type": "http"}, gone), session), Wakeup())
+            await waiting.until(lambda: False, AuthenticatedRequest(Request({"type": "http"}, gone), session), Wakeup())
         assert caught.value.status == 503
 
     asyncio.run(act())

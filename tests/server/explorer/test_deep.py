@@ -12,7 +12,7 @@ from keyplan.server import Closing
 from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams, TypedSource
-from keyplan.server.explorer.trees import Asked
+from keyplan.server.explorer.trees import ItemRequest
 from tests.server.explorer.conftest import Explorer
 from tests.server.explorer.test_live import Heard
 
@@ -49,7 +49,7 @@ def test_a_deep_record_does_not_end_the_live_stream(engine: Engine, depth: int) 
     async def main() -> None:
         areas = Areas(engine, LayoutBook({"layout": NAME}))
         streams = LiveStreams(Closing())
-        answer = await streams.open(lambda: TypedSource(areas, Asked("-", "Deep", "things", ()), after=""))
+        answer = await streams.open(lambda: TypedSource(areas, ItemRequest("-", "Deep", "things", ()), after=""))
         heard = Heard(answer.events())
         assert (await heard.next())[0] == "open"
         pairs = ((b"deep/things/deep", nested(depth)), (b"deep/things/z", b'{"b":2}'))

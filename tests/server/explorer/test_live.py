@@ -13,7 +13,7 @@ from keyplan.server import AnswerError, Closing
 from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams, RawSource, TypedSource
-from keyplan.server.explorer.trees import Asked
+from keyplan.server.explorer.trees import ItemRequest
 from tests.server.explorer.conftest import Explorer
 from tests.server.explorer.shop import NAME, Item, ItemKey, Shop
 
@@ -53,7 +53,7 @@ def areas(engine: Engine, shop: Shop) -> Areas:
 
 
 def typed(areas: Areas, item: str = "items", *words: str, after: str = "") -> Callable[[], TypedSource]:
-    return lambda: TypedSource(areas, Asked("-", "Shop", item, words), after=after)
+    return lambda: TypedSource(areas, ItemRequest("-", "Shop", item, words), after=after)
 
 
 def test_changes_are_told_and_resumed_behind_the_last_one_read(areas: Areas, shop: Shop) -> None:

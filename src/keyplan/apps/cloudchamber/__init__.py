@@ -1,6 +1,6 @@
 """CloudChamber's store: the keys of its document and of its Go program, its records, and what is done with them."""
 
-from keyplan.apps.cloudchamber.chamber import Chamber, OnParts, PartsExistError, RackContents
+from keyplan.apps.cloudchamber.chamber import Chamber, DeletePolicy, PartsExistError, RackContents
 from keyplan.apps.cloudchamber.conditions import (
     ANY,
     NEW,
@@ -193,6 +193,7 @@ __all__ = [
     "Configuration",
     "Connection",
     "Definition",
+    "DeletePolicy",
     "DeviceDetails",
     "DeviceKey",
     "Export",
@@ -228,7 +229,6 @@ __all__ = [
     "NamespaceInstance",
     "NotConnectedError",
     "NotRepresentableError",
-    "OnParts",
     "Orphan",
     "OrphanKind",
     "PartsExistError",

@@ -28,7 +28,7 @@ from keyplan.errors import (
 from keyplan.layout import Damaged, ExpectedRevision, Versioned, shown_key
 from keyplan.store import Store
 
-__all__ = ["Chamber", "OnParts", "PartsExistError", "RackContents", "carried_out_in_steps"]
+__all__ = ["Chamber", "DeletePolicy", "PartsExistError", "RackContents", "carried_out_in_steps"]
 
 TRIES_MAX: Final = 16
 """Why: a delete that restricts is tried again only when somebody wrote the very record meanwhile."""
@@ -45,7 +45,7 @@ _FIELDS_OF_A_PLACE: Final = {"users": 0, "racks": 0, "workloads": 0, "tors": 1, 
 W = TypeVar("W")
 
 
-class OnParts(StrEnum):
+class DeletePolicy(StrEnum):
     """What becomes of the parts of something that is deleted (R17)."""
 
     CASCADE = auto()
@@ -165,7 +165,7 @@ class Chamber:
         self,
         name: str,
         *,
-        on_parts: OnParts = OnParts.CASCADE,
+        delete_policy: DeletePolicy = DeletePolicy.CASCADE,
         expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         in_steps: bool = False,
@@ -177,7 +177,7 @@ class Chamber:
         with indexes each record counts, and EngineLimitError is raised unless `in_steps`.
         """
         owned = self._owned("racks", name)
-        return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- watches ---------------------------------------------------------------------------------------------------------
 
@@ -196,14 +196,14 @@ class Chamber:
         self,
         name: str,
         *,
-        on_parts: OnParts = OnParts.CASCADE,
+        delete_policy: DeletePolicy = DeletePolicy.CASCADE,
         expected_revision: ExpectedRevision | None = None,
         missing_ok: bool = True,
         in_steps: bool = False,
     ) -> int:
         """Delete a workload with its instances, as `delete_rack` does a rack."""
         owned = self._owned("workloads", name)
-        return self._delete(owned, on_parts, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
+        return self._delete(owned, delete_policy, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
 
     # ---- deletes ---------------------------------------------------------------------------------------------------------
 
@@ -251,13 +251,13 @@ class Chamber:
     def _delete(
         self,
         owned: "_Owned",
-        on_parts: OnParts,
+        delete_policy: DeletePolicy,
         expected_revision: ExpectedRevision | None,
         *,
         missing_ok: bool,
         in_steps: bool,
     ) -> int:
-        if self._bound.indexes and on_parts is OnParts.CASCADE:
+        if self._bound.indexes and delete_policy is DeletePolicy.CASCADE:
             return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
         raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
         lost = CommitConflictError(problem="other writers keep coming between")
@@ -270,7 +270,7 @@ class Chamber:
             # Why once: a bare revision is of the epoch that this call begins in, in every try.
             expected = expected or _expected(expected_revision, owned.key, epoch)
             self._require(owned, entry, expected, epoch, missing_ok=missing_ok)
-            if on_parts is OnParts.RESTRICT:
+            if delete_policy is DeletePolicy.RESTRICT:
                 if has_parts:
                     raise PartsExistError(table=owned.table, key=owned.key)
                 if entry is None:

@@ -65,7 +65,7 @@ class Leftover(NamedTuple):
 
 
 class Migration(NamedTuple):
-    """What the target shall hold, by raw key; what is left over; the sidecar that carries it; and what of a sidecar was not needed."""
+    """What the target shall hold, by raw key; what is left over; the sidecar with it; and what of a sidecar was not needed."""
 
     desired: Contents
     leftovers: tuple[Leftover, ...]

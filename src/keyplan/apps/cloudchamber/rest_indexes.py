@@ -20,7 +20,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     message_answer,
 )
 from keyplan.apps.cloudchamber.rest_inventory import blade_number, spellings
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, instance_uri
 
 __all__ = ["index_operations"]
@@ -31,9 +31,9 @@ _FILTERS: Final = (
 )
 
 
-def index_operations(desk: Desk) -> Sequence[Operation]:
+def index_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations that look records up by an index."""
-    found = _Found(desk)
+    found = _Found(handler)
     return [
         Operation(
             "GET",
@@ -58,13 +58,13 @@ def index_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Found:
-    def __init__(self, desk: Desk) -> None:
-        self._layout = desk.chamber.layout
-        self._run = desk.context.run
+    def __init__(self, handler: Handler) -> None:
+        self._layout = handler.chamber.layout
+        self._run = handler.context.run
 
-    async def blades(self, asked: Asked) -> Response:
-        asked.require_session()
-        given = asked.request.query_params
+    async def blades(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        given = request.http.query_params
         arch, condition = given.get("arch"), given.get("condition")
         if condition is not None and condition not in tuple(Condition):
             raise invalid(f"there is no condition {quoted(condition)}")
@@ -72,10 +72,10 @@ class _Found:
         entries = [BladeEntry(rack=key.rack, blade=key.blade, uri=blade_uri(key)) for key in sorted(keys)]
         return message_answer(BladeList(blades=entries))
 
-    async def instances(self, asked: Asked) -> Response:
-        asked.require_session()
-        number = blade_number(asked)
-        keys = [] if number is None else await self._run(self._instances, asked.literal("rack"), number)
+    async def instances(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        number = blade_number(request)
+        keys = [] if number is None else await self._run(self._instances, request.literal("rack"), number)
         entries = [
             PlacedInstance(
                 workload=key.workload,

@@ -19,7 +19,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     revision_expected,
     text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.rest_stored import (
     ONE_WORKLOAD,
     READ_FAILURES,
@@ -37,9 +37,9 @@ _INSTANCES: Final = f"{ONE_WORKLOAD}/instances"
 _INSTANCE: Final = f"{_INSTANCES}/{{instance}}"
 
 
-def instance_operations(desk: Desk) -> Sequence[Operation]:
+def instance_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations on instances."""
-    on_instances = _Instances(desk)
+    on_instances = _Instances(handler)
     derive = Query("derive", "list instances that have a state and no description, too")
     return [
         Operation(
@@ -87,12 +87,12 @@ def instance_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Instances(StoredOperations):
-    async def list(self, asked: Asked) -> Response:
-        asked.require_session()
-        derive = "derive" in asked.request.query_params
+    async def list(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        derive = "derive" in request.http.query_params
 
         def act() -> InstanceList:
-            workload = self.workload(asked)
+            workload = self.workload(request)
             names = list_instances(self.layout, workload, derive=derive)
             if not names:
                 self.layout.workloads.require(workload)
@@ -100,17 +100,17 @@ class _Instances(StoredOperations):
                 instances=[NamedEntry(name=name, uri=instance_uri(InstanceKey(workload, name))) for name in names]
             )
 
-        return message_answer(await self.run(self.worded, "workload", asked.name(), act))
+        return message_answer(await self.run(self.worded, "workload", request.name(), act))
 
-    async def create(self, asked: Asked) -> Response:
-        await self.require_right(asked)
-        body = await message_of(asked.request, InstanceCreation, is_strict=False)
-        name = asked.literal("instance")
+    async def create(self, request: AuthenticatedRequest) -> Response:
+        await self.require_right(request)
+        body = await message_of(request.http, InstanceCreation, is_strict=False)
+        name = request.literal("instance")
 
         def act() -> int:
-            workload = self.workload(asked)
+            workload = self.workload(request)
             if not self.layout.workloads.exists(workload):
-                raise not_found("workload", asked.name())
+                raise not_found("workload", request.name())
             return create_instance(
                 self.layout,
                 InstanceKey(workload, name),
@@ -123,33 +123,33 @@ class _Instances(StoredOperations):
         revision = await self.run(self.worded, "instance", name, act)
         return text_answer(f"Instance {quoted(name)} created", headers=etag(revision))
 
-    async def read(self, asked: Asked) -> Response:
-        return await self._read_of(asked, "instances")
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        return await self._read_of(request, "instances")
 
-    async def update(self, asked: Asked) -> Response:
-        return await self._write_of(asked, "instances", Instance)
+    async def update(self, request: AuthenticatedRequest) -> Response:
+        return await self._write_of(request, "instances", Instance)
 
-    async def delete(self, asked: Asked) -> Response:
-        await self.require_right(asked)
-        expected = revision_if_given(asked)
+    async def delete(self, request: AuthenticatedRequest) -> Response:
+        await self.require_right(request)
+        expected = revision_if_given(request)
 
         def act() -> str:
-            key = self._key(asked)
+            key = self._key(request)
             delete_instance(self.layout, key, expected_revision=expected, missing_ok=False)
             return key.instance
 
-        name = await self.run(self.worded, "instance", asked.name("instance"), act)
+        name = await self.run(self.worded, "instance", request.name("instance"), act)
         return text_answer(f"Instance {quoted(name)} deleted.")
 
     def state_operations(self, part: str, kind: type[InstanceTarget] | type[InstanceActual]) -> Sequence[Operation]:
         """The operations on the target or the actual state of an instance."""
         table = f"instance_{part}"
 
-        async def read(asked: Asked) -> Response:
-            return await self._read_of(asked, table)
+        async def read(request: AuthenticatedRequest) -> Response:
+            return await self._read_of(request, table)
 
-        async def write(asked: Asked) -> Response:
-            return await self._write_of(asked, table, kind)
+        async def write(request: AuthenticatedRequest) -> Response:
+            return await self._write_of(request, table, kind)
 
         path = f"{_INSTANCE}/{part}"
         words = f"an instance's {'target' if part == 'target' else 'actual state'}"
@@ -167,47 +167,47 @@ class _Instances(StoredOperations):
             ),
         ]
 
-    def _key(self, asked: Asked) -> InstanceKey:
-        workload = self.workload(asked)
+    def _key(self, request: AuthenticatedRequest) -> InstanceKey:
+        workload = self.workload(request)
 
         def exists(name: str) -> bool:
             key = InstanceKey(workload, name)
             return self.layout.instances.exists(key) or self.layout.instance_target.exists(key)
 
-        return InstanceKey(workload, self.spelled(asked.literal("instance"), exists))
+        return InstanceKey(workload, self.spelled(request.literal("instance"), exists))
 
-    async def _read_of(self, asked: Asked, table: str) -> Response:
-        asked.require_session()
+    async def _read_of(self, request: AuthenticatedRequest, table: str) -> Response:
+        request.require_session()
 
         def act() -> Any:
-            return self.layout.view(table).versioned(self._key(asked))
+            return self.layout.view(table).versioned(self._key(request))
 
         found = await self.run(act)
         if found is None:
-            raise not_found("instance", asked.name("instance"))
+            raise not_found("instance", request.name("instance"))
         return message_answer(found.record, revision=found.revision)
 
-    async def _write_of(self, asked: Asked, table: str, kind: type[Message]) -> Response:
-        await self.require_right(asked)
-        is_first = table != "instances" and "if-match" not in asked.request.headers
-        expected = 0 if is_first else revision_expected(asked.request)
-        record = await message_of(asked.request, kind, is_strict=False)
+    async def _write_of(self, request: AuthenticatedRequest, table: str, kind: type[Message]) -> Response:
+        await self.require_right(request)
+        is_first = table != "instances" and "if-match" not in request.http.headers
+        expected = 0 if is_first else revision_expected(request.http)
+        record = await message_of(request.http, kind, is_strict=False)
 
         def act() -> tuple[Message, int]:
-            key = self._key(asked)
+            key = self._key(request)
             if is_first:
                 return self._first(table, key, record)
             if isinstance(record, InstanceTarget):
                 try:
                     written = write_target(self.layout, key, record, expected_revision=expected)
                 except CorruptionError as error:
-                    name = quoted(asked.name("instance"))
+                    name = quoted(request.name("instance"))
                     text = f"the target of instance {name} cannot be read: {error.facts['advice']}"
                     raise RefusedError(500, text) from error
                 return written.record, written.revision
             return record, self.update_record(table, key, record, expected)
 
-        written, revision = await self.run(self.worded, "instance", asked.name("instance"), act)
+        written, revision = await self.run(self.worded, "instance", request.name("instance"), act)
         return message_answer(written, revision=revision)
 
     def _first(self, table: str, key: InstanceKey, record: Message) -> tuple[Message, int]:

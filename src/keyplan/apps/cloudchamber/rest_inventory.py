@@ -19,7 +19,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     message_answer,
     text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation
 from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, rack_uri
 
 __all__ = ["blade_number", "inventory_operations", "spellings"]
@@ -29,9 +29,9 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX: Final = 18
 
 
-def inventory_operations(desk: Desk) -> Sequence[Operation]:
+def inventory_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations on the inventory."""
-    racks = _Racks(desk)
+    racks = _Racks(handler)
     one = f"{RACKS}/{{rack}}"
     return [
         Operation("GET", RACKS, racks.summary, "List the racks.", ZoneSummary, failures="403 500", has_slash=True),
@@ -44,22 +44,22 @@ def inventory_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Racks:
-    def __init__(self, desk: Desk) -> None:
-        self._chamber = desk.chamber
-        self._run = desk.context.run
+    def __init__(self, handler: Handler) -> None:
+        self._chamber = handler.chamber
+        self._run = handler.context.run
 
-    async def summary(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def summary(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
         racks = await self._run(self._chamber.readable_racks)
         if not racks:
             raise RefusedError(500, "Inventory empty or not yet loaded")
         return message_answer(_summary(racks))
 
-    async def read(self, asked: Asked) -> Response:
-        asked.require_session()
-        rack, damaged = await self._run(self._rack, asked.literal("rack"))
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        rack, damaged = await self._run(self._rack, request.literal("rack"))
         if rack is None:
-            raise not_found("rack", asked.name("rack"))
+            raise not_found("rack", request.name("rack"))
         view = RackView(
             details=rack.rack.details,
             pdu=Empty(),
@@ -72,21 +72,21 @@ class _Racks:
         )
         return message_answer(view)
 
-    async def list_blades(self, asked: Asked) -> Response:
-        asked.require_session()
-        rack, numbers = await self._run(self._blade_numbers, asked.literal("rack"))
+    async def list_blades(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        rack, numbers = await self._run(self._blade_numbers, request.literal("rack"))
         lines = [
             f"Blades in {quoted(rack)} (List)",
             *(blade_uri(BladeKey(rack, number)) for number in numbers),
         ]
         return text_answer("".join(f"{line}\n" for line in lines))
 
-    async def read_blade(self, asked: Asked) -> Response:
-        asked.require_session()
-        number = blade_number(asked)
-        blade = None if number is None else await self._run(self._blade, asked.literal("rack"), number)
+    async def read_blade(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        number = blade_number(request)
+        blade = None if number is None else await self._run(self._blade, request.literal("rack"), number)
         if blade is None:
-            given, rack = asked.literal("blade"), asked.name("rack")
+            given, rack = request.literal("blade"), request.name("rack")
             raise RefusedError(404, f"blade {given} not found in rack {quoted(rack)}")
         return message_answer(blade.capacity or Capacity())
 
@@ -117,9 +117,9 @@ def spellings(name: str) -> list[str]:
     return list(dict.fromkeys((name, name.lower())))
 
 
-def blade_number(asked: Asked) -> int | None:
+def blade_number(request: AuthenticatedRequest) -> int | None:
     """Return the blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
-    given = asked.literal("blade")
+    given = request.literal("blade")
     if not _WHOLE.fullmatch(given):
         raise invalid(f"blade id {quoted(given)} is not a whole number")
     number = int(given) if len(given) <= _DIGITS_MAX else -1

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from keyplan.apps.cloudchamber.refusals import invalid
 from keyplan.apps.cloudchamber.rest_bodies import message_answer, text_answer
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.rest_stepper import whole_number
 from keyplan.apps.cloudchamber.rest_watch import poll_seconds
 from keyplan.apps.cloudchamber.traces import Traces
@@ -25,9 +25,9 @@ _LOGS: Final = "/api/logs"
 _SHOWN_DEFAULT: Final = 100
 
 
-def log_operations(desk: Desk, waiting: Waiting) -> Sequence[Operation]:
+def log_operations(handler: Handler, waiting: Waiting) -> Sequence[Operation]:
     """Return the operations on traces, and that on faults."""
-    logs = _Logs(desk, waiting)
+    logs = _Logs(handler, waiting)
     queries = (
         Query(
             "from", "the number of the last trace that is known; -1, as without it: none", pattern="^(-1|[0-9]{1,17})$"
@@ -60,15 +60,15 @@ def log_operations(desk: Desk, waiting: Waiting) -> Sequence[Operation]:
 
 
 class _Logs:
-    def __init__(self, desk: Desk, waiting: Waiting) -> None:
-        self._desk = desk
-        self._traces: Traces = desk.traces
+    def __init__(self, handler: Handler, waiting: Waiting) -> None:
+        self._handler = handler
+        self._traces: Traces = handler.traces
         self._waiting = waiting
-        self._seconds_max = poll_seconds(desk.sessions.inactivity_seconds)
+        self._seconds_max = poll_seconds(handler.sessions.inactivity_seconds)
 
-    async def read(self, asked: Asked) -> Response:
-        asked.require_session()
-        after, most = whole_number(asked, "from", -1), whole_number(asked, "for", _SHOWN_DEFAULT)
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        after, most = whole_number(request, "from", -1), whole_number(request, "for", _SHOWN_DEFAULT)
         if most < 1:
             raise invalid(f"for is {most}: at least one trace is needed")
         traces = self._traces
@@ -77,9 +77,9 @@ class _Logs:
             return message_answer(LogAnswer(last_id=traces.last_id, missed=True))
         # Why also below the beginning: that number is of a server that ran before this one.
         known = traces.begin - 1 if after < 0 else after
-        await self._waiting.until(lambda: traces.last_id > known, asked, traces.wakeup, seconds_max=self._seconds_max)
+        await self._waiting.until(lambda: traces.last_id > known, request, traces.wakeup, seconds_max=self._seconds_max)
         found = traces.after(known, most)
-        sees_users = await self._desk.context.read(self._desk.accounts.may_manage, asked.caller())
+        sees_users = await self._handler.context.read(self._handler.accounts.may_manage, request.caller())
         entries = [
             TraceEntry(
                 id=one.id,
@@ -88,7 +88,7 @@ class _Logs:
                     started_at=_spelled(one.started_at),
                     milliseconds=round(one.seconds * 1000, 3),
                     status=one.status,
-                    user=one.user if sees_users or one.user == asked.caller() else "",
+                    user=one.user if sees_users or one.user == request.caller() else "",
                 ),
             )
             for one in found
@@ -96,12 +96,12 @@ class _Logs:
         is_gap = bool(found) and found[0].id > known + 1
         return message_answer(LogAnswer(last_id=found[-1].id if found else known, missed=is_gap, entries=entries))
 
-    async def policy(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def policy(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
         return message_answer(LogPolicy(max_entries_held=self._traces.kept_max, first_id=self._traces.first_id))
 
-    async def faults(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def faults(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
         return text_answer("Injection (Root)")
 
 

@@ -31,7 +31,7 @@ from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.errors import KeyplanError
 from keyplan.server import LOGGER, AnswerError, ServiceContext, answers
 
-__all__ = ["Asked", "Desk", "Operation", "Query", "described", "route_list"]
+__all__ = ["AuthenticatedRequest", "Handler", "Operation", "Query", "described", "route_list"]
 
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 COOKIE_SECONDS: Final = 30 * 24 * 3_600
@@ -50,10 +50,10 @@ _FAILURES: Final = {
 }
 
 
-class Asked(NamedTuple):
-    """A request and its session; None: nobody is logged in."""
+class AuthenticatedRequest(NamedTuple):
+    """A request over HTTP and its session; None: nobody is logged in."""
 
-    request: Request
+    http: Request
     session: Session | None
 
     def caller(self) -> str:
@@ -69,14 +69,14 @@ class Asked(NamedTuple):
 
     def name(self, part: str = "name") -> str:
         """A part of the path, in lower case as everything but the last segment of a POST (5.1)."""
-        return str(self.request.path_params[part]).lower()
+        return str(self.http.path_params[part]).lower()
 
     def literal(self, part: str = "name") -> str:
         """A part of the path as it was written."""
-        return str(self.request.path_params[part])
+        return str(self.http.path_params[part])
 
 
-Endpoint = Callable[[Asked], Awaitable[Response]]
+Endpoint = Callable[[AuthenticatedRequest], Awaitable[Response]]
 
 
 class Query(NamedTuple):
@@ -106,7 +106,7 @@ class Operation(NamedTuple):
     is_polled: bool = False
 
 
-class Desk:
+class Handler:
     """What every operation works with, and the frame around each: the session is found first, and its cookie sent again."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Desk:
         try:
             _require_text(request.scope)
             session = await self._session_of(request)
-            response = await operation.endpoint(Asked(request, session))
+            response = await operation.endpoint(AuthenticatedRequest(request, session))
         except (RefusedError, AnswerError, KeyplanError) as error:
             refusal = error if isinstance(error, RefusedError) else refusal_of(error)
             if isinstance(error, KeyplanError) and refusal.status >= 500:
@@ -192,9 +192,9 @@ def _require_text(scope: Scope) -> None:
 class _AnyCaseRoute(Route):
     """A route whose path may be written in any case; another method of its path is not there at all, as in the original."""
 
-    def __init__(self, operation: Operation, desk: Desk) -> None:
+    def __init__(self, operation: Operation, handler: Handler) -> None:
         async def endpoint(request: Request) -> Response:
-            return await desk.answer(request, operation)
+            return await handler.answer(request, operation)
 
         super().__init__(operation.path, endpoint, methods=[operation.method])
         pattern = self.path_regex.pattern
@@ -207,7 +207,7 @@ class _AnyCaseRoute(Route):
         return (match, child) if match is Match.FULL else (Match.NONE, {})
 
 
-def route_list(operations: Iterable[Operation], desk: Desk) -> list[BaseRoute]:
+def route_list(operations: Iterable[Operation], handler: Handler) -> list[BaseRoute]:
     """Return the routes of operations, and one for every other path below /api: nothing is there, in whatever method."""
 
     async def nothing(_request: Request) -> Response:
@@ -215,7 +215,7 @@ def route_list(operations: Iterable[Operation], desk: Desk) -> list[BaseRoute]:
         return text_answer(f"{refusal.text}\n", status=refusal.status)
 
     return [
-        *(_AnyCaseRoute(operation, desk) for operation in operations),
+        *(_AnyCaseRoute(operation, handler) for operation in operations),
         Route("/api/{rest:path}", nothing, methods=_METHODS),
     ]
 

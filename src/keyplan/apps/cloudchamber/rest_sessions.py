@@ -15,7 +15,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     message_answer,
     text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation
 from keyplan.apps.cloudchamber.sessions import Session
 
 __all__ = ["session_operations"]
@@ -24,9 +24,9 @@ _LIST: Final = "/api/simulation/sessions"
 _DIGITS_MAX: Final = 18
 
 
-def session_operations(desk: Desk) -> Sequence[Operation]:
+def session_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations on the server's sessions."""
-    sessions = _Sessions(desk)
+    sessions = _Sessions(handler)
     one = f"{_LIST}/{{id}}"
     return [
         Operation(
@@ -44,43 +44,43 @@ def session_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Sessions:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._started_at = datetime.fromtimestamp(desk.context.clock.wall(), UTC)
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._started_at = datetime.fromtimestamp(handler.context.clock.wall(), UTC)
 
-    async def status(self, asked: Asked) -> Response:
-        asked.require_session()
-        seconds = self._desk.sessions.inactivity_seconds
+    async def status(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        seconds = self._handler.sessions.inactivity_seconds
         return message_answer(
             SimulationStatus(front_end_started_at=_spelled(self._started_at), inactivity_timeout=f"{seconds:g}s")
         )
 
-    async def list(self, asked: Asked) -> Response:
-        await self._require_manager(asked)
-        entries = [SessionEntry(id=one.id, uri=f"{_LIST}/{one.id}") for one in self._desk.sessions]
+    async def list(self, request: AuthenticatedRequest) -> Response:
+        await self._require_manager(request)
+        entries = [SessionEntry(id=one.id, uri=f"{_LIST}/{one.id}") for one in self._handler.sessions]
         return message_answer(SessionList(sessions=entries))
 
-    async def read(self, asked: Asked) -> Response:
-        await self._require_manager(asked)
-        session = self._found(asked)
-        now = datetime.fromtimestamp(self._desk.context.clock.wall(), UTC)
-        ends_at = now + timedelta(seconds=self._desk.sessions.seconds_left(session))
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        await self._require_manager(request)
+        session = self._found(request)
+        now = datetime.fromtimestamp(self._handler.context.clock.wall(), UTC)
+        ends_at = now + timedelta(seconds=self._handler.sessions.seconds_left(session))
         return message_answer(SessionStatus(user_name=session.user, timeout=_spelled(ends_at)))
 
-    async def end(self, asked: Asked) -> Response:
-        await self._require_manager(asked)
-        session = self._found(asked)
-        self._desk.sessions.close(session)
+    async def end(self, request: AuthenticatedRequest) -> Response:
+        await self._require_manager(request)
+        session = self._found(request)
+        self._handler.sessions.close(session)
         return text_answer(f"Session {session.id} deleted.")
 
-    async def _require_manager(self, asked: Asked) -> None:
-        if not await self._desk.context.read(self._desk.accounts.may_manage, asked.caller()):
+    async def _require_manager(self, request: AuthenticatedRequest) -> None:
+        if not await self._handler.context.read(self._handler.accounts.may_manage, request.caller()):
             raise permission_denied()
 
-    def _found(self, asked: Asked) -> Session:
-        text = asked.literal("id")
+    def _found(self, request: AuthenticatedRequest) -> Session:
+        text = request.literal("id")
         is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-        session = self._desk.sessions.of_id(int(text)) if is_number else None
+        session = self._handler.sessions.of_id(int(text)) if is_number else None
         if session is None:
             raise RefusedError(404, f"session {text} not found")
         return session

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from keyplan.apps.cloudchamber.proto_json import INT64_MAX, INT64_MIN
 from keyplan.apps.cloudchamber.refusals import invalid, permission_denied, quoted
 from keyplan.apps.cloudchamber.rest_bodies import etag, message_answer, revision_expected
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.stepper import DELAY_SECONDS_MAX, Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.waiting_bodies import StepperStatus, Ticks
@@ -28,9 +28,9 @@ _DIGITS: Final = "^[0-9]{1,17}$"
 _MODES: Final = "^(manual|automatic(:[0-9]{1,9})?)$"
 
 
-def stepper_operations(desk: Desk, stepper: Stepper, waiting: Waiting) -> Sequence[Operation]:
+def stepper_operations(handler: Handler, stepper: Stepper, waiting: Waiting) -> Sequence[Operation]:
     """Return the operations on the simulated clock."""
-    steps = _Steps(desk, stepper, waiting)
+    steps = _Steps(handler, stepper, waiting)
     change = (
         Query("advance", "let so many ticks pass, one without a number; answered with the tick then", pattern=_DIGITS),
         Query("mode", "manual, automatic, or automatic:SECONDS for each tick", pattern=_MODES),
@@ -75,9 +75,9 @@ def status_of_stepper(stepper: Stepper) -> StepperStatus:
     )
 
 
-def whole_number(asked: Asked, name: str, default: int) -> int:
+def whole_number(request: AuthenticatedRequest, name: str, default: int) -> int:
     """Return a query parameter that is a whole number; left out or empty, the default. Raises RefusedError (400)."""
-    given = asked.request.query_params.get(name)
+    given = request.http.query_params.get(name)
     if not given:
         return default
     number = int(given) if _WHOLE.fullmatch(given) else None
@@ -87,40 +87,40 @@ def whole_number(asked: Asked, name: str, default: int) -> int:
 
 
 class _Steps:
-    def __init__(self, desk: Desk, stepper: Stepper, waiting: Waiting) -> None:
-        self._desk = desk
+    def __init__(self, handler: Handler, stepper: Stepper, waiting: Waiting) -> None:
+        self._handler = handler
         self._stepper = stepper
         self._waiting = waiting
 
-    async def status(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def status(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
         return self._answer()
 
-    async def change(self, asked: Asked) -> Response:
-        if not await self._desk.context.read(self._desk.accounts.holds, asked.caller(), "can_step_time"):
+    async def change(self, request: AuthenticatedRequest) -> Response:
+        if not await self._handler.context.read(self._handler.accounts.holds, request.caller(), "can_step_time"):
             raise permission_denied()
-        query = asked.request.query_params
+        query = request.http.query_params
         if ("advance" in query) == ("mode" in query):
             raise invalid("either ?advance or ?mode is needed")
         if "mode" in query:
-            self._set_mode(asked, query["mode"])
+            self._set_mode(request, query["mode"])
             return self._answer()
-        ticks = 1 if not query["advance"] else whole_number(asked, "advance", 1)
+        ticks = 1 if not query["advance"] else whole_number(request, "advance", 1)
         if ticks < 0:
             raise invalid(f"advance is {ticks}: time does not go back")
         return message_answer(Ticks(ticks=self._stepper.advance(ticks)))
 
-    async def now(self, asked: Asked) -> Response:
-        asked.require_session()
-        after = whole_number(asked, "after", -1)
-        if after < 0 and "after" in asked.request.query_params:
+    async def now(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
+        after = whole_number(request, "after", -1)
+        if after < 0 and "after" in request.http.query_params:
             raise invalid(f"after is {after}: no tick is before 0")
         stepper = self._stepper
         stepper.waiting += 1
         try:
             await self._waiting.until(
                 lambda: stepper.now > after,
-                asked,
+                request,
                 stepper.wakeup,
                 seconds_to_next=lambda: stepper.seconds_to_next,
             )
@@ -128,12 +128,12 @@ class _Steps:
             stepper.waiting -= 1
         return message_answer(Ticks(ticks=stepper.now))
 
-    def _set_mode(self, asked: Asked, mode: str) -> None:
+    def _set_mode(self, request: AuthenticatedRequest, mode: str) -> None:
         found = _MODE.fullmatch(mode)
         delay_seconds = int(found[1] or 0) if found else 0
         if found is None or delay_seconds > DELAY_SECONDS_MAX:
             raise invalid(f"mode {quoted(mode)} is neither manual nor automatic[:seconds]")
-        expected, epoch = revision_expected(asked.request), self._stepper.epoch
+        expected, epoch = revision_expected(request.http), self._stepper.epoch
         if expected not in {-1, epoch}:
             raise invalid(f"epoch {expected} is not the stepper's, which is {epoch}")
         if mode.lower() == "manual":

@@ -6,7 +6,7 @@ from typing import Any, Final
 from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found, permission_denied
 from keyplan.apps.cloudchamber.rest_bodies import revision_expected
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler
 from keyplan.apps.cloudchamber.rest_uris import WORKLOADS
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import TableView
@@ -21,23 +21,23 @@ ONE_WORKLOAD: Final = f"{WORKLOADS}/{{name}}"
 class StoredOperations:
     """What operations on workloads and on instances share."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.layout = desk.chamber.layout
-        self.run = desk.context.run
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.layout = handler.chamber.layout
+        self.run = handler.context.run
 
-    async def require_right(self, asked: Asked) -> None:
+    async def require_right(self, request: AuthenticatedRequest) -> None:
         """Raise RefusedError (403) unless the caller may modify workloads."""
-        if not await self.desk.context.read(self.desk.accounts.holds, asked.caller(), "can_modify_workloads"):
+        if not await self.handler.context.read(self.handler.accounts.holds, request.caller(), "can_modify_workloads"):
             raise permission_denied()
 
     def spelled(self, name: str, exists: Callable[[str], bool]) -> str:
         """A name as written when there is such a thing, else in lower case (5.1)."""
         return name if name == name.lower() or exists(name) else name.lower()
 
-    def workload(self, asked: Asked) -> str:
+    def workload(self, request: AuthenticatedRequest) -> str:
         """The workload that a path names."""
-        return self.spelled(asked.literal(), self.layout.workloads.exists)
+        return self.spelled(request.literal(), self.layout.workloads.exists)
 
     def worded(self, kind: str, name: str, act: Callable[[], Any]) -> Any:
         """Return what `act` returns; what it finds, misses or comes too late for is refused in words."""
@@ -61,6 +61,6 @@ class StoredOperations:
         return view.update(key, record, expected_revision=expected, damaged_ok=True)
 
 
-def revision_if_given(asked: Asked) -> int | None:
+def revision_if_given(request: AuthenticatedRequest) -> int | None:
     """Return the revision in If-Match, or None where there is no such header."""
-    return revision_expected(asked.request) if "if-match" in asked.request.headers else None
+    return revision_expected(request.http) if "if-match" in request.http.headers else None

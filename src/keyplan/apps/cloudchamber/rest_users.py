@@ -30,7 +30,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     revision_expected,
     text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.sessions import COOKIE
 
 __all__ = ["user_operations"]
@@ -41,9 +41,9 @@ _RIGHTS: Final = {info.encode_name: info.name for info in msgspec.structs.fields
 _FAILED: Final = "authentication failed, invalid user name or password"
 
 
-def user_operations(desk: Desk) -> Sequence[Operation]:
+def user_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations on users."""
-    users = _Users(desk)
+    users = _Users(handler)
     one = "/api/users/{name}"
     queries = (
         Query("op", "log in with the password as the body, in plain text, or log out", ("login", "logout")),
@@ -79,20 +79,20 @@ def user_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Users:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._accounts = desk.accounts
-        self._run = desk.context.run
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._accounts = handler.accounts
+        self._run = handler.context.run
 
     # ---- accounts --------------------------------------------------------------------------------------------------------
 
-    async def list(self, asked: Asked) -> Response:
-        caller, given = asked.caller(), asked.request.query_params.get("right")
+    async def list(self, request: AuthenticatedRequest) -> Response:
+        caller, given = request.caller(), request.http.query_params.get("right")
         right = None if given is None else _RIGHTS.get(given)
         if given is not None and right is None:
             raise invalid(f"there is no right {quoted(given)}")
         found = await self._run(self._accounts.list, caller, right=right)
-        path = asked.request.url.path.lower().rstrip("/")
+        path = request.http.url.path.lower().rstrip("/")
         entries = {
             key: UserEntry(
                 name=user.name or key, uri=f"{path}/{quote(user.name or key, safe='')}", protected=user.never_delete
@@ -103,11 +103,11 @@ class _Users:
             entries[key] = UserEntry(name=key, uri=f"{path}/{quote(key, safe='')}", damaged=True)
         return message_answer(UserList(users=[entries[key] for key in sorted(entries)]))
 
-    async def create(self, asked: Asked) -> Response:
-        name = _named(asked.literal())
-        caller = asked.caller()
+    async def create(self, request: AuthenticatedRequest) -> Response:
+        name = _named(request.literal())
+        caller = request.caller()
         await self._require_manager(caller)
-        wanted = await message_of(asked.request, UserDefinition)
+        wanted = await message_of(request.http, UserDefinition)
         rights = wanted.rights or Rights()
         create = self._accounts.create
         revision = await self._run(create, caller, name, wanted.password, enabled=wanted.enabled, rights=rights)
@@ -115,54 +115,54 @@ class _Users:
         text = f"User {quoted(name)} created, enabled: {enabled}, rights: {described_rights(rights)}"
         return text_answer(text, headers=etag(revision))
 
-    async def read(self, asked: Asked) -> Response:
-        name = _named(asked.name())
-        found = await self._desk.context.read(self._accounts.read, asked.caller(), name)
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        name = _named(request.name())
+        found = await self._handler.context.read(self._accounts.read, request.caller(), name)
         return message_answer(_shown(found.record), revision=found.revision)
 
-    async def put(self, asked: Asked) -> Response:
-        _named(asked.name())
-        query = asked.request.query_params
+    async def put(self, request: AuthenticatedRequest) -> Response:
+        _named(request.name())
+        query = request.http.query_params
         if "op" in query:
-            return await self._operate(asked, query["op"])
+            return await self._operate(request, query["op"])
         if "password" in query:
-            return await self._set_password(asked)
-        return await self._update(asked)
+            return await self._set_password(request)
+        return await self._update(request)
 
-    async def _update(self, asked: Asked) -> Response:
-        name = asked.name()
-        if COOKIE not in asked.request.cookies:
+    async def _update(self, request: AuthenticatedRequest) -> Response:
+        name = request.name()
+        if COOKIE not in request.http.cookies:
             raise RefusedError(400, "http: named cookie not present", is_bare=True)
-        caller = asked.caller()
+        caller = request.caller()
         await self._require_manager(caller, name)
-        expected = revision_expected(asked.request)
-        wanted = await message_of(asked.request, UserUpdate)
+        expected = revision_expected(request.http)
+        wanted = await message_of(request.http, UserUpdate)
         rights = wanted.rights or Rights()
         update = self._accounts.update
         found = await self._run(update, caller, name, enabled=wanted.enabled, rights=rights, expected_revision=expected)
         return message_answer(_shown(found.record), revision=found.revision)
 
-    async def delete(self, asked: Asked) -> Response:
-        name = _named(asked.name())
-        await self._run(self._accounts.delete, asked.caller(), name)
+    async def delete(self, request: AuthenticatedRequest) -> Response:
+        name = _named(request.name())
+        await self._run(self._accounts.delete, request.caller(), name)
         return text_answer(f"User {quoted(name)} deleted.")
 
     async def _require_manager(self, caller: str, name: str | None = None) -> None:
         """Refuse before the body is looked at, as the original does; the act itself asks again."""
-        if not await self._desk.context.read(self._accounts.may_manage, caller, name):
+        if not await self._handler.context.read(self._accounts.may_manage, caller, name):
             raise permission_denied()
 
     # ---- passwords and sessions ------------------------------------------------------------------------------------------
 
-    async def _set_password(self, asked: Asked) -> Response:
-        name, caller = asked.name(), asked.caller()
+    async def _set_password(self, request: AuthenticatedRequest) -> Response:
+        name, caller = request.name(), request.caller()
         await self._require_manager(caller, name)
-        expected = revision_expected(asked.request)
-        wanted = await message_of(asked.request, UserPassword)
-        client = _client(asked)
+        expected = revision_expected(request.http)
+        wanted = await message_of(request.http, UserPassword)
+        client = _client(request)
         is_guess = not wanted.force or caller == name
         if is_guess:
-            self._desk.bound.begin(client, name)
+            self._handler.bound.begin(client, name)
         found = await self._run(
             self._accounts.set_password,
             caller,
@@ -173,25 +173,25 @@ class _Users:
             expected_revision=expected,
         )
         if is_guess:
-            self._desk.bound.succeeded(client, name)
-        if asked.session is not None and caller == name:
+            self._handler.bound.succeeded(client, name)
+        if request.session is not None and caller == name:
             # Why: everybody else who is logged in as this user is not, from now on.
-            self._desk.sessions.renew(asked.session, found.record)
+            self._handler.sessions.renew(request.session, found.record)
         return text_answer(f"Password changed for user {quoted(name)}", headers=etag(found.revision))
 
-    async def _operate(self, asked: Asked, operation: str) -> Response:
+    async def _operate(self, request: AuthenticatedRequest, operation: str) -> Response:
         if operation == "login":
-            return await self._login(asked)
+            return await self._login(request)
         if operation == "logout":
-            return self._logout(asked)
-        raise invalid(f"invalid user operation requested (?op={operation}) for user {quoted(asked.name())}")
+            return self._logout(request)
+        raise invalid(f"invalid user operation requested (?op={operation}) for user {quoted(request.name())}")
 
-    async def _login(self, asked: Asked) -> Response:
-        if asked.session is not None:
+    async def _login(self, request: AuthenticatedRequest) -> Response:
+        if request.session is not None:
             raise invalid("session already has a logged in user")
-        name, client = asked.name(), _client(asked)
-        password = await asked.request.body()
-        self._desk.bound.begin(client, name)
+        name, client = request.name(), _client(request)
+        password = await request.http.body()
+        self._handler.bound.begin(client, name)
         found = await self._run(self._accounts.find, name)
         may_enter = found is not None and found.record.enabled
         # Why: an unknown and a disabled user cost as much as a wrong password, and are told the same.
@@ -199,19 +199,19 @@ class _Users:
         is_right = await self._run(is_password, password, known)
         if found is None or not is_right:
             raise RefusedError(403, _FAILED)
-        session = self._desk.sessions.open(found)
-        self._desk.bound.succeeded(client, name)
+        session = self._handler.sessions.open(found)
+        self._handler.bound.succeeded(client, name)
         response = text_answer(f"User {quoted(name)} logged in\n")
-        self._desk.give_cookie(asked.request, response, session)
+        self._handler.give_cookie(request.http, response, session)
         return response
 
-    def _logout(self, asked: Asked) -> Response:
-        name, session = asked.name(), asked.session
+    def _logout(self, request: AuthenticatedRequest) -> Response:
+        name, session = request.name(), request.session
         if session is None or session.user != name:
             raise invalid(f"user {quoted(name)} not logged into this session")
-        self._desk.sessions.close(session)
+        self._handler.sessions.close(session)
         response = text_answer(f"User {quoted(name)} logged out\n")
-        self._desk.take_cookie(response)
+        self._handler.take_cookie(response)
         return response
 
 
@@ -222,8 +222,8 @@ def _named(name: str) -> str:
     return name
 
 
-def _client(asked: Asked) -> str:
-    client = asked.request.client
+def _client(request: AuthenticatedRequest) -> str:
+    client = request.http.client
     return "" if client is None else client.host
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.chamber import OnParts, PartsExistError
+from keyplan.apps.cloudchamber.chamber import DeletePolicy, PartsExistError
 from keyplan.apps.cloudchamber.records import Workload
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
@@ -23,7 +23,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     revision_expected,
     text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import Asked, Desk, Operation, Query
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.rest_stored import (
     ONE_WORKLOAD,
     READ_FAILURES,
@@ -38,9 +38,9 @@ from keyplan.layout import Versioned
 __all__ = ["workload_operations"]
 
 
-def workload_operations(desk: Desk) -> Sequence[Operation]:
+def workload_operations(handler: Handler) -> Sequence[Operation]:
     """Return the operations on workloads."""
-    on_workloads = _Workloads(desk)
+    on_workloads = _Workloads(handler)
     steps = Query("steps", "delete in several commits where the store takes no more in one")
     restrict = Query("restrict", "refuse while there are instances, rather than delete them too")
     return [
@@ -80,16 +80,16 @@ def workload_operations(desk: Desk) -> Sequence[Operation]:
 
 
 class _Workloads(StoredOperations):
-    async def list(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def list(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
         names = await self.run(lambda: list(self.layout.workloads.keys()))
         entries = [NamedEntry(name=name, uri=workload_uri(name)) for name in names]
         return message_answer(WorkloadList(workloads=entries))
 
-    async def create(self, asked: Asked) -> Response:
-        await self.require_right(asked)
-        name = asked.literal()
-        record = await message_of(asked.request, Workload, is_strict=False)
+    async def create(self, request: AuthenticatedRequest) -> Response:
+        await self.require_right(request)
+        name = request.literal()
+        record = await message_of(request.http, Workload, is_strict=False)
         record = record if record.name else _named(record, name)
 
         def act() -> int:
@@ -98,57 +98,57 @@ class _Workloads(StoredOperations):
         revision = await self.run(self.worded, "workload", name, act)
         return text_answer(f"Workload {quoted(name)} created", headers=etag(revision))
 
-    async def read(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def read(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
 
         def act() -> Versioned[str, Workload] | None:
-            return self.layout.workloads.versioned(self.workload(asked))
+            return self.layout.workloads.versioned(self.workload(request))
 
         found = await self.run(act)
         if found is None:
-            raise not_found("workload", asked.name())
+            raise not_found("workload", request.name())
         return message_answer(found.record, revision=found.revision)
 
-    async def update(self, asked: Asked) -> Response:
-        await self.require_right(asked)
-        expected = revision_expected(asked.request)
-        record = await message_of(asked.request, Workload, is_strict=False)
+    async def update(self, request: AuthenticatedRequest) -> Response:
+        await self.require_right(request)
+        expected = revision_expected(request.http)
+        record = await message_of(request.http, Workload, is_strict=False)
 
         def act() -> tuple[Workload, int]:
-            name = self.workload(asked)
+            name = self.workload(request)
             written = record if record.name else _named(record, name)
             return written, self.update_record("workloads", name, written, expected)
 
-        written, revision = await self.run(self.worded, "workload", asked.name(), act)
+        written, revision = await self.run(self.worded, "workload", request.name(), act)
         return message_answer(written, revision=revision)
 
-    async def delete(self, asked: Asked) -> Response:
-        await self.require_right(asked)
-        expected = revision_if_given(asked)
-        on_parts = OnParts.RESTRICT if "restrict" in asked.request.query_params else OnParts.CASCADE
+    async def delete(self, request: AuthenticatedRequest) -> Response:
+        await self.require_right(request)
+        expected = revision_if_given(request)
+        delete_policy = DeletePolicy.RESTRICT if "restrict" in request.http.query_params else DeletePolicy.CASCADE
 
         def act() -> str:
-            name = self.workload(asked)
+            name = self.workload(request)
             try:
-                self.desk.chamber.delete_workload(
+                self.handler.chamber.delete_workload(
                     name,
-                    on_parts=on_parts,
+                    delete_policy=delete_policy,
                     expected_revision=expected,
                     missing_ok=False,
-                    in_steps="steps" in asked.request.query_params,
+                    in_steps="steps" in request.http.query_params,
                 )
             except PartsExistError as error:
                 raise RefusedError(409, f"workload {quoted(name)} has instances") from error
             return name
 
-        name = await self.run(self.worded, "workload", asked.name(), act)
+        name = await self.run(self.worded, "workload", request.name(), act)
         return text_answer(f"Workload {quoted(name)} deleted.")
 
-    async def differences(self, asked: Asked) -> Response:
-        asked.require_session()
+    async def differences(self, request: AuthenticatedRequest) -> Response:
+        request.require_session()
 
         def act() -> DifferenceList:
-            name = self.workload(asked)
+            name = self.workload(request)
             self.layout.workloads.require(name)
             return DifferenceList(
                 differences=[
@@ -164,7 +164,7 @@ class _Workloads(StoredOperations):
                 ]
             )
 
-        return message_answer(await self.run(self.worded, "workload", asked.name(), act))
+        return message_answer(await self.run(self.worded, "workload", request.name(), act))
 
 
 def _named(workload: Workload, name: str) -> Workload:

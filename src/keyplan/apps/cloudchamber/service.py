@@ -20,7 +20,7 @@ from keyplan.apps.cloudchamber.rest_indexes import index_operations
 from keyplan.apps.cloudchamber.rest_instances import instance_operations
 from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
 from keyplan.apps.cloudchamber.rest_logs import log_operations
-from keyplan.apps.cloudchamber.rest_routes import Desk, described, route_list
+from keyplan.apps.cloudchamber.rest_routes import Handler, described, route_list
 from keyplan.apps.cloudchamber.rest_sessions import session_operations
 from keyplan.apps.cloudchamber.rest_stepper import stepper_operations
 from keyplan.apps.cloudchamber.rest_users import user_operations
@@ -59,31 +59,35 @@ def build(context: ServiceContext) -> Service:
     chamber = Chamber(store, namespace=namespace, layout=layout)
     support = configuration.support
     first = first_number(context.clock)
-    desk = Desk(context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max, first=first))
+    handler = Handler(
+        context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max, first=first)
+    )
     stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
     waiting = Waiting(context.clock, context.closing, sessions)
     feed = ChangeFeed(chamber, context.run)
     operations = [
-        *user_operations(desk),
-        *inventory_operations(desk),
-        *index_operations(desk),
-        *workload_operations(desk),
-        *instance_operations(desk),
-        *session_operations(desk),
-        *stepper_operations(desk, stepper, waiting),
-        *watch_operations(desk, stepper, waiting, feed),
-        *log_operations(desk, waiting),
+        *user_operations(handler),
+        *inventory_operations(handler),
+        *index_operations(handler),
+        *workload_operations(handler),
+        *instance_operations(handler),
+        *session_operations(handler),
+        *stepper_operations(handler, stepper, waiting),
+        *watch_operations(handler, stepper, waiting, feed),
+        *log_operations(handler, waiting),
     ]
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        await context.run(_prepare, context, configuration, desk)
+        await context.run(_prepare, context, configuration, handler)
         try:
             yield
         finally:
             await feed.end()
 
-    return Service("cloudchamber", route_list(operations, desk), described(operations), lifespan, has_own_access=True)
+    return Service(
+        "cloudchamber", route_list(operations, handler), described(operations), lifespan, has_own_access=True
+    )
 
 
 def first_number(clock: Clock) -> int:
@@ -94,7 +98,7 @@ def first_number(clock: Clock) -> int:
     return int(clock.wall() * _MICROSECONDS)
 
 
-def _prepare(context: ServiceContext, configuration: Configuration, desk: Desk) -> None:
+def _prepare(context: ServiceContext, configuration: Configuration, handler: Handler) -> None:
     ignored = configuration.store.ignored_options
     if ignored:
         facts = {"options": list(ignored), "configuration": configuration.source}
@@ -103,7 +107,7 @@ def _prepare(context: ServiceContext, configuration: Configuration, desk: Desk) 
     if removed:
         LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
     web_server = configuration.web_server
-    is_known = desk.accounts.bootstrap(web_server.system_account, web_server.system_account_password)
+    is_known = handler.accounts.bootstrap(web_server.system_account, web_server.system_account_password)
     if not is_known:
         facts = {"user": web_server.system_account.lower(), "configuration": configuration.source}
         LOGGER.warning("the system account has another password than the configuration", extra={"facts": facts})

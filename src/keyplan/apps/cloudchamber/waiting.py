@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
-from keyplan.apps.cloudchamber.rest_routes import Asked
+from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest
 from keyplan.apps.cloudchamber.sessions import SessionTable
 from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
@@ -35,7 +35,7 @@ class Waiting:
     async def until(
         self,
         is_over: Callable[[], bool],
-        asked: Asked,
+        request: AuthenticatedRequest,
         wakeup: Wakeup,
         *,
         seconds_max: float | None = None,
@@ -46,7 +46,7 @@ class Waiting:
         `seconds_to_next` says when to ask again although nothing wakes it. Raises RefusedError: 503 when the server stops, the
         client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
         """
-        user = asked.caller()
+        user = request.caller()
         if self._of_users[user] >= WAITING_OF_USER_MAX:
             raise RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
         if self._of_users.total() >= WAITING_MAX:
@@ -55,9 +55,9 @@ class Waiting:
         self._of_users[user] += 1
         try:
             while True:
-                if self._closing.is_set or await asked.request.is_disconnected():
+                if self._closing.is_set or await request.http.is_disconnected():
                     raise RefusedError(503, "the server stops, or nobody waits any more", headers={"Retry-After": "1"})
-                if asked.session is None or not self._sessions.is_open(asked.session):
+                if request.session is None or not self._sessions.is_open(request.session):
                     raise no_session()  # Why: whoever logged out, or was logged out, is told nothing more.
                 if is_over():
                     return True

@@ -56,7 +56,7 @@ def build(context: ServiceContext) -> Service:
     is_readonly = settings.get("readonly", "false") == "true"
     counts = database_counts(_counts(settings.get("databases", "")))
     databases = Databases.open(Address(settings["store"], is_readonly=is_readonly), counts, create=not is_readonly)
-    desk = _Desk(context, databases)
+    handler = _Handler(context, databases)
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -65,7 +65,7 @@ def build(context: ServiceContext) -> Service:
         finally:
             databases.close()
 
-    return Service("hepnos", desk.routes(), DESCRIPTION, lifespan)
+    return Service("hepnos", handler.routes(), DESCRIPTION, lifespan)
 
 
 def _counts(text: str) -> Mapping[str, int]:
@@ -78,7 +78,7 @@ def _counts(text: str) -> Mapping[str, int]:
     return counts
 
 
-class _Desk:
+class _Handler:
     """The routes, over databases that are this service's own."""
 
     def __init__(self, context: ServiceContext, databases: Databases) -> None:

@@ -33,7 +33,7 @@ from keyplan.server.explorer.answers import LivePage
 from keyplan.server.explorer.areas import Area, Areas
 from keyplan.server.explorer.bounds import RECORD_BYTES_MAX, STREAMS_MAX, SUMMARY_CHARACTERS_MAX, VALUE_BYTES_MAX
 from keyplan.server.explorer.raw_keys import raw_crumbs
-from keyplan.server.explorer.trees import Asked, place_of
+from keyplan.server.explorer.trees import ItemRequest, place_of
 from keyplan.store import Store
 
 __all__ = ["LiveAnswer", "LiveStreams", "RawSource", "TypedSource", "live_page", "raw_live_page"]
@@ -47,7 +47,7 @@ _COME_BACK_MILLISECONDS: Final = 2_000
 # ---- the pages ---------------------------------------------------------------------------------------------------------
 
 
-def live_page(areas: Areas, asked: Asked) -> LivePage:
+def live_page(areas: Areas, asked: ItemRequest) -> LivePage:
     """Return where the changes of records are told. Raises UnknownNameError, InvalidKeyError."""
     area, place = place_of(areas, asked)
     return LivePage(
@@ -117,7 +117,7 @@ class LiveSource(Protocol):
 class TypedSource:
     """The changes of the records of a table, or of those that have entries of an index."""
 
-    def __init__(self, areas: Areas, asked: Asked, *, after: str) -> None:
+    def __init__(self, areas: Areas, asked: ItemRequest, *, after: str) -> None:
         """Begin behind a token; empty: now.
 
         Raises UnknownNameError, InvalidKeyError, InvalidWatchTokenError, HistoryCompactedError, UnsupportedByEngineError.

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from keyplan.errors import InvalidArgumentError
 from keyplan.layout import raw_key_of
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT, LIMIT_MAX
-from keyplan.server.explorer.trees import Asked
+from keyplan.server.explorer.trees import ItemRequest
 
 __all__ = ["Query", "asked_item", "wants_json"]
 
@@ -65,10 +65,10 @@ class Query:
             raise InvalidArgumentError(argument="key", problem=str(error)) from error
 
 
-def asked_item(request: Request, query: Query) -> Asked:
+def asked_item(request: Request, query: Query) -> ItemRequest:
     """What the path and the query of a page of a table or index ask for. Raises InvalidArgumentError."""
     path = request.path_params
-    return Asked(
+    return ItemRequest(
         area=path["area"],
         layout=path["layout"],
         item=path["item"],

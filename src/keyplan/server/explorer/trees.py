@@ -23,10 +23,10 @@ from keyplan.server.explorer.bounds import LIMIT_DEFAULT, READS_MAX, SUMMARY_CHA
 from keyplan.server.explorer.overview import area_crumbs, kind_of
 from keyplan.store import ItemKeyPage, item_key_page, level_page
 
-__all__ = ["Asked", "list_page", "place_of", "tree_page"]
+__all__ = ["ItemRequest", "list_page", "place_of", "tree_page"]
 
 
-class Asked(NamedTuple):
+class ItemRequest(NamedTuple):
     """Which item of which layout is asked for, narrowed by the first fields of its keys; and which page of it."""
 
     area: str
@@ -47,7 +47,7 @@ class _Opened(NamedTuple):
     starts_with: object
 
 
-def tree_page(areas: Areas, asked: Asked) -> TreePage:
+def tree_page(areas: Areas, asked: ItemRequest) -> TreePage:
     """Return the values of the field after those given.
 
     Raises UnknownNameError, InvalidKeyError, InvalidPageTokenError, InvalidArgumentError when the key is whole.
@@ -93,7 +93,7 @@ def tree_page(areas: Areas, asked: Asked) -> TreePage:
     )
 
 
-def list_page(areas: Areas, asked: Asked) -> ListPage:
+def list_page(areas: Areas, asked: ItemRequest) -> ListPage:
     """Return records, or index entries with their records. Raises UnknownNameError, InvalidKeyError, InvalidPageTokenError."""
     opened = _opened(areas, asked)
     area, item, prefix, starts_with = opened
@@ -130,7 +130,7 @@ def list_page(areas: Areas, asked: Asked) -> ListPage:
     )
 
 
-def place_of(areas: Areas, asked: Asked) -> tuple[Area, ItemPlace]:
+def place_of(areas: Areas, asked: ItemRequest) -> tuple[Area, ItemPlace]:
     """Return what was asked for. Raises UnknownNameError, InvalidKeyError."""
     opened = _opened(areas, asked)
     return opened.area, _place(opened, asked)
@@ -199,7 +199,7 @@ def _row(area: Area, table: BoundTable, raw_key: bytes, fields: Sequence[object]
 # ---- places ------------------------------------------------------------------------------------------------------------
 
 
-def _opened(areas: Areas, asked: Asked) -> _Opened:
+def _opened(areas: Areas, asked: ItemRequest) -> _Opened:
     area = areas.named(asked.area)
     item = area.listable(asked.layout, asked.item)
     prefix = prefix_of_words(item.keys, asked.words)
@@ -211,7 +211,7 @@ def _opened(areas: Areas, asked: Asked) -> _Opened:
     return _Opened(area, item, prefix, value_of_text(fields[len(prefix)].element, asked.starts_with))
 
 
-def _place(opened: _Opened, asked: Asked) -> ItemPlace:
+def _place(opened: _Opened, asked: ItemRequest) -> ItemPlace:
     area, item, prefix, _ = opened
     links, words = area.links, list(asked.words)
     names = item.keys.template.field_names
