@@ -22,7 +22,7 @@ from keyplan.layout import (
     line_of_value,
     lint,
     plain_value,
-    rewrite_held_keys,
+    rewrite_embedded_keys,
 )
 from keyplan.store import Store
 from tests.maintenance.inference.foreign_stores import inferred
@@ -42,17 +42,17 @@ def moved(key: bytes) -> bytes:
     return b"new/" + key.removeprefix(b"old/")
 
 
-def test_held_keys_are_rewritten_by_a_layout_that_came_as_data() -> None:
+def test_embedded_keys_are_rewritten_by_a_layout_that_came_as_data() -> None:
     described = layout_of_description(describe(Linked.spec))
     raw = b'{"next":"old/n/b"}'
-    assert rewrite_held_keys(described.tables["nodes"], raw, moved) == b'{"next":"new/n/b"}'
+    assert rewrite_embedded_keys(described.tables["nodes"], raw, moved) == b'{"next":"new/n/b"}'
 
 
-def test_held_keys_in_values_of_an_unknown_form_are_refused() -> None:
+def test_embedded_keys_in_values_of_an_unknown_form_are_refused() -> None:
     description = describe(Linked.spec)
     description["items"][0]["value"] = {"form": "strange"}
     with pytest.raises(CorruptionError, match="strange"):
-        rewrite_held_keys(layout_of_description(description).tables["nodes"], b"old/n/b", moved)
+        rewrite_embedded_keys(layout_of_description(description).tables["nodes"], b"old/n/b", moved)
 
 
 def test_a_root_parameter_of_any_type_is_described_and_paged() -> None:

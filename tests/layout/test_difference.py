@@ -414,7 +414,7 @@ def test_unique_entries_that_name_a_moved_record_otherwise_are_told() -> None:
     assert found(Old, New) == [("E6", "rewrite", "boxes"), ("E14", "rewrite", "by_name")]
 
 
-def test_counters_leases_places_and_held_keys() -> None:
+def test_counters_leases_places_and_embedded_keys() -> None:
     class New(Old):
         boxes = Table("boxes/{room}/{number}", key=Shelf, value=Box, lease=True, place="room", holds_keys="name")
         by_name = Unique("by-name/{name}", of=boxes, key=str)

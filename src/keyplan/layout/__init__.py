@@ -27,7 +27,7 @@ from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
 from keyplan.layout.describe import canonical_description, describe, layout_of_description
-from keyplan.layout.held_keys import rewrite_held_keys
+from keyplan.layout.embedded_keys import rewrite_embedded_keys
 from keyplan.layout.items import Counter, Index, Only, Parameter, Table, Unique
 from keyplan.layout.listed import ListedKeys
 from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
@@ -177,7 +177,7 @@ __all__ = [
     "readings_of",
     "render_docs",
     "render_map",
-    "rewrite_held_keys",
+    "rewrite_embedded_keys",
     "scalar_of_text",
     "shown_key",
     "template_of_source",

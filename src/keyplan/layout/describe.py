@@ -11,7 +11,7 @@ from keyplan.layout.spec import (
     Component,
     Condition,
     CounterSpec,
-    HeldKey,
+    EmbeddedKey,
     IndexSpec,
     ItemSpec,
     KeyShape,
@@ -171,7 +171,9 @@ def _item_of(described: Mapping[str, Any], *, is_text: bool) -> ItemSpec:
     shape = _key_shape(described["key"], template.field_names)
     if kind == "table":
         form = value_form_of_description(described["value"])
-        held = tuple(HeldKey(tuple(map(str, h["path"])), bool(h["base64"])) for h in described.get("holds_keys", ()))
+        held = tuple(
+            EmbeddedKey(tuple(map(str, h["path"])), bool(h["base64"])) for h in described.get("holds_keys", ())
+        )
         return TableSpec(name, template, shape, form, bool(described["lease"]), tuple(described["place"]), note, held)
     if kind not in ("unique", "index"):
         raise InvalidInputError(

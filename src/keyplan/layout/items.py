@@ -12,8 +12,8 @@ from keyplan.errors import LayoutError, UnknownNameError
 from keyplan.layout.access import CounterView, IndexView, TableView, UniqueView
 from keyplan.layout.async_access import AsyncCounterView, AsyncIndexView, AsyncTableView, AsyncUniqueView
 from keyplan.layout.components import index_components, index_conditions
+from keyplan.layout.embedded_keys import embedded_keys_of
 from keyplan.layout.fields import FieldType, key_shape_of, key_types, resolve_template
-from keyplan.layout.held_keys import held_keys_of
 from keyplan.layout.modes import Async, Sync
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec, fields_as_they_are
 from keyplan.layout.template import Template
@@ -152,7 +152,7 @@ class Table(Item, Generic[K, V]):
         for placed in self.place:
             _check_place(placed, template, self.name)
         form = value_form_of(self.value, form=self.form, is_text=is_text)
-        held = held_keys_of(self.holds_keys, form, self.name)
+        held = embedded_keys_of(self.holds_keys, form, self.name)
         return TableSpec(self.name, template, key_shape_of(self.key), form, self.has_lease, self.place, self.note, held)
 
 

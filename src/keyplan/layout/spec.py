@@ -17,7 +17,7 @@ __all__ = [
     "Component",
     "Condition",
     "CounterSpec",
-    "HeldKey",
+    "EmbeddedKey",
     "IndexSpec",
     "ItemSpec",
     "KeyShape",
@@ -51,7 +51,7 @@ def fields_as_they_are(*fields: object) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True)
-class HeldKey:
+class EmbeddedKey:
     """A place in stored values where whole keys stand: names as they are stored, none for the value as a whole.
 
     In JSON bytes are text in base64.
@@ -76,7 +76,7 @@ class TableSpec:
     has_lease: bool = False
     place: tuple[str, ...] = ()
     note: str = ""
-    holds_keys: tuple[HeldKey, ...] = ()
+    holds_keys: tuple[EmbeddedKey, ...] = ()
 
 
 class Origin(Enum):

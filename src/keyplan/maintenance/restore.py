@@ -12,7 +12,7 @@ from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states, utc_text
 from keyplan.maintenance.beside import refuse_beside, require_alone
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
-from keyplan.maintenance.held_keys import HeldKeys
+from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.registered import Unregistered
@@ -71,7 +71,7 @@ def restore_store(
     header, section = _look(path)
     old = bytes.fromhex(section.prefix)
     new = old if prefix is None else prefix
-    held = HeldKeys(layout, old, new, root_below=new) if layout is not None else None
+    held = EmbeddedKeys(layout, old, new, root_below=new) if layout is not None else None
     _check(engine, path, new, held)
     claim_key = prefix_claim(new)
     seen = standing_claim(engine, claim_key)
@@ -113,7 +113,7 @@ def _look(path: Path) -> tuple[BackupHeader, BackupSection]:
         return reader.header, first
 
 
-def _check(engine: Engine, path: Path, new: bytes, held: HeldKeys | None) -> None:
+def _check(engine: Engine, path: Path, new: bytes, held: EmbeddedKeys | None) -> None:
     """Read the whole file, as it would be written. Raises InvalidInputError, EngineLimitError."""
     with open_backup(path) as reader:
         for number, _ in enumerate(reader.sections()):

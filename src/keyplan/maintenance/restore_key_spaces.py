@@ -48,7 +48,7 @@ from keyplan.layout import BoundLayout, Only
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupReader, BackupSection, utc_text
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
-from keyplan.maintenance.held_keys import HeldKeys
+from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.restore import RestoreReport
 from keyplan.maintenance.restore_plan import (
     RestoreAction,
@@ -342,12 +342,12 @@ class _Restore:
             problem = "another process does this work now"
             raise TargetTakenError(prefix=keyspace.prefix, problem=problem) from error
 
-    def _held(self, section: BackupSection, prefix: bytes) -> HeldKeys | None:
-        return None if self._layout is None else HeldKeys(self._layout, bytes.fromhex(section.prefix), prefix)
+    def _held(self, section: BackupSection, prefix: bytes) -> EmbeddedKeys | None:
+        return None if self._layout is None else EmbeddedKeys(self._layout, bytes.fromhex(section.prefix), prefix)
 
     @staticmethod
     def _report(
-        name: str, keyspace: KeySpace, written: Written, held: HeldKeys | None, indexes: IndexesAfterwards | None
+        name: str, keyspace: KeySpace, written: Written, held: EmbeddedKeys | None, indexes: IndexesAfterwards | None
     ) -> RestoreReport:
         return RestoreReport(name, keyspace.raw_prefix, written, 0 if held is None else held.count, indexes)
 

@@ -8,7 +8,7 @@ import pytest
 
 from keyplan.codec import U64, ElementForm, TextForm
 from keyplan.errors import CorruptionError, LayoutError
-from keyplan.layout import Layout, Table, describe, layout_of_description, render_map, rewrite_held_keys
+from keyplan.layout import Layout, Table, describe, layout_of_description, render_map, rewrite_embedded_keys
 
 
 class Link(msgspec.Struct, rename="camel"):
@@ -52,7 +52,7 @@ def test_text_keys_are_rewritten_wherever_they_are_declared() -> None:
         b'"links": [{"targetKey": "old/e", "weight": 5}], "link": {"targetKey": "old/f"}}'
     )
     table = Graph.spec.tables["nodes"]
-    assert json.loads(rewrite_held_keys(table, raw, moved_text)) == {
+    assert json.loads(rewrite_embedded_keys(table, raw, moved_text)) == {
         "next-key": "new/a",
         "all-keys": ["new/b", "foreign/old/c"],
         "by-name": {"old/x": "new/d"},
@@ -65,32 +65,32 @@ def test_what_is_not_a_key_stays_byte_for_byte() -> None:
     table = Graph.spec.tables["nodes"]
     raw = b'{"unknown":1.50e3,"big":123456789012345678901234567890,"next-key":"old/a","text":"old/a"}'
     expected = b'{"unknown":1.50e3,"big":123456789012345678901234567890,"next-key":"new/a","text":"old/a"}'
-    assert rewrite_held_keys(table, raw, moved_text) == expected
+    assert rewrite_embedded_keys(table, raw, moved_text) == expected
     spaced = b'{ "next-key" : "other/a" , "link": null }'
-    assert rewrite_held_keys(table, spaced, moved_text) == spaced
+    assert rewrite_embedded_keys(table, spaced, moved_text) == spaced
 
 
 def test_keys_of_bytes_are_base64_in_json_and_bytes_in_msgpack() -> None:
     node = Node(raw_key=b"\x01abc")
-    rewritten = rewrite_held_keys(Graph.spec.tables["nodes"], msgspec.json.encode(node), moved)
+    rewritten = rewrite_embedded_keys(Graph.spec.tables["nodes"], msgspec.json.encode(node), moved)
     assert msgspec.json.decode(rewritten, type=Node) == Node(raw_key=b"\x80\x01abc")
-    packed = rewrite_held_keys(Graph.spec.tables["packed"], msgspec.msgpack.encode(node), moved)
+    packed = rewrite_embedded_keys(Graph.spec.tables["packed"], msgspec.msgpack.encode(node), moved)
     assert msgspec.msgpack.decode(packed, type=Node) == Node(raw_key=b"\x80\x01abc")
 
 
 def test_values_that_are_a_key_as_a_whole_are_rewritten() -> None:
-    assert rewrite_held_keys(Graph.spec.tables["texts"], b"old/a", moved_text) == b"new/a"
-    assert rewrite_held_keys(Graph.spec.tables["raws"], b"\x01\xff", moved) == b"\x80\x01\xff"
+    assert rewrite_embedded_keys(Graph.spec.tables["texts"], b"old/a", moved_text) == b"new/a"
+    assert rewrite_embedded_keys(Graph.spec.tables["raws"], b"\x01\xff", moved) == b"\x80\x01\xff"
 
 
 def test_a_dict_is_followed_without_a_class() -> None:
-    assert rewrite_held_keys(Graph.spec.tables["loose"], b'{"at":"old/a"}', moved_text) == b'{"at":"new/a"}'
+    assert rewrite_embedded_keys(Graph.spec.tables["loose"], b'{"at":"old/a"}', moved_text) == b'{"at":"new/a"}'
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"next-key": ', b"5", b'{"link": 5}'])
 def test_a_value_that_is_not_of_its_form_is_damage(raw: bytes) -> None:
     with pytest.raises(CorruptionError):
-        rewrite_held_keys(Graph.spec.tables["nodes"], raw, moved_text)
+        rewrite_embedded_keys(Graph.spec.tables["nodes"], raw, moved_text)
 
 
 def test_the_description_tells_of_them_and_is_read_back() -> None:
@@ -112,7 +112,7 @@ def test_the_map_shows_them() -> None:
 
 def test_a_key_that_would_be_no_text_is_told() -> None:
     with pytest.raises(CorruptionError, match="not UTF-8"):
-        rewrite_held_keys(Graph.spec.tables["nodes"], b'{"next-key":"\\u0001a"}', moved)
+        rewrite_embedded_keys(Graph.spec.tables["nodes"], b'{"next-key":"\\u0001a"}', moved)
 
 
 class Plain(Layout, root="plain/"):

@@ -11,9 +11,9 @@ import msgspec
 
 from keyplan.codec import ElementForm, JsonForm, MsgpackForm, RawForm, TextForm, ValueForm
 from keyplan.errors import CorruptionError, LayoutError
-from keyplan.layout.spec import HeldKey, TableSpec
+from keyplan.layout.spec import EmbeddedKey, TableSpec
 
-__all__ = ["held_keys_of", "rewrite_held_keys"]
+__all__ = ["embedded_keys_of", "rewrite_embedded_keys"]
 
 Move = Callable[[bytes], bytes]
 
@@ -23,20 +23,20 @@ _CODECS: Final[dict[str, Any]] = {JsonForm.code: msgspec.json, MsgpackForm.code:
 _WHOLE: Final = frozenset({RawForm.code, TextForm.code, ElementForm.code})
 
 
-def held_keys_of(paths: Sequence[str], form: ValueForm[Any], item: str) -> tuple[HeldKey, ...]:
+def embedded_keys_of(paths: Sequence[str], form: ValueForm[Any], item: str) -> tuple[EmbeddedKey, ...]:
     """Return where the keys stand in stored values. A path is an attribute, dotted for nested ones; "" is the whole value.
 
     An attribute holds one key, as text or bytes, or a list, set or mapping with keys as values; None is no key. Raises
     LayoutError for an attribute that records do not have, and for a form whose values cannot be rewritten in part.
     """
-    return tuple(_held_key(path, form, item) for path in paths)
+    return tuple(_embedded_key(path, form, item) for path in paths)
 
 
-def _held_key(path: str, form: ValueForm[Any], item: str) -> HeldKey:
+def _embedded_key(path: str, form: ValueForm[Any], item: str) -> EmbeddedKey:
     if isinstance(form, RawForm | TextForm | ElementForm) and form.value_type in (str, bytes):
         if path:
             raise LayoutError(item=item, field=path, problem="values without attributes hold a key as a whole: ''")
-        return HeldKey(())
+        return EmbeddedKey(())
     if form.code not in _CODECS:
         raise LayoutError(item=item, field=path, problem=f"keys in values of the form {form.code} cannot be rewritten")
     kind: object = form.value_type
@@ -50,7 +50,7 @@ def _held_key(path: str, form: ValueForm[Any], item: str) -> HeldKey:
         stored_name, kind = attributes.get(name, (name, object))
         names.append(stored_name)
     is_bytes = any(part is bytes for part in _parts(kind))
-    return HeldKey(tuple(names), is_base64=is_bytes and form.code == JsonForm.code)
+    return EmbeddedKey(tuple(names), is_base64=is_bytes and form.code == JsonForm.code)
 
 
 def _attributes(kind: object) -> Iterator[tuple[str, tuple[str, object]]]:
@@ -75,7 +75,7 @@ def _parts(kind: object) -> Iterator[object]:
         yield from _parts(inner)
 
 
-def rewrite_held_keys(table: TableSpec, raw_value: bytes, move: Move) -> bytes:
+def rewrite_embedded_keys(table: TableSpec, raw_value: bytes, move: Move) -> bytes:
     """Return the stored value with `move(key)` for each key in it; everything else stays, byte for byte where it can.
 
     Fields that the record's class does not know are kept. Raises CorruptionError when the value is not of its form, and for a
@@ -97,7 +97,7 @@ def rewrite_held_keys(table: TableSpec, raw_value: bytes, move: Move) -> bytes:
     return raw_value
 
 
-def _rewritten(raw: bytes, path: tuple[str, ...], held: HeldKey, codec: Any, move: Move) -> bytes:
+def _rewritten(raw: bytes, path: tuple[str, ...], held: EmbeddedKey, codec: Any, move: Move) -> bytes:
     if not path:
         before = codec.decode(raw)
         after = _moved(before, held, move)
@@ -114,7 +114,7 @@ def _rewritten(raw: bytes, path: tuple[str, ...], held: HeldKey, codec: Any, mov
     return raw if after == before else codec.encode({**fields, path[0]: msgspec.Raw(after)})
 
 
-def _moved(value: object, held: HeldKey, move: Move) -> object:
+def _moved(value: object, held: EmbeddedKey, move: Move) -> object:
     match value:
         case bytes():
             return move(value)

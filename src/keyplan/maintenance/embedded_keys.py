@@ -6,12 +6,12 @@ Which fields do so, the layout declares: `Table(..., holds_keys=("next", "childr
 from collections.abc import Iterable, Iterator
 
 from keyplan.errors import CorruptionError, InvalidInputError
-from keyplan.layout import BoundLayout, Kind, rewrite_held_keys
+from keyplan.layout import BoundLayout, Kind, rewrite_embedded_keys
 
-__all__ = ["HeldKeys"]
+__all__ = ["EmbeddedKeys"]
 
 
-class HeldKeys:
+class EmbeddedKeys:
     """Rewrites the keys in the values of one layout from an old prefix to a new one. `count`: of values that were changed.
 
     Keys of pairs are without the prefix. `root_below` is what the layout knows them with: nothing in a key space, whose prefix
@@ -48,7 +48,7 @@ class HeldKeys:
         if not table.spec.holds_keys:
             return value
         try:
-            return rewrite_held_keys(table.spec, value, self._moved)
+            return rewrite_embedded_keys(table.spec, value, self._moved)
         except CorruptionError as error:
             problem = f"the keys in a value cannot be rewritten: {error.facts.get('problem')}"
             raise InvalidInputError(source=table.name, problem=problem, raw_key=key.hex()) from error
