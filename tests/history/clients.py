@@ -9,13 +9,20 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, KeyRange, open_engine
-from keyplan.errors import EngineOpenError, EngineUnavailableError, HistoryCompactedError, KeyplanError
+from keyplan.errors import (
+    EngineOpenError,
+    EngineUnavailableError,
+    HistoryCompactedError,
+    KeyplanError,
+    LeaseNotFoundError,
+)
 from keyplan.layout import Counter, Index, Layout, Table, Unique
 from keyplan.store import Store, Transaction
 from keyplan.testing.history import HistoryEngine, Journal
@@ -61,6 +68,7 @@ class Ledger(Layout, root="/history/"):
     by_mark = Unique("by-mark/{mark}", of=members, key=str)
     lists = Table("lists/{list}", key=str, value=Marks)
     tickets = Table("tickets/{ticket}", key=str, value=Member)
+    held = Table("held/{register}", key=str, value=Register, lease=True)
     next_ticket = Counter("next-ticket", start=1)
 
 
@@ -69,7 +77,8 @@ class Writer:
 
     def __init__(self, engine: Engine, journal: Journal, seed: str) -> None:
         self._journal = journal
-        self._store = Store(HistoryEngine(engine, journal, closes_inner=False))
+        self._engine = HistoryEngine(engine, journal, closes_inner=False)
+        self._store = Store(self._engine)
         self._ledger = Ledger(self._store)
         self._chance = random.Random(seed)
         self._numbers = 0
@@ -83,11 +92,12 @@ class Writer:
             self.append,
             self.take_ticket,
             self.look_late,
+            self.hold_lease,
         ]
 
     def step(self) -> None:
         """Do one operation, drawn by chance. Raises what its reads raise."""
-        self._chance.choices(self._kinds, weights=[4, 3, 3, 5, 1, 0.5, 4, 3, 2])[0]()
+        self._chance.choices(self._kinds, weights=[4, 3, 3, 5, 1, 0.5, 4, 3, 2, 1])[0]()
 
     def _name(self, kind: str, count: int) -> str:
         return f"{kind}{self._chance.randrange(count)}"
@@ -163,6 +173,21 @@ class Writer:
 
         self._store.run(attempt)
         return last[0].revision
+
+    # ---- leases ------------------------------------------------------------------------------------------------------------
+
+    def hold_lease(self) -> None:
+        """Put a register on a lease, keep it alive, and revoke it or leave it to its end."""
+        lease = self._engine.lease(self._chance.choice([1.5, 600.0]))
+        with self._journal.act("lease: write") as acting:
+            record = Register(self._name("o", 3), acting.mark)
+            acting.revision = self._ledger.held.put(self._name("h", 4), record, lease=lease.id)
+        if self._chance.random() < 0.5:
+            with suppress(LeaseNotFoundError):
+                lease.keep_alive()
+                lease.seconds_left()
+        if self._chance.random() < 0.7:
+            lease.revoke()
 
     # ---- reads of one state ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Entry
 from keyplan.errors import EngineUnavailableError, KeyplanError
-from keyplan.testing.history import Fault, Finding, History, Journal, Truth, read_records
+from keyplan.testing.history import NEVER, Fault, Finding, History, HistoryEngine, Journal, Truth, read_records
 from tests.history.clients import Client, journal_in
 
 __all__ = ["ClientProcess", "ClientThreads", "Round", "Witness", "figures"]
@@ -135,12 +135,14 @@ class Round:
     inject: Callable[["Round", str], str]
     clients: list[RunningClient] = field(default_factory=list)
     witness: Witness = field(init=False)
+    recorder: HistoryEngine = field(init=False)
     started: int = 0
 
     def run(self, seconds: float, *, clients: int = 2) -> History:
         """Run for so long, and return what was recorded. Raises AssertionError or KeyplanError when a client fails."""
         self.witness = Witness(self.engine, journal_in(self.folder, "truth"))
         journal = journal_in(self.folder, "faults")
+        self.recorder = HistoryEngine(self.engine, journal, closes_inner=False)
         stop_at = SYSTEM_CLOCK.monotonic() + seconds
         try:
             for _ in range(clients):
@@ -165,7 +167,7 @@ class Round:
         """Compact as far as the log was read, or not quite."""
         revision = self.witness.revision - self.chance.choice([0, 0, 1, 20])
         try:
-            self.engine.compact(revision)
+            self.recorder.compact(revision)
         except EngineUnavailableError as error:
             return f"refused: {error.code}"
         return f"at {revision}"
@@ -208,6 +210,7 @@ def figures(history: History, findings: Sequence[Finding]) -> Counter[str]:
     counted.update(f"{act.kind}: {act.outcome.value}" for act in history.acts)
     counted.update(f"fault: {fault.kind}" for fault in history.faults)
     counted.update(f"watch: ended by {watched.error}" for watched in history.watched if watched.error)
+    counted.update(f"lease: {call.act.value}" for call in history.leases if not call.error and call.end < NEVER)
     counted["reads"] = len(history.reads)
     counted["watch: polls that brought something"] = sum(1 for watched in history.watched if watched.events)
     counted["watch: events"] = sum(len(watched.events) for watched in history.watched)

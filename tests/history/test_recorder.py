@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,7 +22,7 @@ from keyplan.engine import (
     memory,
     open_engine,
 )
-from keyplan.errors import KeyplanError
+from keyplan.errors import KeyplanError, LeaseNotFoundError
 from keyplan.testing.history import (
     History,
     HistoryEngine,
@@ -60,7 +61,11 @@ def everything(engine: Engine, name: bytes) -> None:
     engine.commit(
         Commit((), tuple(Put(name + b"leased %d" % number, b"~%s.%d~" % (name, number), lease.id) for number in (1, 2)))
     )
+    assert 0 < lease.keep_alive() <= 600
+    assert 0 < engine.lease(600, resume=lease.id).seconds_left() <= 600
     lease.revoke()
+    with suppress(LeaseNotFoundError):
+        lease.keep_alive()
     engine.commit(Commit((), (Delete(name + KEYS[5]), DeleteRange(KeyRange.of_prefix(b"l" + name)))))
 
 

@@ -29,6 +29,7 @@ def held(engine_name: str, folder: Path, seconds: float, kinds: tuple[str, ...] 
     assert figures["commit: acknowledged"] <= figures["revisions in the log"]
     assert figures["reads"] > 0
     assert figures["watch: events"] > 0
+    assert figures["lease: grant"] > 0
     return figures
 
 

@@ -5,14 +5,19 @@ store = Store(HistoryEngine(open_engine(url), journal))      # use it, from seve
 findings = check_history(History(read_records(path)))        # with the log before, after and between among the records
 """
 
-from keyplan.testing.history.checker import Finding, Wrong, check_history
-from keyplan.testing.history.recorder import Acting, HistoryEngine, Journal
+from keyplan.testing.history.checker import check_history
+from keyplan.testing.history.findings import Finding, Wrong
+from keyplan.testing.history.journal import Acting, Journal
+from keyplan.testing.history.recorder import HistoryEngine
 from keyplan.testing.history.records import (
     NEVER,
     Act,
+    Compaction,
     Failure,
     Fault,
     History,
+    LeaseAct,
+    LeaseCall,
     Outcome,
     Read,
     Record,
@@ -33,12 +38,15 @@ __all__ = [
     "NEVER",
     "Act",
     "Acting",
+    "Compaction",
     "Failure",
     "Fault",
     "Finding",
     "History",
     "HistoryEngine",
     "Journal",
+    "LeaseAct",
+    "LeaseCall",
     "Outcome",
     "Read",
     "Record",

@@ -6,12 +6,13 @@ the log tells which commit made it.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, Event, EventKind, Put
-from keyplan.testing.history.clockwork import Times
+from keyplan.engine import ALL_KEYS, NO_LEASE, Event, EventKind, Put
+from keyplan.testing.history.clockwork import Patience, Times
+from keyplan.testing.history.findings import Finding, Wrong, difference
+from keyplan.testing.history.leases import lease_findings
 from keyplan.testing.history.records import (
     Act,
     Failure,
@@ -22,45 +23,28 @@ from keyplan.testing.history.records import (
     SeenCount,
     SeenFence,
     SeenPairs,
-    Watched,
     Write,
 )
 from keyplan.testing.history.replay import Replay, Written, written_of
+from keyplan.testing.history.watches import watch_findings
 
-__all__ = ["Finding", "Wrong", "check_history"]
+__all__ = ["check_history"]
 
 _MARK: Final = re.compile(rb"~[^~\s]+~")
 
 
-class Wrong(Enum):
-    """What a history can break."""
-
-    LOG = "the log contradicts itself, or does not lead to what is stored"
-    LOST = "an acknowledged commit is not at its revision"
-    TWICE = "a commit happened more than once"
-    HALF = "a commit is there in part"
-    REFUSED = "a commit that was said not to be written is there"
-    STRANGER = "a revision was made by nobody"
-    GUARD = "a commit was applied although a guard did not hold"
-    CONFLICT = "a conflict that was none"
-    TIME = "a revision that real time contradicts"
-    READ = "a read saw something else than its revision"
-    WATCH = "a watch left out, repeated, reordered or made up an event"
-    ACT = "a typed operation is not what its caller was told"
-
-
-class Finding(NamedTuple):
-    """Something wrong, and where."""
-
-    wrong: Wrong
-    detail: str
-
-
-def check_history(history: History) -> list[Finding]:
+def check_history(history: History, *, patience_seconds: float = 30.0, kept_revisions: int = 100_000) -> list[Finding]:
     """Return everything that is wrong; empty when the history holds.
 
     The history's truths must have the entries before the log and those after it, and the log between them without a gap.
+    Whoever writes, compacts or has leases must have recorded it.
+
+    `patience_seconds`: how late what must come may come. A watch must have brought an event when its polls were given so
+    much time since the event was acknowledged; a lease must be gone so long after its time. With 0 the next poll must bring
+    it, as those of an engine in this process do; over a network an answer takes its time. `kept_revisions`: how many
+    revisions the engine keeps when nobody compacts.
     """
+    patience = Patience(patience_seconds, kept_revisions)
     states = [truth for truth in history.truths if truth.entries is not None]
     if len(states) != 2:
         return [Finding(Wrong.LOG, "a history needs what was stored before and after")]
@@ -70,15 +54,17 @@ def check_history(history: History) -> list[Finding]:
     findings = [Finding(Wrong.LOG, problem) for problem in replay.problems]
     if (replay.last, replay.entries(ALL_KEYS, replay.last)) != (after.revision, list(after.entries or ())):
         findings.append(Finding(Wrong.LOG, f"it leads to revision {replay.last}, and not to what is stored"))
-    return [*findings, *_Checker(history, replay).findings()]
+    return [*findings, *_Checker(history, replay, patience).findings()]
 
 
 class _Checker:
-    def __init__(self, history: History, replay: Replay) -> None:
+    def __init__(self, history: History, replay: Replay, patience: Patience) -> None:
         self._history = history
         self._replay = replay
         self._times = Times(history, first=replay.first, last=replay.last)
+        self._patience = patience
         self._makers: dict[int, Write] = {}
+        self._lease_ends: dict[int, int] = {}
 
     def findings(self) -> Iterator[Finding]:
         for write in self._history.writes:
@@ -93,7 +79,8 @@ class _Checker:
             yield from self._read(read)
         for seen in self._history.seen:
             yield from self._seen(seen)
-        yield from self._watches()
+        yield from watch_findings(self._history, self._replay, self._times, self._patience)
+        yield from lease_findings(self._history, self._replay, self._times, self._patience, self._lease_ends)
         yield from self._acts()
 
     # ---- commits ---------------------------------------------------------------------------------------------------------
@@ -130,7 +117,8 @@ class _Checker:
                 continue
             found = written_of(events)
             makers = [one for one in unknown.candidates(found) if self._has_made(one, revision, found)]
-            if not makers and self._is_the_end_of_a_lease(events):
+            if not makers and (lease := self._ended_lease(events)) is not None:
+                self._lease_ends.setdefault(lease, revision)
                 continue
             if not makers:
                 yield self._explained(revision, found, [*unknown.candidates(found), *others.candidates(found)])
@@ -149,13 +137,14 @@ class _Checker:
             effect = {key: written for key, written in effect.items() if self._replay.at(key, revision - 1) is None}
         return effect == found
 
-    def _is_the_end_of_a_lease(self, events: Sequence[Event]) -> bool:
+    def _ended_lease(self, events: Sequence[Event]) -> int | None:
         """Nobody commits the end of a lease: it takes every entry that hangs on it, and nothing else."""
         leases = {event.previous.lease if event.previous is not None else NO_LEASE for event in events}
         if any(event.kind is not EventKind.DELETED for event in events) or len(leases) != 1 or leases == {NO_LEASE}:
-            return False
+            return None
         held = self._replay.entries(ALL_KEYS, events[0].revision - 1)
-        return {event.key for event in events} == {entry.key for entry in held if entry.lease in leases}
+        is_all = {event.key for event in events} == {entry.key for entry in held if entry.lease in leases}
+        return leases.pop() if is_all else None
 
     def _unfound(self) -> Iterator[Finding]:
         """Find the writes that were acknowledged without a revision and are nowhere."""
@@ -215,7 +204,7 @@ class _Checker:
         if read.is_keys_only:
             expected = [entry._replace(value=b"") for entry in expected]
         if found != expected:
-            yield Finding(Wrong.READ, f"{read.client} at revision {read.revision}: {_difference(found, expected)}")
+            yield Finding(Wrong.READ, f"{read.client} at revision {read.revision}: {difference(found, expected)}")
         first, last = self._times.floor(read.begin), self._times.ceiling(read.end)
         if not first <= read.revision <= last:
             at = f"{read.begin:.6f} to {read.end:.6f}"
@@ -249,36 +238,6 @@ class _Checker:
                 if [entry.key for entry in expected] != [key for key, _ in part.pairs]:
                     return False
                 return all(value in (None, entry.value) for entry, (_, value) in zip(expected, part.pairs, strict=True))
-
-    # ---- watches ---------------------------------------------------------------------------------------------------------
-
-    def _watches(self) -> Iterator[Finding]:
-        watches: defaultdict[tuple[str, int], list[Watched]] = defaultdict(list)
-        for watched in self._history.watched:
-            watches[watched.client, watched.watch].append(watched)
-        for polls in watches.values():
-            yield from self._watch(polls)
-
-    def _watch(self, polls: Sequence[Watched]) -> Iterator[Finding]:
-        place = polls[0].after
-        for poll in polls:
-            who = f"{poll.client}, watch {poll.watch}, from {place} to {poll.revision}"
-            if poll.error:
-                continue
-            if poll.revision < place:
-                yield Finding(Wrong.WATCH, f"{who}: it went backwards")
-            expected = [event for event in self._between(place, poll.revision) if event.key in poll.range]
-            # Why: a watch may begin before the log does, of which nothing is known.
-            judged = [event for event in poll.events if event.revision > self._replay.first]
-            if judged != expected:
-                yield Finding(Wrong.WATCH, f"{who}: {_difference(judged, expected)}")
-            if poll.revision > self._times.ceiling(poll.end):
-                yield Finding(Wrong.TIME, f"{who}: it stands at what was begun later")
-            place = max(place, poll.revision)
-
-    def _between(self, after: int, until: int) -> Iterator[Event]:
-        for revision in range(max(after, self._replay.first) + 1, until + 1):
-            yield from self._replay.by_revision.get(revision, [])
 
     # ---- typed operations --------------------------------------------------------------------------------------------------
 
@@ -351,17 +310,3 @@ def _kinds(seen: Seen) -> str:
 
 def _name(write: Write) -> str:
     return f"{write.client}'s commit {write.number}"
-
-
-def _difference(found: Iterable[Entry | Event], expected: Iterable[Entry | Event]) -> str:
-    """Tell where two lists part, by keys and revisions alone: values may be long."""
-    told, due = [_place(one) for one in found], [_place(one) for one in expected]
-    at = next((number for number, pair in enumerate(zip(told, due, strict=False)) if pair[0] != pair[1]), None)
-    if at is None and len(told) == len(due):
-        return "the same places with other contents"
-    at = min(len(told), len(due)) if at is None else at
-    return f"{len(told)} instead of {len(due)}; at {at}: {told[at : at + 3]} instead of {due[at : at + 3]}"
-
-
-def _place(one: Entry | Event) -> tuple[int, bytes]:
-    return (one.mod_revision, one.key) if isinstance(one, Entry) else (one.revision, one.key)

@@ -3,10 +3,18 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import NamedTuple
 
-from keyplan.testing.history.records import History, Outcome
+from keyplan.testing.history.records import NEVER, History, Outcome
 
-__all__ = ["Times"]
+__all__ = ["Patience", "Times"]
+
+
+class Patience(NamedTuple):
+    """How late what must come may come, and how many revisions are kept without being asked."""
+
+    seconds: float
+    kept_revisions: int
 
 
 class Times:
@@ -29,6 +37,13 @@ class Times:
     def floor(self, moment: float) -> int:
         """Return the highest revision that somebody had been told of before the moment."""
         return self._floors[bisect_left(self._ends, moment)]
+
+    def told_at(self, revision: int) -> float:
+        """Return the moment at which somebody had been told for the first time that the store was at the revision, or above."""
+        place = bisect_left(self._floors, revision)
+        if place > len(self._ends):
+            return NEVER
+        return self._ends[place - 1] if place else -NEVER
 
     def ceiling(self, moment: float) -> int:
         """Return the highest revision that can have been reached by the moment: what was begun later is above it."""

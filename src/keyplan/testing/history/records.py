@@ -28,9 +28,12 @@ from keyplan.engine import (
 __all__ = [
     "NEVER",
     "Act",
+    "Compaction",
     "Failure",
     "Fault",
     "History",
+    "LeaseAct",
+    "LeaseCall",
     "Outcome",
     "Read",
     "Record",
@@ -202,7 +205,10 @@ class Seen(msgspec.Struct, frozen=True, tag="seen"):
 
 
 class Watched(msgspec.Struct, frozen=True, tag="watched"):
-    """One poll of a watch: the events that it gave, and where the watch stood then. `after`: where it was opened."""
+    """One poll of a watch: the events that it gave, and where the watch stood then. `after`: where it was opened.
+
+    A watch that cannot be opened is a poll with that error. `timeout_seconds`: how long it was allowed to wait.
+    """
 
     client: str
     watch: int
@@ -212,6 +218,45 @@ class Watched(msgspec.Struct, frozen=True, tag="watched"):
     end: float
     revision: int
     events: tuple[Event, ...] = ()
+    error: str = ""
+    timeout_seconds: float = 0.0
+
+
+class LeaseAct(Enum):
+    """What is asked of a lease."""
+
+    GRANT = "grant"
+    RESUME = "resume"
+    KEEP_ALIVE = "keep alive"
+    SECONDS_LEFT = "seconds left"
+    REVOKE = "revoke"
+
+
+class LeaseCall(msgspec.Struct, frozen=True, tag="lease"):
+    """A call of a lease. Of two with the same client and number the later one counts; the earlier one says that it began.
+
+    `ttl_seconds`: what the lease says of itself; what was asked for, where it could not be had. `seconds`: the answer.
+    """
+
+    client: str
+    number: int
+    begin: float
+    end: float
+    act: LeaseAct
+    lease: int
+    ttl_seconds: float
+    seconds: float | None = None
+    error: str = ""
+
+
+class Compaction(msgspec.Struct, frozen=True, tag="compaction"):
+    """History was to be forgotten, up to and including `revision`. Of two with the same number the later one counts."""
+
+    client: str
+    number: int
+    begin: float
+    end: float
+    revision: int
     error: str = ""
 
 
@@ -245,17 +290,19 @@ class Truth(msgspec.Struct, frozen=True, tag="truth"):
     entries: tuple[Entry, ...] | None = None
 
 
-Record = Write | Read | Seen | Watched | Act | Fault | Truth
+Record = Write | Read | Seen | Watched | LeaseCall | Compaction | Act | Fault | Truth
 
 # ---- all of them -----------------------------------------------------------------------------------------------------------
 
 
 class History:
-    """Records sorted by what they are. Of a write or act that was recorded twice (begun, ended) the later record counts."""
+    """Records sorted by what they are. Of what was recorded twice (begun, ended) the later record counts."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         writes: dict[tuple[str, int], Write] = {}
         acts: dict[tuple[str, int], Act] = {}
+        leases: dict[tuple[str, int], LeaseCall] = {}
+        compactions: dict[tuple[str, int], Compaction] = {}
         self.reads: list[Read] = []
         self.seen: list[Seen] = []
         self.watched: list[Watched] = []
@@ -267,6 +314,10 @@ class History:
                     writes[record.client, record.number] = record
                 case Act():
                     acts[record.client, record.number] = record
+                case LeaseCall():
+                    leases[record.client, record.number] = record
+                case Compaction():
+                    compactions[record.client, record.number] = record
                 case Read():
                     self.reads.append(record)
                 case Seen():
@@ -279,6 +330,8 @@ class History:
                     self.truths.append(record)
         self.writes = list(writes.values())
         self.acts = list(acts.values())
+        self.leases = list(leases.values())
+        self.compactions = list(compactions.values())
 
 
 def encode_record(record: Record) -> bytes:
