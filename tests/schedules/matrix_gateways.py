@@ -7,11 +7,11 @@ from itertools import combinations_with_replacement
 import msgspec
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Commit, Delete, Event, Put
-from keyplan.server.etcd_v2.inbox import Inbox
+from keyplan.server.etcd_v2.backfill import Inbox
 from keyplan.server.etcd_v2.ledger import Ledger
 from keyplan.server.etcd_v2.operations import Done, Operation
-from keyplan.server.etcd_v2.paths import path_of
 from keyplan.server.etcd_v2.records import Action, EventRecord, State
+from keyplan.server.etcd_v2.tree import path_of
 from keyplan.store import Store
 from keyplan.testing.schedules import Actor, Outcome, Preemptions, Scenario, actor, compacts, passes
 from tests.schedules.lines import Line, line_name

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Put, WrappedEngine
 from keyplan.server import Access, Closing, ServiceContext, Workers
-from keyplan.server.etcd_v2.failures import KeysFailure
+from keyplan.server.etcd_v2.answers import KeysFailure
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome
 from keyplan.server.etcd_v2.operations import Done, Operation

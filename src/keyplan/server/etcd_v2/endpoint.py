@@ -7,14 +7,12 @@ from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import CorruptionError
 from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
-from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, read_form
+from keyplan.server.etcd_v2.answers import Code, KeysFailure, action_body, failure_body
+from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
 from keyplan.server.etcd_v2.gateway import Gateway
-from keyplan.server.etcd_v2.media import media_type_of
 from keyplan.server.etcd_v2.operations import Operation
-from keyplan.server.etcd_v2.paths import DEPTH_MAX, clean
 from keyplan.server.etcd_v2.records import Action
-from keyplan.server.etcd_v2.rendering import action_body, failure_body
+from keyplan.server.etcd_v2.tree import DEPTH_MAX, clean
 
 __all__ = ["PREFIX", "KeysEndpoint"]
 

@@ -1,26 +1,144 @@
-"""The v2 keys API as coroutines: reads, writes that share commits, waits. HTTP is in `endpoint`."""
+"""The v2 keys API as coroutines: reads, writes that share commits, waits, and counts of them all. HTTP is in `endpoint`."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from keyplan.engine import Clock, Engine, Snapshot
 from keyplan.errors import EngineError
 from keyplan.server.answers import AnswerError
 from keyplan.server.etcd_member import Identity, load_identity
-from keyplan.server.etcd_v2.failures import Code, KeysFailure
+from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
+from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.hub import Hub, Waiter
-from keyplan.server.etcd_v2.ledger import Ledger, Outcome
+from keyplan.server.etcd_v2.ledger import Ledger, Outcome, state_in
 from keyplan.server.etcd_v2.operations import Done, Operation
-from keyplan.server.etcd_v2.reading import Found, Position, position, read
-from keyplan.server.etcd_v2.records import STATE_KEY, EventRecord
-from keyplan.server.etcd_v2.stats import StoreStatistics
+from keyplan.server.etcd_v2.records import STATE_KEY, Action, EventRecord, State
+from keyplan.server.etcd_v2.tree import Tree, children, keys_about, subtree
 from keyplan.server.logs import LOGGER
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Gateway", "Waiting"]
+__all__ = ["Gateway"]
+
+
+# ---- counts -----------------------------------------------------------------------------------------------------------
+
+_NAMES: Final = {
+    Action.GET: "gets",
+    Action.SET: "sets",
+    Action.DELETE: "delete",
+    Action.UPDATE: "update",
+    Action.CREATE: "create",
+    Action.COMPARE_AND_SWAP: "compareAndSwap",
+    Action.COMPARE_AND_DELETE: "compareAndDelete",
+}
+
+
+class StoreStatistics:
+    """Counters of one gateway."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def count(self, action: Action, *, is_success: bool) -> None:
+        """Count a request."""
+        if action in _NAMES:
+            self._counts[_NAMES[action] + ("Success" if is_success else "Fail")] += 1
+
+    def count_expiry(self) -> None:
+        """Count a key or directory whose time was over."""
+        self._counts["expireCount"] += 1
+
+    @property
+    def expired(self) -> int:
+        """How many keys and directories ended by their TTL."""
+        return self._counts["expireCount"]
+
+    def operations(self) -> Iterator[tuple[str, str, int]]:
+        """Yield kind, result and number of what was asked for."""
+        for action, name in _NAMES.items():
+            yield str(action), "success", self._counts[f"{name}Success"]
+            yield str(action), "failure", self._counts[f"{name}Fail"]
+
+    def report(self, watchers: int) -> dict[str, int]:
+        """Return the counters as etcd names and orders them."""
+        names = [name + outcome for name in _NAMES.values() for outcome in ("Success", "Fail")]
+        return {name: self._counts[name] for name in [*names, "expireCount"]} | {"watchers": watchers}
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to a read, and where the store stood."""
+
+    body: str
+    index: int
+    revision: int
+
+
+class Position(NamedTuple):
+    """Where the counting and the store stand. `is_settled`: every change up to there has its number."""
+
+    state: State
+    revision: int
+    is_settled: bool
+
+
+def position(ledger: Ledger, snapshot: Snapshot) -> Position:
+    """Return where a snapshot stands."""
+    found = state_in(snapshot)
+    if found is None:
+        raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
+    state, is_quiet = found
+    return Position(state, snapshot.revision, is_quiet or ledger.inbox.is_settled(state, snapshot.revision))
+
+
+def read(
+    ledger: Ledger,
+    engine: Engine,
+    clock: Clock,
+    path: str,
+    *,
+    is_recursive: bool,
+    must_settle: bool,
+    entries_max: int | None = None,
+) -> Found | Position | None:
+    """Return what is at a path; or the position, when changes without a number must be counted first.
+
+    None: a recursive listing has more than `entries_max` entries. Raises KeysFailure. With `must_settle` false such changes
+    show the number of the counter as it is.
+    """
+    with engine.snapshot() as snapshot:
+        place = position(ledger, snapshot)
+        if must_settle and not place.is_settled:
+            return place
+        # Why the counter for what is not counted: a client that waits from X-Etcd-Index + 1 gets that change as an event.
+        state = place.state if place.is_settled else _with_floor(place.state)
+        draft = Draft(snapshot)
+        draft.prefetch(keys_about(path))
+        node = Tree(draft, draft.holds_any, state).find(path)
+        if node.is_directory:
+            if is_recursive:
+                listed = subtree(snapshot, node, state, entries_max=entries_max)
+            else:
+                listed = children(snapshot, node, state)
+            if listed is None:
+                return None
+            node = node._replace(nodes=listed)
+        return Found(get_body(node, int(clock.wall() * 1e9)), state.index, place.revision)
+
+
+def _with_floor(state: State) -> State:
+    return State(state.index, state.settled, state.position, state.index, state.cleared)
+
+
+# ---- the gateway ------------------------------------------------------------------------------------------------------
 
 _SETTLE_ROUNDS_MAX: Final = 3
 """Why: while others write without a pause, a read shows what was not counted with the counter as it is."""

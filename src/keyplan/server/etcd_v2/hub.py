@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from keyplan.server.etcd_v2.paths import ROOT, ancestors, is_hidden_below, is_within
 from keyplan.server.etcd_v2.records import EventRecord
+from keyplan.server.etcd_v2.tree import ROOT, ancestors, is_hidden_below, is_within
 
 __all__ = ["Hub", "Waiter"]
 

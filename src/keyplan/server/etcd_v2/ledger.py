@@ -6,7 +6,20 @@ Every gateway on a store goes through the same State, so that they agree on numb
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from keyplan.engine import Capability, Clock, Commit, DeleteRange, Engine, Event, KeyAbsent, KeyUnchanged, Put, Snapshot
+from keyplan.engine import (
+    NO_LEASE,
+    Capability,
+    Clock,
+    Commit,
+    DeleteRange,
+    Engine,
+    Event,
+    KeyAbsent,
+    KeyUnchanged,
+    Lease,
+    Put,
+    Snapshot,
+)
 from keyplan.errors import (
     CommitConflictError,
     CorruptionError,
@@ -19,13 +32,10 @@ from keyplan.errors import (
 )
 from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import Follower
-from keyplan.server.etcd_v2.backfill import Backfill
+from keyplan.server.etcd_v2.answers import Code, KeysFailure
+from keyplan.server.etcd_v2.backfill import Backfill, Inbox, readable_events
 from keyplan.server.etcd_v2.draft import Draft
-from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.inbox import Inbox, readable_events
-from keyplan.server.etcd_v2.journal import Journal
-from keyplan.server.etcd_v2.leases import LeasePool
-from keyplan.server.etcd_v2.operations import Done, Operation, Work
+from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
 from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
 from keyplan.server.etcd_v2.tree import Tree, keys_about
 
@@ -236,3 +246,42 @@ class Ledger:
 
 def _timed_out() -> KeysFailure:
     return KeysFailure(Code.RAFT_INTERNAL, "etcdserver: request timed out")
+
+
+# ---- leases -----------------------------------------------------------------------------------------------------------
+
+SHARING_SECONDS: Final = 0.25
+"""How long a lease takes more keys, and by how much it outlives a TTL at most. Why: etcd itself ends keys up to 0.5 s late."""
+
+_PRUNE_AT: Final = 64
+
+
+class LeasePool:
+    """Leases for TTLs: keys written at about the same time for the same time share one, so that heartbeats share its cost.
+
+    None is renewed: it ends with the keys that were not written again.
+
+    Why not one lease for each key: renewing it and writing the key are two commits, and many clients' writes share one here.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._granted: dict[int, tuple[Lease, float]] = {}
+
+    def lease_for(self, ttl_seconds: int) -> int:
+        """Return the id of a lease that lives at least `ttl_seconds` from now, and at most SHARING_SECONDS longer."""
+        now = self._clock.monotonic()
+        held = self._granted.get(ttl_seconds)
+        if held is not None and now - held[1] < SHARING_SECONDS:
+            return held[0].id
+        if len(self._granted) >= _PRUNE_AT:
+            self.forget()
+        lease = self._engine.lease(ttl_seconds + SHARING_SECONDS)
+        assert lease.id != NO_LEASE
+        self._granted[ttl_seconds] = (lease, now)
+        return lease.id
+
+    def forget(self) -> None:
+        """Grant new leases from now on."""
+        self._granted.clear()

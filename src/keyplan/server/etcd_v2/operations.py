@@ -5,23 +5,69 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from keyplan.engine import NO_LEASE
+from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, bytes_of, event_body
 from keyplan.server.etcd_v2.draft import Draft
-from keyplan.server.etcd_v2.failures import Code, KeysFailure
-from keyplan.server.etcd_v2.journal import Journal
-from keyplan.server.etcd_v2.paths import ROOT, ancestors, below
 from keyplan.server.etcd_v2.records import (
     Action,
     DirectoryRecord,
+    EventRecord,
     FileRecord,
+    State,
     directory_key,
+    event_key,
     file_key,
     pack,
     records_below,
 )
-from keyplan.server.etcd_v2.rendering import Node, bytes_of
-from keyplan.server.etcd_v2.tree import Tree
+from keyplan.server.etcd_v2.tree import ROOT, Tree, ancestors, below
 
-__all__ = ["Done", "Operation", "Work", "erase_directory"]
+__all__ = ["HISTORY_EVENTS_DEFAULT", "Done", "Journal", "Operation", "Work", "erase_directory"]
+
+
+# ---- the counter and the history --------------------------------------------------------------------------------------
+
+HISTORY_EVENTS_DEFAULT = 1_000
+"""etcd's own length; refreshes take places in it too."""
+
+
+class Journal:
+    """Numbers events and writes them into a draft; the oldest make room."""
+
+    def __init__(self, draft: Draft, state: State, *, now_nanoseconds: int, history_events: int) -> None:
+        self._draft = draft
+        self._state = state
+        self.index = state.index
+        self.now_nanoseconds = now_nanoseconds
+        self._history_events = history_events
+        self._cleared = state.cleared
+
+    @property
+    def next_index(self) -> int:
+        """The number of the next event."""
+        return self.index + 1
+
+    def record(self, action: Action, node: Node, previous: Node | None) -> str:
+        """Write an event for everybody who waits. Return its JSON."""
+        is_end = action in {Action.DELETE, Action.EXPIRE} and node.is_directory
+        body = self.count(action, node, previous)
+        self._draft.put(event_key(self.index), pack(EventRecord(self.index, node.path, is_end, body)))
+        return body
+
+    def count(self, action: Action, node: Node, previous: Node | None) -> str:
+        """Number an event that nobody is told of. Return its JSON."""
+        self.index += 1
+        for index in range(self._cleared + 1, self.index - self._history_events + 1):
+            if index > 0:
+                self._draft.remove(event_key(index))
+            self._cleared = index
+        return event_body(action, node, previous, self.now_nanoseconds)
+
+    def state(self, *, settled: int, position: int) -> State:
+        """Return where the counting stands after the draft."""
+        return State(self.index, settled, position, self._state.floor, self._cleared)
+
+
+# ---- operations -------------------------------------------------------------------------------------------------------
 
 _NANOSECONDS: Final = 1_000_000_000
 _TTL_SECONDS_MAX: Final = 7_000_000_000

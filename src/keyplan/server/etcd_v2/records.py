@@ -17,12 +17,11 @@ import msgspec
 
 from keyplan.engine import KeyRange
 from keyplan.errors import CorruptionError
-from keyplan.server.etcd_member.reserved import BOOKS
+from keyplan.server.etcd_member import BOOKS
 
 __all__ = [
     "DIRECTORIES",
     "EVENTS",
-    "FIRST_INDEX",
     "FORGOTTEN",
     "STATE_KEY",
     "Action",

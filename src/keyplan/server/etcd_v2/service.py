@@ -1,21 +1,23 @@
 """The v2 keys API as a service of `keyplan serve`: `--app etcd-v2`."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
+from keyplan.engine import Clock
 from keyplan.errors import InvalidInputError
-from keyplan.server.etcd_member import EtcdRoute, Membership, answer_unknown, version_route
+from keyplan.server.etcd_member import CORS_HEADERS, EtcdRoute, Member, Membership, answer_unknown, version_route
 from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
-from keyplan.server.etcd_v2.figures import GatewayFigures
 from keyplan.server.etcd_v2.gateway import Gateway
-from keyplan.server.etcd_v2.journal import HISTORY_EVENTS_DEFAULT
-from keyplan.server.etcd_v2.members import MembersRoutes
-from keyplan.server.etcd_v2.openapi import OPENAPI
+from keyplan.server.etcd_v2.operations import HISTORY_EVENTS_DEFAULT
 from keyplan.server.service import Service, ServiceContext
 
 __all__ = ["SERVICE_NAME", "build"]
@@ -73,3 +75,162 @@ def _health_of(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
         return Response(b'{"health":"false"}', 503, media_type="application/json")
 
     return answer
+
+
+# ---- members and statistics -------------------------------------------------------------------------------------------
+
+_HEADERS: Final = {name.decode(): value.decode() for name, value in CORS_HEADERS}
+
+
+class MembersRoutes:
+    """The routes beside the keys. `advertised` are the addresses of all gateways on the store, if they are configured."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        clock: Clock,
+        advertised: Sequence[str] = (),
+    ) -> None:
+        self._gateway = gateway
+        self._clock = clock
+        self._advertised = advertised
+        self._started_at = clock.wall()
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        return [
+            EtcdRoute("/v2/machines", self.machines, methods=("GET", "HEAD"), needs_caller=True),
+            EtcdRoute("/v2/members", self.members, needs_caller=True),
+            EtcdRoute("/v2/members/", self.members, needs_caller=True),
+            EtcdRoute("/v2/members/leader", self.leader, needs_caller=True),
+            EtcdRoute("/v2/members/{rest:path}", self.no_member, needs_caller=True),
+            EtcdRoute("/v2/stats/self", self.own_statistics, needs_caller=True),
+            EtcdRoute("/v2/stats/store", self.store_statistics, needs_caller=True),
+            EtcdRoute("/v2/stats/leader", self.leader_statistics, needs_caller=True),
+        ]
+
+    def _members(self, request: Request) -> list[Member]:
+        return Membership(self._gateway.identity, self._advertised).members(request.scope)
+
+    async def machines(self, request: Request) -> Response:
+        """Tell the addresses that a client may use, as text."""
+        text = ", ".join(member.url for member in self._members(request))
+        return Response(text, media_type="text/plain", headers=_HEADERS)
+
+    async def members(self, request: Request) -> Response:
+        """Tell the members."""
+        return self._membership({"members": [_shown(member) for member in self._members(request)]})
+
+    async def leader(self, request: Request) -> Response:
+        """Tell the member that leads: there is always one, for the store decides alone."""
+        return self._membership(_shown(self._members(request)[0]))
+
+    async def no_member(self, _request: Request) -> Response:
+        """Tell that there is no such member."""
+        headers = _HEADERS | {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
+        return Response(b'{"message":"Not found"}', 404, headers, "application/json")
+
+    async def own_statistics(self, request: Request) -> Response:
+        """Tell who answers and since when."""
+        member = self._members(request)[0]
+        started = datetime.fromtimestamp(self._started_at, UTC).isoformat().replace("+00:00", "Z")
+        uptime_seconds = self._clock.wall() - self._started_at
+        return _json(
+            {
+                "name": member.name,
+                "id": f"{member.id:x}",
+                "state": "StateLeader",
+                "startTime": started,
+                "leaderInfo": {"leader": f"{member.id:x}", "uptime": f"{uptime_seconds:.6f}s", "startTime": started},
+                "recvAppendRequestCnt": 0,
+                "sendAppendRequestCnt": 0,
+            }
+        )
+
+    async def store_statistics(self, _request: Request) -> Response:
+        """Tell what this gateway counted."""
+        return _json(self._gateway.statistics.report(self._gateway.hub.waiting))
+
+    async def leader_statistics(self, request: Request) -> Response:
+        """Tell of followers: there are none."""
+        return _json({"leader": f"{self._members(request)[0].id:x}", "followers": {}})
+
+    def _membership(self, body: dict[str, Any]) -> Response:
+        headers = _HEADERS | {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
+        return Response(msgspec.json.encode(body) + b"\n", media_type="application/json", headers=headers)
+
+
+def _json(body: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json", headers=_HEADERS)
+
+
+def _shown(member: Member) -> dict[str, Any]:
+    return {"id": f"{member.id:x}", "name": member.name, "peerURLs": [member.url], "clientURLs": [member.url]}
+
+
+# ---- figures ----------------------------------------------------------------------------------------------------------
+
+
+class GatewayFigures(Collector):
+    """What `/v2/stats/store` tells too, and how many operations are queued. Register it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        operations = CounterMetricFamily(
+            "keyplan_etcd_v2_operations", "Operations on keys by kind and result.", labels=("kind", "result")
+        )
+        for kind, result, number in self._gateway.statistics.operations():
+            operations.add_metric((kind, result), number)
+        yield operations
+        expired = CounterMetricFamily("keyplan_etcd_v2_expired", "Keys and directories whose TTL was over.")
+        expired.add_metric((), self._gateway.statistics.expired)
+        yield expired
+        for name, text, value in (
+            ("waiters", "Requests that wait for an event.", self._gateway.hub.waiting),
+            ("operations_pending", "Operations that wait for a commit.", self._gateway.pending),
+            ("uncounted", "Changes of others that have no number yet.", self._gateway.uncounted),
+        ):
+            yield GaugeMetricFamily(f"keyplan_etcd_v2_{name}", text, value=value)
+
+
+# ---- OpenAPI ----------------------------------------------------------------------------------------------------------
+
+_KEYS: Final[dict[str, Any]] = {
+    "parameters": [{"name": "path", "in": "path", "required": True, "schema": {"type": "string"}}],
+    **{
+        method: {
+            "summary": summary,
+            "tags": ["etcd-v2"],
+            "responses": {
+                "200": {"description": "An event or a node, as etcd's v2 API writes it."},
+                "default": {"description": "`errorCode`, `message`, `cause`, `index`."},
+            },
+        }
+        for method, summary in (
+            ("get", "Read a key or a directory, or wait for its next event."),
+            ("put", "Set, create, update, compare and swap, or refresh a key."),
+            ("post", "Create a key under a name made of its index."),
+            ("delete", "Delete a key or a directory, or compare and delete."),
+        )
+    },
+}
+
+
+def _read(summary: str) -> dict[str, Any]:
+    return {"get": {"summary": summary, "tags": ["etcd-v2"], "responses": {"200": {"description": "It."}}}}
+
+
+OPENAPI: Final[dict[str, Any]] = {
+    "paths": {
+        "/v2/keys/{path}": _KEYS,
+        "/v2/machines": _read("The addresses of the gateways, as text."),
+        "/v2/members": _read("The gateways as members of an etcd cluster."),
+        "/v2/members/leader": _read("The member that leads."),
+        "/v2/stats/self": _read("Who answers, and since when."),
+        "/v2/stats/store": _read("Counters of requests."),
+        "/v2/stats/leader": _read("Followers of the leader: none."),
+    }
+}
