@@ -25,7 +25,7 @@ from tests.maintenance.layouts import Blade, BladeKey, Site, dump, write
 from tests.schedules.lines import Line, line_name
 from tests.schedules.matrix_transfers import TRANSFER_GROUPS
 from tests.schedules.scenes import build, drop, repairs
-from tests.schedules.writers import TWO, WRITERS, two_records
+from tests.schedules.writers import ONE, TWO, WRITERS, two_records
 
 __all__ = ["MAINTENANCE_GROUPS"]
 
@@ -111,9 +111,26 @@ def _second_calls_for_first(store: Store) -> None:
     Site(store).blades.put(TWO, Blade("s1"))
 
 
+def _first_calls_for_third(store: Store) -> None:
+    """The record that the entry of `wrong` points at calls for it from now on."""
+    Site(store).blades.put(ONE, Blade("s3"))
+
+
+def _repair_wrong_first(store: Store) -> None:
+    """Put entries right in their place; a repair of all kinds removes what points elsewhere before it writes."""
+    repairs(FindingKind.WRONG_ENTRY)(store)
+    repairs(*REPAIRED)(store)
+
+
 def _repair_and_insert_taken(store: Store) -> None:
     """An entry goes, and comes again for another record."""
     repairs(*REPAIRED)(store)
+    WRITERS["insert taken"](store)
+
+
+def _remove_stale_and_insert_taken(store: Store) -> None:
+    """An entry that points at a record which does not call for it goes, and comes again for a third record."""
+    repairs(FindingKind.STALE_ENTRY)(store)
     WRITERS["insert taken"](store)
 
 
@@ -145,11 +162,22 @@ ACTS: dict[str, Act] = {
     "repair": repairs(*REPAIRED),
     "insert ninth": _insert_ninth,
     "second calls for first": _second_calls_for_first,
+    "first calls for third": _first_calls_for_third,
+    "repair wrong first": _repair_wrong_first,
     "repair and insert taken": _repair_and_insert_taken,
+    "remove stale and insert taken": _remove_stale_and_insert_taken,
 }
 
 
-CONTESTING = {"insert taken", "put other", "insert ninth", "second calls for first", "repair and insert taken"}
+CONTESTING = {
+    "insert taken",
+    "put other",
+    "insert ninth",
+    "second calls for first",
+    "first calls for third",
+    "repair and insert taken",
+    "remove stale and insert taken",
+}
 """Writers whose unique value another record may claim while the index is not kept whole: that is for people to decide."""
 
 
@@ -250,6 +278,13 @@ def repairs_of_faults() -> Iterator[Line]:
     for name in ("insert ninth", "second calls for first", "repair and insert taken", "repair"):
         for setup in (wrong, half_built):
             yield Line(line_name(name, f"repair of {setup.__name__}"), partial(of_acts, (name, "repair"), setup))
+    beside = ("insert ninth", "second calls for first", "put new", "delete", "rename", "swap", "repair")
+    for name in (*beside, "remove stale and insert taken"):
+        names = (name, "repair wrong first")
+        yield Line(line_name(*names, "half built"), partial(of_acts, names, half_built))
+    for name in ("first calls for third", "modify", "repair"):
+        names = (name, "repair wrong first")
+        yield Line(line_name(*names, "wrong"), partial(of_acts, names, wrong))
 
 
 def drops() -> Iterator[Line]:

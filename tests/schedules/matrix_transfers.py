@@ -2,13 +2,13 @@
 
 import io
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from keyplan.engine import Commit, Engine, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, MemoryEngine, Mutation, Put, WrappedEngine
 from keyplan.errors import (
     CorruptionError,
     MigrationRefusedError,
@@ -16,10 +16,11 @@ from keyplan.errors import (
     TargetTakenError,
 )
 from keyplan.layout import Layout
-from keyplan.maintenance import back_up_store, copy_store, migrate, restore_store
-from keyplan.store import Store
+from keyplan.maintenance import Claim, CopyReport, back_up_store, copy_store, migrate, restore_store
+from keyplan.maintenance.claims import CLAIM_FORM
+from keyplan.store import TRANSFER_AREA, Store
 from keyplan.testing.checked import assert_healthy
-from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Scenario, actor, compacts, healthy, settles
+from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, ParkingEngine, Scenario, actor, healthy, settles
 from tests.maintenance.backups import filled, write_backup
 from tests.maintenance.evolving import Box, Moved, Old, Reindexed, Shelf, cleaned, fill, plan, switched
 from tests.maintenance.layouts import Site
@@ -240,8 +241,8 @@ def restores() -> Iterator[Line]:
     yield Line("restore x restore", _two_restores)
 
 
-def _copies(source: Store, target: Store) -> None:
-    copy_store(source.engine, target.engine, source_name="source")
+def _copies(source: Store, target: Store) -> CopyReport:
+    return copy_store(source.engine, target.engine, source_name="source")
 
 
 class _Looks:
@@ -258,9 +259,9 @@ class _Looks:
         return self.is_set()
 
 
-def _follows(looks: int) -> Callable[[Store, Store], None]:
-    def follow(source: Store, target: Store) -> None:
-        copy_store(source.engine, target.engine, source_name="source", follow_until=_Looks(looks))
+def _follows(looks: int) -> Callable[[Store, Store], CopyReport]:
+    def follow(source: Store, target: Store) -> CopyReport:
+        return copy_store(source.engine, target.engine, source_name="source", follow_until=_Looks(looks))
 
     return follow
 
@@ -274,18 +275,77 @@ def _fill_source(source: Store, _target: Store) -> None:
 
 
 def _is_a_copy(outcome: Outcome) -> None:
-    """The target holds a state of the source that is whole; after a copy that followed, or alone, the last one."""
-    if "copy" in outcome.errors:
-        return
-    assert_healthy(outcome.stores[1], Site)
+    """The target holds the source as of the revision that the copy reports; while it followed, as of each that it noted."""
+    sources = _states_of_source(outcome)
+    target: dict[bytes, bytes] = {}
+    for made in outcome.commits:
+        if made.engine != _TARGET:
+            continue
+        _apply(made.commit, target)
+        noted = [decoded for each in made.commit.mutations if (decoded := _claim_put(each)) is not None]
+        if noted and noted[-1].is_copied and not noted[-1].verified:
+            _assert_same(target, sources, noted[-1].followed)
+    reports = [answer for answer in outcome.answers.values() if isinstance(answer, CopyReport)]
+    if reports:
+        stored = {key: value for key, value, _ in outcome.stored()[_TARGET]}
+        _assert_same(stored, sources, max(report.revision for report in reports))
+        assert_healthy(outcome.stores[_TARGET], Site)
 
 
-def _copy(names: tuple[str, ...], *, looks: int | None, is_compacted: bool = False) -> Scenario:
-    more = [compacts()] if is_compacted else []
+_SOURCE, _TARGET = 0, 1
+
+
+def _claim_put(mutation: Mutation) -> Claim | None:
+    """The claim that a write of the transfer puts; None for any other write."""
+    if not isinstance(mutation, Put) or mutation.key not in TRANSFER_AREA:
+        return None
+    claim = CLAIM_FORM.decode(mutation.value)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def _states_of_source(outcome: Outcome) -> dict[int, dict[bytes, bytes]]:
+    """The source at each of its revisions since the copy could begin. Not from its history, which may be forgotten."""
+    memory = outcome.scenario.template.memories[_SOURCE]
+    state = {entry.key: entry.value for entry in memory.entries.scan(ALL_KEYS)}
+    states = {memory.revision: dict(state)}
+    for made in outcome.commits:
+        if made.engine == _SOURCE:
+            _apply(made.commit, state)
+            states[made.revision] = dict(state)
+    return states
+
+
+def _apply(commit: Commit, state: dict[bytes, bytes]) -> None:
+    for mutation in commit.mutations:
+        if isinstance(mutation, Put):
+            state[mutation.key] = mutation.value
+        elif isinstance(mutation, Delete):
+            state.pop(mutation.key, None)
+        else:
+            for key in [key for key in state if key in mutation.range]:
+                del state[key]
+
+
+def _assert_same(target: Mapping[bytes, bytes], sources: Mapping[int, dict[bytes, bytes]], revision: int) -> None:
+    found, wanted = (
+        {key: value for key, value in state.items() if key.startswith(b"/site/")}
+        for state in (target, sources[revision])
+    )
+    assert found == wanted, f"copy: at revision {revision} it holds {found} instead of {wanted}"
+
+
+def _compacts_source(source: Store, _target: Store) -> None:
+    assert isinstance(source.engine, ParkingEngine)
+    source.engine.compact_all_but(0)
+
+
+def _copy(names: tuple[str, ...], *, looks: int | None, compactions: int = 0, faults: str = "") -> Scenario:
     return Scenario(
         actor(_copies if looks is None else _follows(looks), "copy"),
         *[actor(_beside_source(name), name) for name in names],
-        *more,
+        *[actor(_compacts_source, "compaction")] * compactions,
+        faults={"copy": faults},
         setup=_fill_source,
         layouts=[Site],
         engines=2,
@@ -357,10 +417,16 @@ def copies() -> Iterator[Line]:
         yield Line(line_name("copy", name), partial(_copy, (name,), looks=None))
         for looks in (3, 6):
             yield Line(line_name(f"copy that follows {looks}", name), partial(_copy, (name,), looks=looks))
-        yield Line(
-            line_name("copy that follows 3", name, "compaction"),
-            partial(_copy, (name,), looks=3, is_compacted=True),
-        )
+        yield Line(line_name("copy", name, "compaction"), partial(_copy, (name,), looks=None, compactions=1))
+        for looks in (2, 3, 4, 6):
+            beside = partial(_copy, (name,), looks=looks, compactions=1)
+            yield Line(line_name(f"copy that follows {looks}", name, "compaction"), beside)
+        beside = partial(_copy, (name,), looks=4, compactions=2)
+        yield Line(line_name("copy that follows 4", name, "compaction", "compaction"), beside)
+        gone = partial(_copy, (name,), looks=3, faults="h")
+        yield Line(line_name("copy that follows 3", name) + ", history gone at each look", gone)
+    two = ("put new", "delete")
+    yield Line("copy that follows 4 x put new x delete x compaction", partial(_copy, two, looks=4, compactions=1))
     yield Line("copy x copy", _two_copies)
 
 

@@ -1,7 +1,6 @@
 """What happens beside actors: leases that end, forgotten history, waits, crashes, restarts; and what scenarios refuse."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import pytest
 
@@ -14,19 +13,15 @@ from keyplan.testing.schedules import (
     Outcome,
     ParkingEngine,
     Scenario,
-    acknowledged,
     actor,
     actor_waits,
-    as_in_some_order,
     compacts,
-    explained_by,
     explore,
     healthy,
     passes,
     renews,
     replay,
     restarts,
-    stays,
     watched,
 )
 from keyplan.testing.schedules.watching import ParkingWatch
@@ -205,71 +200,6 @@ def test_what_starts_again_after_a_crash_ends_the_work() -> None:
     failure = explore(alone).failures[0]
     assert failure.text.split(":")[2] == "a1c"
     assert replay(alone, failure.text).failure == failure.message
-
-
-# ---- invariants --------------------------------------------------------------------------------------------------------------
-
-
-def test_what_should_stay_is_looked_at_after_each_commit() -> None:
-    def there_and_back(store: Store) -> None:
-        blades = Site(store).blades
-        blades.delete(R1)
-        blades.insert(R1, Blade("s1", ["t"]))
-
-    scenario = Scenario(
-        there_and_back, setup=one_record, invariants=[stays(lambda store: Site(store).blades.count() == 1)]
-    )
-    assert explore(scenario).failures[0].kind == "stays: broken"
-    assert explore(Scenario(there_and_back, setup=one_record, layouts=[Site])).failures == []
-
-
-def test_answers_are_explained_by_a_model_in_the_order_of_commits() -> None:
-    def count(store: Store) -> int:
-        return Site(store).ports.next()
-
-    def ports(names: list[str]) -> dict[str, int]:
-        return {name: 33000 + place for place, name in enumerate(names)}
-
-    scenario = Scenario(
-        actor(count, "a"),
-        actor(count, "b"),
-        setup=one_record,
-        layouts=[Site],
-        invariants=[explained_by(ports), acknowledged],
-    )
-    assert explore(scenario, complete=True).failures == []
-    wrong = Scenario(
-        actor(count, "a"),
-        actor(count, "b"),
-        setup=one_record,
-        invariants=[explained_by(lambda names: dict.fromkeys(names, 0))],
-    )
-    assert explore(wrong).failures
-
-
-def test_numbers_of_revisions_are_taken_as_independent_unless_they_matter() -> None:
-    def plain(number: int) -> Callable[[Store], object]:
-        return lambda store: Site(store).blades.insert(BladeKey("r", f"n{number}"), Blade(f"n{number}"))
-
-    actors = [actor(plain(number), f"insert {number}") for number in (1, 2)]
-    taken = explore(Scenario(*actors, setup=one_record, invariants=[as_in_some_order]), complete=True)
-    assert taken.schedules == 1
-    assert "revisions were taken as independent" in str(taken)
-    matter = explore(
-        Scenario(*actors, setup=one_record, invariants=[as_in_some_order], revisions_matter=True), complete=True
-    )
-    assert matter.schedules == 2
-    assert "independent" not in str(matter)
-
-
-def test_an_invariant_that_always_fails_is_shown_with_few_switches() -> None:
-    def never_holds(_outcome: Outcome) -> None:
-        raise AssertionError("never")
-
-    found = explore(Scenario(WRITERS["swap"], WRITERS["modify"], setup=two_records, invariants=[never_holds]))
-    assert len(found.failures) == 1
-    steps = found.failures[0].schedule.steps
-    assert sum(one != other for one, other in pairwise(steps)) <= 1
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What must hold after a run: functions of an `Outcome` that raise AssertionError, on an engine that nothing controls."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, combinations, permutations
 from typing import Any, Final, cast
 
@@ -9,7 +9,7 @@ from keyplan.errors import CommitOutcomeUnknownError, HistoryCompactedError, Key
 from keyplan.layout import BoundLayout, Layout
 from keyplan.store import Store
 from keyplan.testing.checked import assert_healthy
-from keyplan.testing.schedules.running import Outcome
+from keyplan.testing.schedules.running import Acknowledged, Outcome
 from keyplan.testing.schedules.scenario import Invariant, bound_of
 
 __all__ = [
@@ -88,34 +88,55 @@ def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def acknowledged(outcome: Outcome) -> None:
-    """Each commit that was told a revision is that revision of the history, whole, once; every revision belongs to somebody.
+    """Each commit that returned a revision is that revision of the history, whole and alone; every revision is somebody's.
 
-    Revisions of an actor grow. For scenarios without leases that end, whose deletions nobody commits.
+    The revisions of an actor grow. A commit that was refused, or was not carried out, is nowhere: as many revisions at most are
+    nobody's as answers of carried out commits were lost. History that was compacted is not looked at. For scenarios without
+    leases that end, whose deletions nobody commits.
     """
-    lost = {name for name, error in outcome.errors.items() if isinstance(error, CommitOutcomeUnknownError)}
     for number in range(len(outcome.stores)):
-        history: dict[int, list[Event]] = {}
+        begun = max(outcome.scenario.template.memories[number].revision, outcome.compacted(number))
+        history: dict[int, dict[bytes, Event]] = {}
         for event in outcome.history(number):
-            history.setdefault(event.revision, []).append(event)
-        told = [commit for commit in outcome.commits if commit.engine == number]
-        first = dict.fromkeys(history)
+            if event.revision > begun:
+                history.setdefault(event.revision, {})[event.key] = event
         latest: dict[str, int] = {}
-        for commit in told:
-            keys = {mutation.key for mutation in commit.commit.mutations if isinstance(mutation, Put | Delete)}
-            written = {event.key for event in history.get(commit.revision, [])}
-            ranges = [each.range for each in commit.commit.mutations if isinstance(each, DeleteRange)]
-            strange = {key for key in written - keys if not any(key in key_range for key_range in ranges)}
-            if strange:
-                problem = f"revision {commit.revision} of {commit.actor} holds {min(strange)!r}, which it did not write"
-                raise AssertionError(problem)
+        owners: dict[int, str] = {}
+        for commit in outcome.commits:
+            if commit.engine != number or commit.revision <= begun:
+                continue
             if commit.revision < latest.get(commit.actor, 0):
-                raise AssertionError(f"{commit.actor} was told revision {commit.revision} after {latest[commit.actor]}")
+                raise AssertionError(
+                    f"order: {commit.actor} got revision {commit.revision} after {latest[commit.actor]}"
+                )
             latest[commit.actor] = commit.revision
-            first.pop(commit.revision, None)
-        begun = outcome.scenario.template.memories[number].revision
-        orphans = [revision for revision in first if revision > begun]
-        if orphans and not lost and not outcome.faults:
-            raise AssertionError(f"revision {orphans[0]} belongs to nobody")
+            if _is_revision(commit, history.get(commit.revision, {})):
+                if commit.revision in owners:
+                    both = f"{owners[commit.revision]} and {commit.actor}"
+                    raise AssertionError(f"twice: {both} got revision {commit.revision}")
+                owners[commit.revision] = commit.actor
+        orphans = sorted(history.keys() - owners.keys())
+        if len(orphans) > sum(fault.letter == "u" for fault in outcome.faults):
+            raise AssertionError(f"orphan: revision {orphans[0]} belongs to nobody")
+
+
+def _is_revision(commit: Acknowledged, events: Mapping[bytes, Event]) -> bool:
+    """Whether a commit wrote these events, all that it had to write; False: it had nothing to change. Raises AssertionError."""
+    who = f"revision {commit.revision} of {commit.actor}"
+    mutations = commit.commit.mutations
+    puts = {mutation.key: mutation for mutation in mutations if isinstance(mutation, Put)}
+    for key, put in puts.items():
+        entry = events[key].entry if key in events else None
+        if entry is None or (entry.value, entry.lease) != (put.value, put.lease):
+            raise AssertionError(f"torn: {who} does not hold {key!r} as it was put")
+    deleted = {mutation.key for mutation in mutations if isinstance(mutation, Delete)}
+    ranges = [mutation.range for mutation in mutations if isinstance(mutation, DeleteRange)]
+    found = {key for key in events if key in deleted or any(key in key_range for key_range in ranges)}
+    if not puts and not found:
+        return False
+    if strange := events.keys() - puts.keys() - found:
+        raise AssertionError(f"strange: {who} holds {min(strange)!r}, which it did not write")
+    return True
 
 
 def explained_by(model: Callable[[list[str]], Any]) -> Invariant:

@@ -110,7 +110,7 @@ class ParkingEngine(Engine):
         if step.fault == "u":
             raise failed(step, self._unknown(commit))
         step.outcome = revision
-        self.run.acknowledge(step, revision, commit)
+        self.run.acknowledge(step, self.number, revision, commit)
         return revision
 
     def _committed(self, step: Step, commit: Commit) -> int:
@@ -174,7 +174,7 @@ class ParkingEngine(Engine):
                 step.outcome = error
                 raise
             step.outcome = revision = self._loaded(step)
-            self.run.acknowledge(step, revision, Commit((), tuple(Put(*pair) for pair in batch)))
+            self.run.acknowledge(step, self.number, revision, Commit((), tuple(Put(*pair) for pair in batch)))
             last = batch[-1][0]
         return loaded
 

@@ -337,10 +337,9 @@ class Run:
         assert self._looking is not None
         return self._looking
 
-    def acknowledge(self, step: Step, revision: int, commit: Commit) -> None:
-        """Take note of a commit that was told."""
-        number = 0 if len(self.memories) == 1 else _engine_of(step)
-        self.commits.append(Acknowledged(self.scenario.names[step.actor], number, revision, commit))
+    def acknowledge(self, step: Step, engine: int, revision: int, commit: Commit) -> None:
+        """Keep a commit whose caller gets its revision; see `Parking`."""
+        self.commits.append(Acknowledged(self.scenario.names[step.actor], engine, revision, commit))
 
     def pass_time(self, seconds: float) -> None:
         """Advance the clock in one step of the calling actor; leases that are over by then end with it."""
@@ -359,10 +358,6 @@ class Run:
     def outcome(self) -> "Outcome":
         """Return what the actors answered and what is stored, to be judged."""
         return Outcome(self)
-
-
-def _engine_of(step: Step) -> int:
-    return min(key[0] for key in (*step.keys_read, *step.keys_written, b"\x00") if key[:1] != b"\xff")
 
 
 def current_player() -> Player:

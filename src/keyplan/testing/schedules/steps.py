@@ -62,8 +62,8 @@ class Parking(Protocol):
         """
         ...
 
-    def acknowledge(self, step: Step, revision: int, commit: Commit) -> None:
-        """Take note of a commit whose caller is told of it."""
+    def acknowledge(self, step: Step, engine: int, revision: int, commit: Commit) -> None:
+        """Keep a commit of the engine of that number whose caller gets its revision."""
         ...
 
     @property
