@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from keyplan import errors
-from keyplan.cli import exit_codes
-from keyplan.cli.catalog import COMMANDS
+from keyplan.cli import failures
+from keyplan.cli.main import COMMANDS
 from keyplan.errors import KeyplanError
 from tests.cli.conftest import Keyplan
 from tests.docs.markdown import blocks
@@ -102,13 +102,13 @@ def test_every_exit_code_has_a_row_and_no_other() -> None:
     table = DOCUMENT.partition("## Exit codes")[2]
     rows = [int(number) for number in re.findall(r"^\| (\d+) \|", table, flags=re.MULTILINE)]
     others = (
-        exit_codes.FINDINGS,
-        exit_codes.USAGE,
-        exit_codes.NOT_INSTALLED,
+        failures.FINDINGS,
+        failures.USAGE,
+        failures.NOT_INSTALLED,
         KeyplanError.exit_code,
-        exit_codes.OUTPUT_FAILED,
-        exit_codes.INTERRUPTED,
-        exit_codes.TERMINATED,
+        failures.OUTPUT_FAILED,
+        failures.INTERRUPTED,
+        failures.TERMINATED,
     )
     assert rows == sorted({0, *others, *(code for _, code in own_exit_codes())})
 

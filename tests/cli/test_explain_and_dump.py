@@ -175,7 +175,7 @@ def test_a_dump_that_fails_leaves_no_file(site: Keyplan, tmp_path: Path, monkeyp
     def damaged(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("keyplan.cli.dump._line", damaged)
+    monkeypatch.setattr("keyplan.cli.keys._dump_line", damaged)
     assert site("dump", "--output", "notes.jsonl").code == 74
     assert not (tmp_path / "notes.jsonl").exists()
 

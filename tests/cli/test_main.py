@@ -10,8 +10,8 @@ import pytest
 
 import keyplan
 from keyplan import errors
-from keyplan.cli.catalog import COMMANDS
-from keyplan.cli.exit_codes import NOT_INSTALLED
+from keyplan.cli.failures import NOT_INSTALLED
+from keyplan.cli.main import COMMANDS
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
 
@@ -123,7 +123,7 @@ def test_ctrl_c_ends_with_130(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("keyplan.cli.map.render_map", interrupted)
+    monkeypatch.setattr("keyplan.cli.layout.render_map", interrupted)
     answer = run("map", "--layout", "cloudchamber")
     assert (answer.code, answer.err) == (130, "keyplan: interrupted\n")
 

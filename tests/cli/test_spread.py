@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from keyplan.cli.spread import spread
+from keyplan.cli.options import spread
 
 
 class Where(NamedTuple):

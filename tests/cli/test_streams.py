@@ -176,11 +176,11 @@ def test_a_dump_that_is_terminated_leaves_no_file(notes: Path) -> None:
     fifo = notes / "slow"
     os.mkfifo(fifo)
     program = (
-        "import sys, keyplan.cli.dump as dump\n"
+        "import sys, keyplan.cli.keys as keys\n"
         "from keyplan.cli.main import main\n"
-        "line = dump._line\n"
+        "line = keys._dump_line\n"
         f"def slow(*words): open({str(fifo)!r}, 'w').close(); return line(*words)\n"
-        "dump._line = slow\n"
+        "keys._dump_line = slow\n"
         "sys.exit(main(['dump', '-o', 'out.jsonl']))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=notes, env=environment())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from keyplan.apps.cloudchamber import CloudChamber
-from keyplan.cli import get
+from keyplan.cli import read
 from keyplan.cli.items import LayoutOptions
 from keyplan.engine import Commit, Put
 from keyplan.maintenance import explain_key
@@ -122,5 +122,5 @@ def test_the_command_get_from_files(tmp_path: Path) -> None:
 
 def _get_blade(url: str) -> None:
     with redirect_stdout(StringIO()) as printed:
-        get.run("blades", ["r1", "b1"], at=LayoutOptions(store=url, layout="tests.store.layouts:Site"))
+        read.get_command("blades", ["r1", "b1"], at=LayoutOptions(store=url, layout="tests.store.layouts:Site"))
     assert printed.getvalue() == '{"serial": "s1", "tags": ["red"], "watts": 0}\n'

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from keyplan.cli.bar import progress_bar
     from keyplan.cli.failures import print_hint
     from keyplan.cli.options import (
         ConfigOption,
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
         store_of_option,
         store_url_of_option,
     )
-    from keyplan.cli.output import print_grid, print_json, print_record, print_text, with_progress
+    from keyplan.cli.output import print_grid, print_json, print_record, print_text, progress_bar, with_progress
 
 __all__ = [
     "ConfigOption",
@@ -42,13 +41,12 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "bar": ("progress_bar",),
     "failures": ("print_hint",),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
         *("layout_of_option", "root_parameters", "store_of_option", "store_url_of_option"),
     ),
-    "output": ("print_grid", "print_json", "print_record", "print_text", "with_progress"),
+    "output": ("print_grid", "print_json", "print_record", "print_text", "progress_bar", "with_progress"),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -1,4 +1,8 @@
-"""How errors are printed: a line for people, or one JSON object, on standard error."""
+"""How a command ends: its exit code, and errors and hints on standard error, for people or as JSON.
+
+The exit codes here are those that no error of keyplan has; the others stand on the error classes.
+docs/reference/cli.md prints both.
+"""
 
 import json
 import sys
@@ -6,12 +10,40 @@ from contextlib import suppress
 from shlex import quote
 from typing import Any, Final
 
-import typer
-
 from keyplan.cli.output import printable
 from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError
 
-__all__ = ["Faults", "print_failure", "print_hint", "print_usage_error"]
+__all__ = [
+    "FINDINGS",
+    "INTERRUPTED",
+    "NOT_INSTALLED",
+    "OUTPUT_FAILED",
+    "TERMINATED",
+    "USAGE",
+    "Faults",
+    "print_failure",
+    "print_hint",
+    "print_usage_error",
+]
+
+
+FINDINGS: Final = 1
+"""The command ran, and found what it was asked to look for: lint findings, a stale map."""
+
+USAGE: Final = 2
+"""The command line cannot be read."""
+
+NOT_INSTALLED: Final = 69
+"""The packages that the command line needs are not there."""
+
+OUTPUT_FAILED: Final = 74
+"""What was to be printed could not be: a full disk behind `>`."""
+
+INTERRUPTED: Final = 130
+"""Ended by Ctrl-C, as shells count it."""
+
+TERMINATED: Final = 143
+"""Ended by SIGTERM, as shells count it."""
 
 
 _KEYS: Final = frozenset({"first_key", "raw_key", "raw_keys"})
@@ -34,7 +66,9 @@ class Faults:
     def end(self) -> None:
         """End the command, if there were any, with the exit code of the first."""
         if self._first is not None:
-            raise typer.Exit(self._first.exit_code)
+            from typer import Exit  # noqa: PLC0415  # Why: `keyplan.cli.start` needs an exit code where typer is missing.
+
+            raise Exit(self._first.exit_code)
 
 
 def print_failure(error: KeyplanError, *, is_json: bool) -> None:

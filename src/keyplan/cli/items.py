@@ -1,4 +1,4 @@
-"""A layout's items as commands name them: a table, an index or a counter, opened on a store."""
+"""A layout's items as commands name them, opened on a store; which of their records are meant; a commit to them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from keyplan.cli.commits import print_commit
 from keyplan.cli.failures import print_hint
 from keyplan.cli.options import (
     ConfigOption,
@@ -15,17 +14,43 @@ from keyplan.cli.options import (
     LayoutOption,
     ParameterOption,
     StoreOption,
+    Unfinished,
     layout_of_option,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.unfinished import Unfinished
-from keyplan.engine import ALL_KEYS, KeyRange
+from keyplan.cli.output import print_json, print_text
+from keyplan.engine import (
+    ALL_KEYS,
+    Commit,
+    Delete,
+    DeleteRange,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Mutation,
+    Put,
+    RangeEmpty,
+    RangeUnchanged,
+)
 from keyplan.errors import InvalidInputError, KeyplanError
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, shown_key
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, prefix_of_words, shown_key, value_of_text
 from keyplan.store import Store
 
-__all__ = ["FieldsArgument", "ItemArgument", "LayoutOptions", "OpenLayout", "item_names", "table_named"]
+__all__ = [
+    "AtLeastOption",
+    "BelowOption",
+    "FieldsArgument",
+    "ItemArgument",
+    "LayoutOptions",
+    "OpenLayout",
+    "StartsWithOption",
+    "item_names",
+    "narrowed",
+    "print_commit",
+    "table_named",
+]
 
 
 def item_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -146,3 +171,88 @@ class LayoutOptions(NamedTuple):
             unfinished=unfinished or (Unfinished.TOLD if readonly else Unfinished.REFUSED),
         ) as store:
             yield OpenLayout(store, kind(store, **values), bound)
+
+
+# ---- which records of an item --------------------------------------------------------------------------------------------
+
+
+StartsWithOption = Annotated[
+    str | None,
+    typer.Option("--starts-with", metavar="TEXT", help="Only where the next key field begins with TEXT."),
+]
+AtLeastOption = Annotated[
+    str | None,
+    typer.Option("--at-least", metavar="VALUE", help="Only where the next key field is VALUE or more; of tables."),
+]
+BelowOption = Annotated[
+    str | None,
+    typer.Option("--below", metavar="VALUE", help="Only where the next key field is less than VALUE; of tables."),
+]
+
+
+def narrowed(
+    item: BoundTable | BoundIndex,
+    words: list[str] | None,
+    *,
+    starts_with: str | None,
+    at_least: str | None,
+    below: str | None,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the prefix and the keywords that an item's `list` and `count` take. Raises InvalidKeyError, InvalidInputError."""
+    prefix = prefix_of_words(item.keys, words or [])
+    given = {"starts_with": starts_with, "at_least": at_least, "below": below}
+    bounds = {name: text for name, text in given.items() if text is not None}
+    fields = item.keys.template.fields
+    if bounds and len(prefix) == len(fields):
+        raise InvalidInputError(source="FIELD", problem="the key is given whole: there is no next field to narrow")
+    for name in ("at_least", "below"):
+        if name in bounds and isinstance(item, BoundIndex):
+            option = "--" + name.replace("_", "-")
+            raise InvalidInputError(source=option, problem=f"{item.name} is an index; only a table's list has bounds")
+    return prefix, {name: value_of_text(fields[len(prefix)].element, text) for name, text in bounds.items()}
+
+
+# ---- a commit that would be made -----------------------------------------------------------------------------------------
+
+
+def print_commit(store: Store, layout: Layout, write: Callable[[Layout], object], *, json: bool) -> None:
+    """Print the commit that `write`, called with the layout, would make now. Nothing is written, and no record is shown."""
+    explanation = store.explain(lambda transaction: write(layout.over(transaction)))
+    if json:
+        print_json(_plain_commit(explanation.commit))
+    else:
+        print_text(str(explanation))
+
+
+def _plain_commit(commit: Commit) -> dict[str, Any]:
+    return {
+        "guards": [_plain_guard(guard) for guard in commit.guards],
+        "mutations": [_plain_mutation(mutation) for mutation in commit.mutations],
+    }
+
+
+def _plain_guard(guard: Guard) -> dict[str, Any]:
+    match guard:
+        case KeyAbsent(key):
+            return {"guard": "key absent", "key": shown_key(key)}
+        case KeyUnchanged(key, revision):
+            return {"guard": "key unchanged", "key": shown_key(key), "revision": revision}
+        case RangeEmpty(key_range):
+            return {"guard": "range empty", **_plain_range(key_range)}
+        case RangeUnchanged(key_range, revision, keys):
+            shown = [shown_key(key) for key in keys]
+            return {"guard": "range unchanged", **_plain_range(key_range), "revision": revision, "keys": shown}
+
+
+def _plain_mutation(mutation: Mutation) -> dict[str, Any]:
+    match mutation:
+        case Put(key, value, lease):
+            return {"mutation": "put", "key": shown_key(key), "bytes": len(value), "lease": lease}
+        case Delete(key):
+            return {"mutation": "delete", "key": shown_key(key)}
+        case DeleteRange(key_range):
+            return {"mutation": "delete range", **_plain_range(key_range)}
+
+
+def _plain_range(key_range: KeyRange) -> dict[str, Any]:
+    return {"start": shown_key(key_range.start), "end": None if key_range.end is None else shown_key(key_range.end)}

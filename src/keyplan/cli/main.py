@@ -6,25 +6,143 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, version
+from importlib.metadata import EntryPoint, entry_points, version
 from threading import current_thread, main_thread
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.completion import get_completion_inspect_parameters, shell_complete
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from keyplan.cli.catalog import COMMANDS, application_groups
-from keyplan.cli.completion import COMPLETION_VARIABLE, register_shells
-from keyplan.cli.exit_codes import INTERRUPTED, NOT_INSTALLED, OUTPUT_FAILED, TERMINATED, USAGE
-from keyplan.cli.failures import print_failure, print_usage_error
-from keyplan.cli.spread import spread
-from keyplan.cli.streams import ReaderGone, standard_streams
+from keyplan.cli.failures import (
+    INTERRUPTED,
+    NOT_INSTALLED,
+    OUTPUT_FAILED,
+    TERMINATED,
+    USAGE,
+    print_failure,
+    print_usage_error,
+)
+from keyplan.cli.output import ReaderGone, standard_streams
 from keyplan.errors import KeyplanError
 
-__all__ = ["main", "root"]
+__all__ = [
+    "COMMANDS",
+    "COMPLETION_VARIABLE",
+    "Command",
+    "Shell",
+    "application_groups",
+    "completion_command",
+    "main",
+    "register_shells",
+    "root",
+]
+
+# ---- the commands --------------------------------------------------------------------------------------------------------
+
+
+APPLICATION_GROUP: Final = "keyplan.apps"
+"""Entry points of command groups: a name and a typer.Typer."""
+
+
+class Command(NamedTuple):
+    """A command NAME: the module with its function NAME_command, or its group NAME_app; and its line of help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final = {
+    "ls": Command("keyplan.cli.browse", "Show what a store holds, level by level of meaning."),
+    "tree": Command("keyplan.cli.browse", "Show records as a tree of their keys' fields."),
+    "get": Command("keyplan.cli.read", "Print one record."),
+    "list": Command("keyplan.cli.read", "Print records: of a table, or by an index."),
+    "watch": Command("keyplan.cli.read", "Print changes as they are committed."),
+    "count": Command("keyplan.cli.read", "Count records or index entries."),
+    "put": Command("keyplan.cli.write", "Write one record with its index entries."),
+    "delete": Command("keyplan.cli.write", "Delete one record with its index entries."),
+    "explain": Command("keyplan.cli.keys", "Say what a raw key is, and what is stored there."),
+    "check": Command(
+        "keyplan.cli.maintenance", "Examine every key: records against indexes; --repair to put them right."
+    ),
+    "raw": Command("keyplan.cli.raw", "Read, write, delete and set aside single keys, by hand."),
+    "extract": Command("keyplan.cli.raw", "Take single records out of a backup, and put them back."),
+    "index": Command("keyplan.cli.maintenance", "See, build and drop indexes of a store in use."),
+    "diff": Command("keyplan.cli.layout", "Say what changed between two layouts, and what is to be done about it."),
+    "migrate": Command(
+        "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."
+    ),
+    "dump": Command("keyplan.cli.keys", "Print every key and value as JSON lines."),
+    "backup": Command("keyplan.cli.transfer", "Write a store, or a prefix of it, to a file with checksums."),
+    "restore": Command("keyplan.cli.transfer", "Bring a backup into a store, verified."),
+    "copy": Command("keyplan.cli.transfer", "Copy a store into another one, verified; --follow until it is switched."),
+    "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
+    "doctor": Command(
+        "keyplan.cli.maintenance", "Examine the registry of key spaces, and find keys that are nobody's."
+    ),
+    "who": Command("keyplan.cli.maintenance", "Show which processes have a store open, and who writes."),
+    "region": Command(
+        "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
+    ),
+    "lint": Command(
+        "keyplan.cli.layout", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
+    ),
+    "infer": Command("keyplan.cli.inference", "Infer a layout from what a store holds, with the evidence."),
+    "audit": Command("keyplan.cli.inference", "Say what share of a store's keys a layout explains, and what not."),
+    "map": Command("keyplan.cli.layout", "Print a layout's map, or check that a stored one is current."),
+    "docs": Command("keyplan.cli.layout", "Print a layout's documentation as Markdown."),
+    "serve": Command(
+        "keyplan.cli.serve", "Serve a store over HTTP: the key space registry, and applications' protocols."
+    ),
+    "completion": Command("keyplan.cli.main", "Print the script that completes keyplan's commands in a shell."),
+}
+
+
+def application_groups() -> dict[str, EntryPoint]:
+    """The command groups of installed applications, by name. Nothing is imported."""
+    return {entry.name: entry for entry in sorted(entry_points(group=APPLICATION_GROUP), key=lambda entry: entry.name)}
+
+
+# ---- completion ----------------------------------------------------------------------------------------------------------
+
+
+COMPLETION_VARIABLE: Final = "_KEYPLAN_COMPLETE"
+"""What a shell sets when it asks for completions."""
+
+
+class Shell(Enum):
+    """The shells that can be served."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def register_shells() -> None:
+    """Make typer know the shells."""
+    # Why: this is typer's only public function that does so; its answer, two options of a root, is of no use here.
+    get_completion_inspect_parameters()
+
+
+def completion_command(
+    context: typer.Context,
+    shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)],
+) -> None:
+    """Print the script that completes keyplan's commands, options and a layout's items in a shell.
+
+    For bash, this line in ~/.bashrc: eval "$(keyplan completion bash)". For fish, in ~/.config/fish/config.fish: keyplan
+    completion fish | source. For zsh, in ~/.zshrc after compinit: eval "$(keyplan completion zsh)".
+    """
+    register_shells()
+    shell_complete(context.find_root().command, {}, "keyplan", COMPLETION_VARIABLE, f"source_{shell.value}")
+
+
+# ---- the root ------------------------------------------------------------------------------------------------------------
+
 
 PROGRAM: Final = "keyplan"
 
@@ -73,10 +191,14 @@ class LazyGroup(TyperGroup):
 
 def _command(name: str) -> Any:
     module = import_module(COMMANDS[name].module)
-    if hasattr(module, "app"):
-        return _with_settings(get_command(module.app))
+    group = getattr(module, f"{name}_app", None)
+    if group is not None:
+        return _with_settings(get_command(group))
+    # Why: `keyplan --help` is printed without what options name; every command has imported it.
+    from keyplan.cli.options import spread  # noqa: PLC0415
+
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    command.command(name)(spread(module.run))
+    command.command(name)(spread(getattr(module, f"{name}_command")))
     return _with_bounded_numbers(get_command(command))
 
 

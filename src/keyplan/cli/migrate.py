@@ -8,22 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.bar import progress_bar
-from keyplan.cli.diff import DropOption, RenameOption, plain_change, renames_of_option
-from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.failures import print_hint
+from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.layout import DropOption, RenameOption, plain_change, renames_of_option
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     KeySpaceOption,
     ParameterOption,
     StoreOption,
+    Unfinished,
     layout_of_option,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable
-from keyplan.cli.unfinished import Unfinished
+from keyplan.cli.output import print_json, print_text, printable, progress_bar
 from keyplan.errors import InvalidInputError
 from keyplan.layout import shown_key
 from keyplan.maintenance import (
@@ -40,10 +38,10 @@ from keyplan.maintenance import (
 )
 from keyplan.store import Store
 
-__all__ = ["run"]
+__all__ = ["migrate_command"]
 
 
-def run(
+def migrate_command(
     *,
     old: Annotated[str, typer.Option("--from", metavar="LAYOUT", help="The layout as it was.", show_default=False)],
     new: Annotated[str, typer.Option("--to", metavar="LAYOUT", help="The layout as it shall be.", show_default=False)],

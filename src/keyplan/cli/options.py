@@ -1,33 +1,202 @@
-"""The options that commands share: which store, which layout, how to print; and what they name, opened or imported."""
+"""The options that commands share (store, layout, file, how to print), and what they name, opened or imported."""
 
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
 
-from keyplan.cli.settings import SETTINGS_FILE, read_settings
-from keyplan.cli.unfinished import Unfinished, look_for_unfinished
-from keyplan.engine import open_engine
-from keyplan.errors import InvalidInputError
+from keyplan.cli.failures import print_hint
+from keyplan.engine import Engine, open_engine
+from keyplan.errors import InvalidInputError, SourceUnfinishedError
 from keyplan.layout import Layout
-from keyplan.store import Store, installed_layouts, layout_named, root_values
+from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
 __all__ = [
+    "SETTINGS_FILE",
     "STORE_VARIABLE",
     "ConfigOption",
     "JsonOption",
     "KeySpaceOption",
     "LayoutOption",
+    "OutputOption",
     "ParameterOption",
+    "Settings",
     "StoreOption",
+    "Unfinished",
+    "WriteUnfinishedOption",
+    "file_or_output",
     "installed_layouts",
     "is_layout_named",
     "is_store_named",
+    "json_of",
     "layout_of_option",
+    "look_for_unfinished",
+    "named_file",
+    "read_bytes",
+    "read_settings",
+    "read_text",
     "root_parameters",
+    "spread",
     "store_of_option",
     "store_url_of_option",
+    "write_text",
 ]
+
+# ---- files ---------------------------------------------------------------------------------------------------------------
+
+
+def file_or_output(path: Path | None) -> Path | None:
+    """Return the file of an option for text, None for standard output: that is what `-` means."""
+    return None if path == Path("-") else path
+
+
+def named_file(path: Path | None) -> Path | None:
+    """Return the file of an option. Raises InvalidInputError for `-`: a file of that name is hardly ever meant."""
+    if path == Path("-"):
+        problem = "standard input and output will not do here; give a file's name, and ./- for a file called -"
+        raise InvalidInputError(source="-", problem=problem)
+    return path
+
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to a file; - is standard output.", callback=file_or_output
+    ),
+]
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds. Raises InvalidInputError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
+
+
+def read_text(path: Path) -> str:
+    """Return the text that a file holds. Raises InvalidInputError, also for what is not UTF-8."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(source=str(path), problem="not text in UTF-8") from error
+
+
+def json_of(content: str | bytes, *, source: str) -> Any:
+    """Return the JSON value that was read from `source`. Raises InvalidInputError."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(source=source, problem=f"not JSON: {error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that a command was asked to write, over what is there. Raises InvalidInputError."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
+
+
+# ---- the settings file ---------------------------------------------------------------------------------------------------
+
+
+SETTINGS_FILE: Final = "keyplan.toml"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the file says; empty where it says nothing."""
+
+    store: str = ""
+    layout: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+def read_settings(path: Path | None) -> Settings:
+    """Return the settings of a file, or of keyplan.toml in the working directory if there is one.
+
+    Raises InvalidInputError for a file that cannot be read, and for a setting that is unknown or of the wrong type.
+    """
+    source = path or Path(SETTINGS_FILE)
+    if path is None and not source.exists():
+        return Settings()
+    try:
+        found = tomllib.loads(read_text(source))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(source=str(source), problem=f"not TOML: {error}") from error
+    unknown = sorted(found.keys() - {"store", "layout", "parameters"})
+    if unknown:
+        problem = f"there is no setting {unknown[0]!r}; the settings are store, layout and parameters"
+        raise InvalidInputError(source=str(source), problem=problem)
+    return Settings(
+        _text(source, "store", found.get("store", "")),
+        _text(source, "layout", found.get("layout", "")),
+        _texts(source, "parameters", found.get("parameters", {})),
+    )
+
+
+def _text(source: Path, name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidInputError(source=str(source), problem=f"{name} is not a text")
+    return value
+
+
+def _texts(source: Path, name: str, values: object) -> dict[str, str]:
+    if not isinstance(values, dict):
+        raise InvalidInputError(source=str(source), problem=f"{name} is not a table of names and texts")
+    return {str(key): _text(source, f"{name}.{key}", value) for key, value in values.items()}
+
+
+# ---- work that has not ended ---------------------------------------------------------------------------------------------
+
+
+WriteUnfinishedOption = Annotated[
+    bool, typer.Option("--unfinished", help="Also into the part of a restore or a copy, which is then not resumed.")
+]
+
+
+class Unfinished(Enum):
+    """What a command does about work below its root that has not ended."""
+
+    PASSED = auto()
+    """Nothing: it is about that work, or says it itself."""
+    TOLD = auto()
+    REFUSED = auto()
+    """It would write, and the work would not be resumed beside what others have written."""
+
+
+def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
+    """Tell of restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
+
+    One short read where there are none. Raises SourceUnfinishedError.
+    """
+    if what is Unfinished.PASSED:
+        return
+    with engine.snapshot() as snapshot:
+        if next(iter(snapshot.scan(TRANSFER_AREA, limit=1, keys_only=True)), None) is None:
+            return
+        # Why here: it takes as long to import as all the rest, and hardly any store has claims.
+        from keyplan.maintenance import unfinished_work  # noqa: PLC0415
+
+        found = unfinished_work(snapshot, [root])
+    for prefix, problem in found:
+        if what is Unfinished.REFUSED:
+            advice = (
+                "it does not go on beside what others write; `put` and `delete` do it all the same with --unfinished"
+            )
+            raise SourceUnfinishedError(prefix=prefix, problem=problem, advice=advice)
+        print_hint(problem)
+
+
+# ---- the options ---------------------------------------------------------------------------------------------------------
 
 
 STORE_VARIABLE: Final = "KEYPLAN_STORE"
@@ -65,7 +234,6 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="KEYPLAN_CONFIG", metavar="FILE", help=f"Settings; {SETTINGS_FILE} by default."),
 ]
-
 
 # ---- the store -------------------------------------------------------------------------------------------------------
 
@@ -153,3 +321,45 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
             raise InvalidInputError(source="--parameter", problem=problem)
         texts[name] = text
     return root_values(layout, texts.items(), source="--parameter")
+
+
+# ---- records of options --------------------------------------------------------------------------------------------------
+
+
+R = TypeVar("R")
+
+
+def spread(command: Callable[..., R]) -> Callable[..., R]:
+    """Return a command that takes the fields of its records one by one, as typer wants options to be declared.
+
+    A parameter whose type is a NamedTuple stands for that record's fields, with their types, options and defaults. The command
+    itself is called with the record.
+    """
+    own = signature(command, eval_str=True)
+    records = {name: parameter.annotation for name, parameter in own.parameters.items() if _is_record(parameter)}
+
+    @wraps(command)
+    def with_records(**given: Any) -> R:
+        for name, kind in records.items():
+            given[name] = kind(**{field: given.pop(field) for field in kind._fields})
+        return command(**given)
+
+    parameters = [
+        spread_out
+        for parameter in own.parameters.values()
+        for spread_out in (_fields(parameter.annotation) if parameter.name in records else (parameter,))
+    ]
+    with_records.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect's own protocol
+    with_records.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_records
+
+
+def _is_record(parameter: Parameter) -> bool:
+    kind = parameter.annotation
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _fields(kind: Any) -> Iterator[Parameter]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        default = kind._field_defaults.get(name, Parameter.empty)
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)

@@ -1,13 +1,32 @@
-"""How commands print: rich on a terminal, plain text in a pipe, JSON when asked for."""
+"""How commands print: rich on a terminal, plain text in a pipe, JSON when asked for; also when the reader has gone."""
 
+import errno
+import io
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
-__all__ = ["json_line", "print_grid", "print_json", "print_record", "print_text", "printable", "with_progress"]
+__all__ = [
+    "Progressed",
+    "ReaderGone",
+    "ends_with_reader",
+    "json_line",
+    "print_grid",
+    "print_json",
+    "print_record",
+    "print_text",
+    "printable",
+    "progress_bar",
+    "standard_streams",
+    "with_progress",
+]
+
 
 T = TypeVar("T")
 
@@ -141,3 +160,133 @@ def _with_bar(items: Iterable[T], *, done: int, total: int, title: str) -> Itera
         for item in items:
             yield item
             progress.advance(task)
+
+
+# ---- bars of progress ----------------------------------------------------------------------------------------------------
+
+
+class Progressed(Protocol):
+    """Told how much of the work is done, and how much there is in all when that is news."""
+
+    def __call__(self, done: int, total: int | None = None, /) -> None: ...
+
+
+@contextmanager
+def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Progressed]:
+    """Give a function that is told how far the work is; `total` is asked for only when somebody sees it."""
+    if not sys.stderr.isatty():
+        yield _unseen
+        return
+    # Why: rich costs more than a command; only terminals see it.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None if total is None else total())
+
+        def seen(done: int, total: int | None = None, /) -> None:
+            progress.update(task, completed=done, total=total)
+
+        yield seen
+
+
+def _unseen(_done: int, _total: int | None = None, /) -> None:
+    """Show nothing."""
+
+
+# ---- standard streams ----------------------------------------------------------------------------------------------------
+
+
+_STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+class ReaderGone(BaseException):
+    """Nobody reads the output of a command that only prints. No error: it ends the command, like Ctrl-C."""
+
+
+class _Output(io.RawIOBase):
+    """A descriptor that takes everything, also when its reader is gone or its disk full. `failure`: why something was lost."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self.is_all_there_is = False
+        self.failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]  # any buffer, as io calls it
+        if self.failure is None:
+            try:
+                return os.write(self._descriptor, data)
+            except OSError as error:
+                self.failure = error
+        if self.is_all_there_is and self.failure.errno == errno.EPIPE:
+            raise ReaderGone
+        return len(data)
+
+
+_output: _Output | None = None
+
+
+def ends_with_reader() -> None:
+    """Let the running command end, with exit code 0, when nobody reads its output any more: printing is all that it does."""
+    if _output is not None:
+        _output.is_all_there_is = True
+
+
+@contextmanager
+def standard_streams() -> Iterator["_Output | None"]:
+    """Give the process its standard streams for a block, also those that its caller closed (`>&-`), as this module says.
+
+    Yields what took the standard output, whose `failure` tells what was lost; None when the output is not the process's own.
+    """
+    global _output  # noqa: PLW0603  # Why: a process has one standard output.
+    with ExitStack() as stack:
+        for name, mode in _STREAMS:
+            if getattr(sys, name) is None:
+                nowhere = stack.enter_context(Path(os.devnull).open(mode, encoding="utf-8"))
+                setattr(sys, name, nowhere)
+                stack.callback(setattr, sys, name, None)
+        _output = _replaced(stack, "stdout")
+        _replaced(stack, "stderr")
+        try:
+            yield _output
+        finally:
+            _output = None
+
+
+def _replaced(stack: ExitStack, name: str) -> _Output | None:
+    """Put an `_Output` behind a standard stream until the stack ends. None when it is no file of the system's, as in tests."""
+    stream = getattr(sys, name)
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return None
+    stream.flush()
+    output = _Output(descriptor)
+    is_line_wise = stream.line_buffering or name == "stderr"
+    raw: Any = output  # Why: type checkers hold the write of a raw stream to types that have no name.
+    buffer = io.BufferedWriter(raw)
+    text = io.TextIOWrapper(buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=is_line_wise)
+    setattr(sys, name, text)
+
+    def restore() -> None:
+        setattr(sys, name, stream)
+        output.is_all_there_is = False  # what is left over is thrown away in silence
+        text.close()
+
+    stack.callback(restore)
+    return output

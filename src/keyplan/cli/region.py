@@ -8,12 +8,19 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.failures import print_hint
-from keyplan.cli.files import OutputOption, read_bytes, write_text
-from keyplan.cli.options import ConfigOption, JsonOption, StoreOption, is_store_named, store_of_option
+from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.options import (
+    ConfigOption,
+    JsonOption,
+    OutputOption,
+    StoreOption,
+    is_store_named,
+    read_bytes,
+    spread,
+    store_of_option,
+    write_text,
+)
 from keyplan.cli.output import print_json, print_text, printable
-from keyplan.cli.spread import spread
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
 from keyplan.keyspace import KeySpaces
@@ -36,9 +43,9 @@ from keyplan.regions import (
     tls_context,
 )
 
-__all__ = ["app"]
+__all__ = ["region_app"]
 
-app: Final = typer.Typer(
+region_app: Final = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="Keep the regions of a TiKV cluster within key spaces."
 )
 
@@ -163,7 +170,7 @@ class SpaceOptions(NamedTuple):
         return Inputs(registered, self.cluster or registry[:_CLUSTER_LETTERS], modes)
 
 
-@app.command("plan")
+@region_app.command("plan")
 @spread
 def plan_command(
     *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
@@ -176,7 +183,7 @@ def plan_command(
         _print_plan(plan)
 
 
-@app.command("apply")
+@region_app.command("apply")
 @spread
 def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption = False) -> None:
     """Set the rules and split the regions on PD, then verify all from the start. Exit code 1 when it does not hold."""
@@ -196,7 +203,7 @@ def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption =
         raise typer.Exit(FINDINGS)
 
 
-@app.command("verify")
+@region_app.command("verify")
 @spread
 def verify_command(
     *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
@@ -221,7 +228,7 @@ def _planned(driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions)
     )
 
 
-@app.command("import")
+@region_app.command("import")
 def import_command(
     *,
     store: StoreOption = None,

@@ -1,6 +1,7 @@
-"""A registry of key spaces as commands name it, in a store or behind a server; and how key spaces are printed."""
+"""A registry of key spaces as commands name it, in a store or behind a server; `keyplan keyspace init|config|audit`."""
 
 import getpass
+import json as json_text
 import os
 import ssl
 from collections.abc import Iterator
@@ -8,15 +9,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import typer
 
-from keyplan.cli.failures import print_hint
-from keyplan.cli.files import read_text
-from keyplan.cli.options import STORE_VARIABLE, ConfigOption, JsonOption, StoreOption, store_of_option
-from keyplan.cli.output import print_record, print_text, printable
-from keyplan.cli.unfinished import Unfinished
+from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.options import (
+    STORE_VARIABLE,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    Unfinished,
+    read_text,
+    store_of_option,
+)
+from keyplan.cli.output import print_grid, print_json, print_record, print_text, printable
 from keyplan.errors import InvalidInputError
-from keyplan.keyspace import KeySpace, KeySpaceIdentity, KeySpaceRegistry, KeySpaces, RegistryOperations
+from keyplan.keyspace import (
+    PREFIX_CODECS,
+    PROFILES,
+    KeySpace,
+    KeySpaceIdentity,
+    KeySpaceRegistry,
+    KeySpaces,
+    RegistryOperations,
+)
 
 __all__ = [
     "ApplicationOption",
@@ -24,7 +40,10 @@ __all__ = [
     "ExpectedOption",
     "NameArgument",
     "RegistryOptions",
+    "audit",
+    "configure",
     "expected_identity",
+    "init",
     "print_key_space",
     "user_name",
 ]
@@ -183,3 +202,115 @@ def _words(fact: object) -> str:
             return "; ".join(map(_words, fact))
         case _:
             return str(fact)
+
+
+# ---- the commands about the registry itself --------------------------------------------------------------------------------
+
+
+def init(
+    *,
+    at: RegistryOptions,
+    prefix_codec: Annotated[
+        str | None,
+        typer.Option(
+            "--prefix-codec",
+            metavar="CODEC",
+            help=f"{' or '.join(PREFIX_CODECS)}; for ever. By default the first.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help=f"Prefixes that are not given out unasked: {', '.join(PROFILES)}. By default the engine's.",
+            show_default=False,
+        ),
+    ] = None,
+    skip_printable: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-printable/--no-skip-printable",
+            help="Give out no prefix that text begins with; by default where the store holds keys already.",
+        ),
+    ] = None,
+) -> None:
+    """Make the registry of a store, and decide what is decided once: how numbers become prefixes. `create` does it too.
+
+    Where there is one it is printed, unless it was made otherwise than the options say.
+    """
+    with at.opened(create=True) as registry:
+        header = registry.init(prefix_codec=prefix_codec, profile=profile, skip_printable=skip_printable)
+    if at.json:
+        print_record(msgspec.to_builtins(header))
+    else:
+        print_text(f"registry {header.cluster}: prefixes {header.prefix_codec}, profile {header.profile}")
+
+
+def configure(
+    switches: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Switches to change; the value is JSON.")
+    ] = None,
+    *,
+    at: RegistryOptions,
+) -> None:
+    """Print the registry's switches, after changing some: `config keyspace-api-enabled=true`."""
+    changes = dict(map(_switch, switches or []))
+    with at.opened(create=bool(changes), readonly=not changes) as registry:
+        after = registry.configure(changes) if changes else registry.configuration()
+    plain: dict[str, Any] = msgspec.to_builtins(after)
+    if at.json:
+        print_record(plain)
+    else:
+        print_text("\n".join(f"{name}={json_text.dumps(value)}" for name, value in plain.items()))
+
+
+def _switch(assignment: str) -> tuple[str, Any]:
+    name, equals, value = assignment.partition("=")
+    if not equals:
+        raise InvalidInputError(source="NAME=VALUE", problem=f"{assignment!r} has no value")
+    try:
+        return name, json_text.loads(value)
+    except (ValueError, RecursionError) as error:
+        problem = f"the value of {name} is not JSON, as in true, 60 or '[\"6d\"]'"
+        raise InvalidInputError(source="NAME=VALUE", problem=problem) from error
+
+
+def audit(
+    *,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Behind the entry of this number.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Print whether the whole log is as it was written; exit code 1 when not.")
+    ] = False,
+    at: RegistryOptions,
+) -> None:
+    """Print the log of acts on the registry: number, time, who, what, which key space."""
+    with at.opened(readonly=True) as registry:
+        if verify:
+            _verified(registry, json=at.json)
+            return
+        rows: list[list[str]] = []
+        for item in registry.audit(after=after, limit=limit):
+            if at.json:
+                print_json(item.to_json())
+            entry = item.entry
+            facts = " ".join(f"{name}={value}" for name, value in entry.detail.items())
+            rows.append([str(item.number), entry.at, entry.actor, entry.act, entry.name, facts])
+    if not at.json:
+        print_grid(("number", "at", "who", "act", "key space", "detail"), rows)
+
+
+def _verified(registry: RegistryOperations, *, json: bool) -> None:
+    verdict = registry.verify_audit()
+    if json:
+        print_json(verdict._asdict())
+    elif verdict.is_whole:
+        print_text(
+            f"{verdict.entries} entries, each follows from the one before; the last has the digest {verdict.head}"
+        )
+    else:
+        print_text(printable(f"broken at entry {verdict.broken_at}: {verdict.problem}"))
+    if not verdict.is_whole:
+        raise typer.Exit(FINDINGS)

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, store_url_of_option
-from keyplan.cli.settings import read_settings
+from keyplan.cli.options import ConfigOption, StoreOption, layout_of_option, read_settings, store_url_of_option
 from keyplan.errors import InvalidInputError
 from keyplan.server import (
     BODY_BYTES_MAX,
@@ -24,7 +23,8 @@ from keyplan.server import (
     tokens_of_environment,
 )
 
-__all__ = ["run"]
+__all__ = ["serve_command"]
+
 
 _EXPLORER = "explorer"
 _EXPLORER_LAYOUT = "explorer.layout"
@@ -43,7 +43,7 @@ LayoutsOption = Annotated[
 ]
 
 
-def run(
+def serve_command(
     *,
     store: StoreOption = None,
     config: ConfigOption = None,

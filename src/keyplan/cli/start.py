@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 from typing import Final
 
-from keyplan.cli.exit_codes import NOT_INSTALLED
+from keyplan.cli.failures import NOT_INSTALLED
 
 __all__ = ["run"]
 

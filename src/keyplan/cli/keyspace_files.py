@@ -1,31 +1,52 @@
-"""The commands `keyplan keyspace backup|restore`."""
+"""The commands `keyplan keyspace apply|backup|restore`: key spaces that a file declares or holds."""
 
-from typing import Annotated
+import json as json_text
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.backup import FileArgument, KeepLeasedOption, PlainOption, UnfinishedOption, print_backup
-from keyplan.cli.bar import progress_bar
-from keyplan.cli.exit_codes import FINDINGS
-from keyplan.cli.failures import print_hint
+from keyplan.cli.failures import FINDINGS, print_failure, print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     LayoutOption,
     ParameterOption,
     StoreOption,
+    Unfinished,
     layout_of_option,
+    read_text,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text
-from keyplan.cli.registries import user_name
-from keyplan.cli.restore import print_restored, restored_data
-from keyplan.cli.targets import store_for_backup
-from keyplan.cli.unfinished import Unfinished
+from keyplan.cli.output import print_json, print_text, printable, progress_bar
+from keyplan.cli.registries import (
+    RegistryOptions,
+    user_name,
+)
+from keyplan.cli.transfer import (
+    FileArgument,
+    KeepLeasedOption,
+    PlainOption,
+    UnfinishedOption,
+    print_backup,
+    print_restored,
+    restored_data,
+    store_for_backup,
+)
 from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
-from keyplan.keyspace import KeySpaceIdentity
+from keyplan.keyspace import (
+    Applied,
+    KeySpaceIdentity,
+    RegistryOperations,
+    Step,
+    StepKind,
+    apply_steps,
+    plan_for,
+    read_declaration,
+)
 from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
     KeySpacesRestored,
@@ -37,7 +58,124 @@ from keyplan.maintenance import (
     restore_key_spaces,
 )
 
-__all__ = ["backup", "restore"]
+__all__ = ["apply", "backup", "restore"]
+
+# ---- apply ---------------------------------------------------------------------------------------------------------------
+
+
+_SIGNS: Final = {StepKind.CREATE: "+", StepKind.ADOPT: "+", StepKind.DELETE: "-", StepKind.REFUSED: "!"}
+
+
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The declaration: YAML, TOML or JSON.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Take the steps; without it they are only printed.")] = False,
+    at: RegistryOptions,
+) -> None:
+    """Print the steps from the registry as it is to the key spaces that a file declares; with --yes take them.
+
+    Exit code 1 when there are steps that were not taken.
+    """
+    declaration = read_declaration(_document(file))
+    with at.opened(create=yes, readonly=not yes) as registry:
+        steps = plan_for(registry, declaration)
+        if not yes or any(step.kind is StepKind.REFUSED for step in steps):
+            _print_plan(steps, is_asked=yes, json=at.json)
+            if steps:
+                raise typer.Exit(FINDINGS)
+            return
+        _take_all(registry, steps, json=at.json)
+
+
+def _take_all(registry: RegistryOperations, steps: list[Step], *, json: bool) -> None:
+    with progress_bar("apply", total=lambda: len(steps)) as progress:
+        done = 0
+
+        def on_applied(applied: Applied) -> None:
+            nonlocal done
+            done += 1
+            _print_applied(applied, json=json)
+            progress(done)
+
+        taken = apply_steps(registry, steps, on_applied=on_applied)
+    if taken and taken[-1].error is not None:
+        # Why: what follows may need what failed; planning again goes on where this ended.
+        raise taken[-1].error
+    if not json and not steps:
+        print_text("nothing to do")
+
+
+def _print_plan(steps: list[Step], *, is_asked: bool, json: bool) -> None:
+    for step in steps:
+        if json:
+            print_json(step.to_json())
+        else:
+            print_text(_line(step))
+    if any(step.kind is StepKind.REFUSED for step in steps):
+        print_hint("nothing was written: a step that is refused (!) has to be declared otherwise")
+    elif steps and not is_asked:
+        print_hint("nothing was written: --yes takes these steps")
+    elif not json:
+        print_text("nothing to do")
+
+
+def _print_applied(applied: Applied, *, json: bool) -> None:
+    if json:
+        error = applied.error
+        print_json({**applied.step.to_json(), "error": None if error is None else error.code})
+    elif applied.error is None:
+        print_text(f"{_line(applied.step)}: done")
+    else:
+        print_failure(applied.error, is_json=False)
+
+
+def _line(step: Step) -> str:
+    changes = {
+        name: value
+        for name, value in step.change.items()
+        if step.kind is StepKind.CONFIGURE or not (value is None or value is False or value == "")
+    }
+    facts = "".join(f" {name}={_shown(value)}" for name, value in changes.items())
+    words = " ".join(part for part in (str(step.kind), step.name) if part)
+    return printable(f"{_SIGNS.get(step.kind, '~')} {words}{facts}{': ' + step.problem if step.problem else ''}")
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) and " " not in value else json_text.dumps(value, ensure_ascii=False)
+
+
+def _document(path: Path) -> Any:
+    """Read a file by its ending. Raises InvalidInputError."""
+    text = read_text(path)
+    try:
+        match path.suffix:
+            case ".json":
+                return json_text.loads(text)
+            case ".toml":
+                return tomllib.loads(text)
+            case ".yaml" | ".yml":
+                return _yaml(text, path)
+            case _:
+                problem = "a declaration is a file *.yaml, *.toml or *.json"
+    except (ValueError, RecursionError) as error:
+        problem = f"it cannot be read: {error}"
+    raise InvalidInputError(source=str(path), problem=problem)
+
+
+def _yaml(text: str, path: Path) -> Any:
+    # Why: the extra is needed for such files alone.
+    try:
+        import yaml  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        problem = "YAML needs the package 'pyyaml': pip install 'keyplan[yaml]'"
+        raise InvalidInputError(source=str(path), problem=problem) from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+# ---- backup, restore -----------------------------------------------------------------------------------------------------
 
 
 def backup(

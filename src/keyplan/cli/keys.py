@@ -1,9 +1,11 @@
-"""The command `keyplan explain`."""
+"""The commands about keys as they stand in the store: `keyplan explain|dump`."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 
@@ -15,6 +17,7 @@ from keyplan.cli.options import (
     LayoutOption,
     ParameterOption,
     StoreOption,
+    file_or_output,
     installed_layouts,
     is_layout_named,
     is_store_named,
@@ -22,20 +25,33 @@ from keyplan.cli.options import (
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable
-from keyplan.cli.plain import line_of_value, text_of_value
-from keyplan.cli.stored import stored_facts
-from keyplan.engine import Engine, PrefixedEngine
-from keyplan.errors import InvalidInputError, InvalidKeyError
-from keyplan.layout import BoundLayout, Meaning, raw_key_of, readings_of, shown_key
+from keyplan.cli.output import ends_with_reader, json_line, print_json, print_text, printable, with_progress
+from keyplan.engine import ALL_KEYS, Engine, Entry, KeyRange, PrefixedEngine
+from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError
+from keyplan.files import new_file
+from keyplan.layout import (
+    BoundLayout,
+    Kind,
+    Meaning,
+    line_of_value,
+    plain_value,
+    raw_key_of,
+    readings_of,
+    shown_key,
+    text_of_value,
+)
+from keyplan.maintenance import KeyExplanation, explain_key
 
-__all__ = ["run"]
+__all__ = ["dump_command", "explain_command", "stored_facts"]
+
+# ---- explain -------------------------------------------------------------------------------------------------------------
+
 
 REGISTRY_HEADER: Final = b"\x00kp\x00header"
 """The first key of a registry of key spaces, as keyplan.keyspace has it; here so that a store without one costs one read."""
 
 
-def run(
+def explain_command(
     key: Annotated[
         str, typer.Argument(metavar="KEY", help="A raw key: text, with \\xNN for other bytes.", show_default=False)
     ],
@@ -190,3 +206,135 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 
 def _line(name: str, value: object) -> str:
     return f"  {name:<10} {value}"
+
+
+def stored_facts(bound: BoundLayout, raw_key: bytes, engine: Engine) -> dict[str, Any] | None:
+    """Return what is stored at the key, as JSON values; None when nothing is. Damage is a fact, not an error."""
+    explanation = explain_key(engine, bound, raw_key)
+    entry = explanation.entry
+    if entry is None:
+        return None
+    stored: dict[str, Any] = {
+        "revision": entry.mod_revision,
+        "create_revision": entry.create_revision,
+        "version": entry.version,
+        "lease": entry.lease,
+        "bytes": len(entry.value),
+    }
+    if explanation.lease_ttl_seconds is not None:
+        stored["lease_ttl_seconds"] = explanation.lease_ttl_seconds
+        stored["lease_seconds_left"] = explanation.lease_seconds_left
+    return stored | _contents(explanation)
+
+
+def _contents(explanation: KeyExplanation) -> dict[str, Any]:
+    contents: dict[str, Any] = {}
+    if explanation.has_record:
+        contents["record"] = plain_value(explanation.record)
+        contents["index_entries"] = [
+            {"index": due.index, "key": shown_key(due.raw_key), "state": due.state.value} for due in explanation.entries
+        ]
+    if explanation.points_at is not None:
+        contents["points_at"] = shown_key(explanation.points_at)
+    if explanation.pointed_at is not None:
+        contents["record_state"] = explanation.pointed_at.value
+    if explanation.next_number is not None:
+        contents["next"] = explanation.next_number
+    if explanation.problem:
+        contents["damaged"] = explanation.problem
+    # Why: what is wrong with a record's entries is said at each of them.
+    findings = [finding for finding in explanation.findings if finding.raw_key == explanation.meaning.raw_key]
+    if findings:
+        contents["findings"] = [str(finding) for finding in findings]
+    return contents
+
+
+# ---- dump ----------------------------------------------------------------------------------------------------------------
+
+
+def dump_command(
+    prefix: Annotated[
+        str, typer.Argument(metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.")
+    ] = "",
+    *,
+    store: StoreOption = None,
+    layout: LayoutOption = None,
+    parameter: ParameterOption = None,
+    keyspace: KeySpaceOption = None,
+    config: ConfigOption = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A new file to write instead of standard output.",
+            callback=file_or_output,
+        ),
+    ] = None,
+) -> None:
+    """Print every key and value, from one snapshot, as JSON lines with revisions, version and lease.
+
+    With a layout each line says what its key means; keys that the layout does not know are dumped too, and values that do not
+    decode are dumped in hexadecimal.
+    """
+    ends_with_reader()
+    bound = None
+    if not raw:
+        kind = layout_of_option(layout, config)
+        bound = kind.bound(**root_parameters(kind, parameter, config))
+    try:
+        key_range = KeyRange.of_prefix(raw_key_of(prefix)) if prefix else ALL_KEYS
+    except ValueError as error:
+        raise InvalidInputError(source="PREFIX", problem=str(error)) from error
+    with ExitStack() as stack:
+        opened = stack.enter_context(store_of_option(store, config, readonly=True, keyspace=keyspace))
+        snapshot = stack.enter_context(opened.engine.snapshot())
+        target: TextIO = sys.stdout if output is None else stack.enter_context(_created(output))
+        entries: Iterator[Entry] = snapshot.scan(key_range)
+        if output is not None and sys.stderr.isatty():
+            entries = with_progress(entries, total=snapshot.count(key_range), title="dump")
+        for entry in entries:
+            line = _raw_line(entry) if bound is None else _dump_line(bound, entry)
+            target.write(json_line(line, encoding=target.encoding))
+
+
+@contextmanager
+def _created(path: Path) -> Iterator[TextIO]:
+    """A new file, which has its name when it is written to its end."""
+    with new_file(path) as file:
+        text = TextIOWrapper(file, encoding="utf-8")
+        try:
+            yield text
+        finally:
+            text.detach()  # Why not closed: the file is brought to disk and named by whom it was opened by.
+
+
+def _raw_line(entry: Entry) -> dict[str, Any]:
+    return {"key": entry.key.hex(), "value": entry.value.hex(), **_history(entry)}
+
+
+def _dump_line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
+    meaning = bound.meaning(entry.key)
+    line: dict[str, Any] = {"key": shown_key(entry.key), "kind": meaning.kind.value, "item": meaning.item}
+    if meaning.kind in (Kind.UNKNOWN, Kind.NAMESPACE):
+        return line | {"item": None, "value": entry.value.hex(), **_history(entry)}
+    line["fields"] = {name: text_of_value(value) for name, value in meaning.fields.items()}
+    if meaning.kind is Kind.RECORD:
+        try:
+            line["record"] = plain_value(bound.tables[str(meaning.item)].form.decode(entry.value))
+        except KeyplanError as error:
+            line |= {"damaged": str(error), "value": entry.value.hex()}
+    elif entry.value:
+        line["value"] = text_of_value(entry.value)
+    return line | _history(entry)
+
+
+def _history(entry: Entry) -> dict[str, int]:
+    return {
+        "create_revision": entry.create_revision,
+        "mod_revision": entry.mod_revision,
+        "version": entry.version,
+        "lease": entry.lease,
+    }
