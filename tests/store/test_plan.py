@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keyplan.engine import Commit, Delete, Entry, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.layout import BoundTable
-from keyplan.store import Version, Write, keys_to_observe, plan_insertion, plan_writes, pointers_of
+from keyplan.store import RecordState, Write, keys_to_observe, plan_insertion, plan_writes, pointers_of
 from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
@@ -24,8 +24,8 @@ def blades() -> BoundTable:
     return Site.bound().tables["blades"]
 
 
-def version(table: BoundTable, key: BladeKey, blade: Blade, *, revision: int = 0, lease: int = 0) -> Version:
-    return Version.of(b"value", lease, pointers_of(table, key, blade), revision)
+def state_of(table: BoundTable, key: BladeKey, blade: Blade, *, revision: int = 0, lease: int = 0) -> RecordState:
+    return RecordState.of(b"value", lease, pointers_of(table, key, blade), revision)
 
 
 def stored(raw_key: bytes, raw_value: bytes, *, revision: int = 3, lease: int = 0) -> Entry:
@@ -33,7 +33,7 @@ def stored(raw_key: bytes, raw_value: bytes, *, revision: int = 3, lease: int = 
 
 
 def test_insert_guards_absence_of_record_and_unique_entry(blades: BoundTable) -> None:
-    write = Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1", ["a"])))
+    write = Write(blades, ONE, RAW_ONE, None, state_of(blades, ONE, Blade("s1", ["a"])))
 
     plan = plan_writes([write], {})
 
@@ -55,9 +55,9 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
 ) -> None:
     table, blade = Site.bound().tables["blades"], Blade(serial, tags)
     raw_key, raw_value, pointers, unique = table.footprint(ONE, blade)
-    reference = plan_writes([Write(table, ONE, raw_key, None, Version.of(raw_value, lease, pointers, 0))], {})
+    reference = plan_writes([Write(table, ONE, raw_key, None, RecordState.of(raw_value, lease, pointers, 0))], {})
 
-    commit = plan_insertion(raw_key, Version(raw_value, lease, pointers, 0, unique))
+    commit = plan_insertion(raw_key, RecordState(raw_value, lease, pointers, 0, unique))
 
     assert commit == Commit(tuple(reference.guards.values()), tuple(reference.mutations.values()))
 
@@ -65,12 +65,12 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
 def test_a_record_whose_key_is_also_an_entrys_is_not_planned_alone(blades: BoundTable) -> None:
     _, raw_value, pointers, unique = blades.footprint(ONE, Blade("s1"))
 
-    assert plan_insertion(SERIAL, Version(raw_value, 0, pointers, 0, unique)) is None
+    assert plan_insertion(SERIAL, RecordState(raw_value, 0, pointers, 0, unique)) is None
 
 
 def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None:
-    old = version(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
-    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, Blade("s1", ["b", "c"])))
+    old = state_of(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
+    write = Write(blades, ONE, RAW_ONE, old, state_of(blades, ONE, Blade("s1", ["b", "c"])))
     observed = {
         SERIAL: stored(SERIAL, POINTS_AT_ONE),
         b"/site/by-tag/b/r1/1": stored(b"/site/by-tag/b/r1/1", b""),
@@ -88,7 +88,7 @@ def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None
 
 def test_an_entry_that_should_stay_but_is_missing_is_put_back(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
-    write = Write(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), version(blades, ONE, blade))
+    write = Write(blades, ONE, RAW_ONE, state_of(blades, ONE, blade, revision=3), state_of(blades, ONE, blade))
 
     plan = plan_writes([write], {SERIAL: None, b"/site/by-tag/a/r1/1": None})
 
@@ -97,7 +97,7 @@ def test_an_entry_that_should_stay_but_is_missing_is_put_back(blades: BoundTable
 
 
 def test_delete_removes_the_record_and_its_own_entries(blades: BoundTable) -> None:
-    write = Write(blades, ONE, RAW_ONE, version(blades, ONE, Blade("s1", ["a"]), revision=3), None)
+    write = Write(blades, ONE, RAW_ONE, state_of(blades, ONE, Blade("s1", ["a"]), revision=3), None)
 
     own = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
     foreign = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_TWO)})
@@ -108,8 +108,8 @@ def test_delete_removes_the_record_and_its_own_entries(blades: BoundTable) -> No
 
 def test_rename_is_one_record_going_and_one_coming(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
-    leaving = Write(blades, ONE, RAW_ONE, version(blades, ONE, blade, revision=3), None)
-    coming = Write(blades, TWO, RAW_TWO, None, version(blades, TWO, blade))
+    leaving = Write(blades, ONE, RAW_ONE, state_of(blades, ONE, blade, revision=3), None)
+    coming = Write(blades, TWO, RAW_TWO, None, state_of(blades, TWO, blade))
 
     plan = plan_writes([leaving, coming], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=3)})
 
@@ -125,7 +125,7 @@ def test_rename_is_one_record_going_and_one_coming(blades: BoundTable) -> None:
 
 
 def test_a_unique_entry_of_a_record_outside_the_plan_is_refused(blades: BoundTable) -> None:
-    write = Write(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1")))
+    write = Write(blades, TWO, RAW_TWO, None, state_of(blades, TWO, Blade("s1")))
 
     with pytest.raises(UniqueViolationError) as caught:
         plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
@@ -135,8 +135,8 @@ def test_a_unique_entry_of_a_record_outside_the_plan_is_refused(blades: BoundTab
 
 def test_two_records_of_one_plan_cannot_take_the_same_unique_entry(blades: BoundTable) -> None:
     writes = [
-        Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1"))),
-        Write(blades, TWO, RAW_TWO, None, version(blades, TWO, Blade("s1"))),
+        Write(blades, ONE, RAW_ONE, None, state_of(blades, ONE, Blade("s1"))),
+        Write(blades, TWO, RAW_TWO, None, state_of(blades, TWO, Blade("s1"))),
     ]
 
     with pytest.raises(UniqueViolationError):
@@ -144,7 +144,7 @@ def test_two_records_of_one_plan_cannot_take_the_same_unique_entry(blades: Bound
 
 
 def test_an_entry_left_behind_by_the_record_itself_is_no_obstacle(blades: BoundTable) -> None:
-    write = Write(blades, ONE, RAW_ONE, None, version(blades, ONE, Blade("s1")))
+    write = Write(blades, ONE, RAW_ONE, None, state_of(blades, ONE, Blade("s1")))
 
     plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE)})
 
@@ -164,8 +164,8 @@ def test_an_entry_left_behind_by_the_record_itself_is_no_obstacle(blades: BoundT
 def test_a_unique_entry_that_a_record_gives_up_stays_as_it_was_seen(
     blades: BoundTable, serial: str | None, entry: Entry | None, guard: KeyAbsent | KeyUnchanged
 ) -> None:
-    old = version(blades, ONE, Blade("s1"), revision=3)
-    new = None if serial is None else version(blades, ONE, Blade(serial))
+    old = state_of(blades, ONE, Blade("s1"), revision=3)
+    new = None if serial is None else state_of(blades, ONE, Blade(serial))
 
     plan = plan_writes([Write(blades, ONE, RAW_ONE, old, new)], {SERIAL: entry})
 
@@ -174,8 +174,8 @@ def test_a_unique_entry_that_a_record_gives_up_stays_as_it_was_seen(
 
 
 def test_an_entry_whose_lease_alone_changes_is_written_over_what_was_seen(blades: BoundTable) -> None:
-    old = version(blades, ONE, Blade("s1"), revision=3, lease=5)
-    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, Blade("s1"), lease=6))
+    old = state_of(blades, ONE, Blade("s1"), revision=3, lease=5)
+    write = Write(blades, ONE, RAW_ONE, old, state_of(blades, ONE, Blade("s1"), lease=6))
 
     plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE, revision=4, lease=5)})
 
@@ -185,8 +185,8 @@ def test_an_entry_whose_lease_alone_changes_is_written_over_what_was_seen(blades
 
 def test_entries_follow_their_record_to_another_lease(blades: BoundTable) -> None:
     blade = Blade("s1", ["a"])
-    old = version(blades, ONE, blade, revision=3, lease=5)
-    write = Write(blades, ONE, RAW_ONE, old, version(blades, ONE, blade, lease=6))
+    old = state_of(blades, ONE, blade, revision=3, lease=5)
+    write = Write(blades, ONE, RAW_ONE, old, state_of(blades, ONE, blade, lease=6))
     tag = b"/site/by-tag/a/r1/1"
 
     plan = plan_writes([write], {SERIAL: stored(SERIAL, POINTS_AT_ONE, lease=5), tag: stored(tag, b"", lease=5)})
@@ -196,7 +196,7 @@ def test_entries_follow_their_record_to_another_lease(blades: BoundTable) -> Non
 
 def test_a_blind_write_has_no_guard() -> None:
     racks = Site.bound().tables["racks"]
-    put = Write(racks, "r1", b"/site/racks/r1", None, Version.of(b"value", 0, {}, 0), is_guarded=False)
+    put = Write(racks, "r1", b"/site/racks/r1", None, RecordState.of(b"value", 0, {}, 0), is_guarded=False)
     delete = Write(racks, "r2", b"/site/racks/r2", None, None, is_guarded=False)
 
     plan = plan_writes([put, delete], {})
@@ -215,8 +215,8 @@ def test_deleting_what_was_found_absent_is_only_a_premise() -> None:
 
 
 def test_observed_are_unique_entries_and_entries_that_stay(blades: BoundTable) -> None:
-    old = version(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
-    new = version(blades, ONE, Blade("s2", ["b", "c"]))
+    old = state_of(blades, ONE, Blade("s1", ["a", "b"]), revision=3)
+    new = state_of(blades, ONE, Blade("s2", ["b", "c"]))
 
     assert set(keys_to_observe(Write(blades, ONE, RAW_ONE, old, new))) == {
         SERIAL,

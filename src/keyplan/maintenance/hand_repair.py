@@ -29,7 +29,15 @@ from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.quarantine import Quarantined, quarantined_at, quarantined_value
 from keyplan.maintenance.registered import guard_of_turn
-from keyplan.store import Version, Write, entries_pointing_at, keys_to_observe, plan_writes, pointers_of, stored_version
+from keyplan.store import (
+    RecordState,
+    Write,
+    entries_pointing_at,
+    keys_to_observe,
+    plan_writes,
+    pointers_of,
+    stored_state,
+)
 
 __all__ = ["RawChange", "carry_out_change", "plan_delete", "plan_put", "plan_quarantine", "plan_release"]
 
@@ -84,7 +92,7 @@ def plan_put(
         except CorruptionError as error:
             notes = (f"{table.name} cannot read this value: {error.facts.get('problem')}; it gets no index entries",)
             entries = {}
-        new = Version.of(value, own_lease, entries, 0)
+        new = RecordState.of(value, own_lease, entries, 0)
         return owner.change(raw_key, before, _planned(table, raw_key, before, new, snapshot), notes)
 
 
@@ -176,11 +184,11 @@ def _plain(before: Entry | None, mutation: Put | Delete, snapshot: Snapshot) -> 
 
 
 def _planned(
-    table: BoundTable, raw_key: bytes, before: Entry | None, new: Version | None, snapshot: Snapshot
+    table: BoundTable, raw_key: bytes, before: Entry | None, new: RecordState | None, snapshot: Snapshot
 ) -> Commit:
     """The commit that brings a record and its entries from one state to another, each entry guarded as it was read."""
     key = table.keys.decode(raw_key)
-    old = None if before is None else _version(table, key, before, snapshot)
+    old = None if before is None else _state_of(table, key, before, snapshot)
     write = Write(table, key, raw_key, old, new)
     read = Lookup(snapshot)
     read.fetch(keys_to_observe(write))
@@ -192,15 +200,15 @@ def _planned(
     return Commit(tuple(guards.values()), tuple(plan.mutations.values()), snapshot.epoch)
 
 
-def _version(table: BoundTable, key: object, entry: Entry, snapshot: Snapshot) -> Version:
+def _state_of(table: BoundTable, key: object, entry: Entry, snapshot: Snapshot) -> RecordState:
     def pointing(indexes: Iterable[BoundIndex] | None = None) -> dict[bytes, Pointer]:
         return entries_pointing_at(table, entry.key, table.indexes if indexes is None else indexes, snapshot.scan)
 
     try:
         record = table.form.decode(entry.value)
     except CorruptionError:
-        return Version.of(entry.value, entry.lease, pointing(), entry.mod_revision)
-    return stored_version(table, key, entry, record, pointing)
+        return RecordState.of(entry.value, entry.lease, pointing(), entry.mod_revision)
+    return stored_state(table, key, entry, record, pointing)
 
 
 def _as_read(raw_key: bytes, entry: Entry | None) -> Guard:

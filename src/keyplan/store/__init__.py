@@ -19,13 +19,13 @@ from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_
 from keyplan.store.plan import (
     Plan,
     Pointer,
-    Version,
+    RecordState,
     Write,
     keys_to_observe,
     plan_insertion,
     plan_writes,
     pointers_of,
-    stored_version,
+    stored_state,
 )
 from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff, SystemPause
@@ -54,10 +54,10 @@ __all__ = [
     "Place",
     "Plan",
     "Pointer",
+    "RecordState",
     "Store",
     "SystemPause",
     "Transaction",
-    "Version",
     "Write",
     "entries_pointing_at",
     "index_state_key",
@@ -74,7 +74,7 @@ __all__ = [
     "plan_writes",
     "pointers_of",
     "root_values",
-    "stored_version",
+    "stored_state",
     "transaction_ended",
     "url_with_options",
 ]

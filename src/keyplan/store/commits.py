@@ -7,7 +7,7 @@ from keyplan.engine import Commit, Engine
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import BoundCounter, BoundTable, ExpectedRevision
 from keyplan.store.conflicts import telling_limit
-from keyplan.store.plan import Version, Write, plan_insertion, plan_writes
+from keyplan.store.plan import RecordState, Write, plan_insertion, plan_writes
 from keyplan.store.retry import Backoff
 from keyplan.store.session import Session
 from keyplan.store.transaction import Transaction
@@ -26,7 +26,7 @@ class CommitWriter:
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = Version(raw_value, lease, pointers, 0, unique)
+        new = RecordState(raw_value, lease, pointers, 0, unique)
         commit = plan_insertion(raw_key, new) or _planned(Write(table, key, raw_key, None, new))
         try:
             return self._engine.commit(commit)

@@ -112,7 +112,7 @@ def _place(raw_key: bytes, writes: Mapping[bytes, Write]) -> dict[str, object]:
     for write in writes.values():
         if raw_key == write.raw_key:
             return {"table": write.table.name, "key": write.key}
-        for version in (write.new, write.old):
-            if version is not None and raw_key in version.pointers:
-                return {"table": write.table.name, "key": write.key, "index": version.pointers[raw_key].source.name}
+        for state in (write.new, write.old):
+            if state is not None and raw_key in state.pointers:
+                return {"table": write.table.name, "key": write.key, "index": state.pointers[raw_key].source.name}
     return {"raw_key": raw_key.hex()}

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
 from keyplan.layout import Pointer
-from keyplan.store.plan import Version, Write, given_up
+from keyplan.store.plan import RecordState, Write, given_up
 
 __all__ = ["Overlay"]
 
@@ -17,7 +17,7 @@ class Overlay:
     """
 
     def __init__(self) -> None:
-        self._written: dict[bytes, Version | Pointer] = {}
+        self._written: dict[bytes, RecordState | Pointer] = {}
         self._leases: dict[bytes, int] = {}
         """Of written keys that hang on a lease; others may be there with NO_LEASE."""
         self._removed: set[bytes] = set()
@@ -47,7 +47,7 @@ class Overlay:
     def put(self, raw_key: bytes, raw_value: bytes) -> None:
         """Lay an entry without a lease over the key."""
         self._lay_down()
-        self._written[raw_key] = Version(raw_value, NO_LEASE, {}, 0, {})
+        self._written[raw_key] = RecordState(raw_value, NO_LEASE, {}, 0, {})
 
     def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
         """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""

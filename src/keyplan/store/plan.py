@@ -20,7 +20,7 @@ __all__ = [
     "Count",
     "Plan",
     "Pointer",
-    "Version",
+    "RecordState",
     "Write",
     "given_up",
     "keys_to_observe",
@@ -28,15 +28,15 @@ __all__ = [
     "plan_insertion",
     "plan_writes",
     "pointers_of",
-    "stored_version",
+    "stored_state",
     "unique_violation",
 ]
 
 
-class Version(msgspec.Struct, frozen=True, gc=False):
+class RecordState(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
-    `revision` is that of the stored entry; 0 when the version is not committed yet. `unique` are those of the pointers that no
+    `revision` is that of the stored entry; 0 when the state is not committed yet. `unique_entries` are those of the pointers that no
     other record may have.
     """
 
@@ -44,11 +44,11 @@ class Version(msgspec.Struct, frozen=True, gc=False):
     lease: int
     pointers: Mapping[bytes, Pointer]
     revision: int
-    unique: Mapping[bytes, Pointer]
+    unique_entries: Mapping[bytes, Pointer]
 
     @classmethod
     def of(cls, raw_value: bytes, lease: int, pointers: Mapping[bytes, Pointer], revision: int) -> Self:
-        """Return the version whose index entries are `pointers`."""
+        """Return the state whose index entries are `pointers`."""
         unique = {raw_key: pointer for raw_key, pointer in pointers.items() if pointer.source.spec.is_unique}
         return cls(raw_value, lease, pointers, revision, unique)
 
@@ -63,8 +63,8 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     table: BoundTable
     key: object
     raw_key: bytes
-    old: Version | None
-    new: Version | None
+    old: RecordState | None
+    new: RecordState | None
     is_guarded: bool = True
     is_insert: bool = False
     expected_revision: int | None = None
@@ -94,13 +94,13 @@ def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes
     return pointers
 
 
-def stored_version(
+def stored_state(
     table: BoundTable,
     key: object,
     entry: Entry,
     record: object,
     look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, Pointer]],
-) -> Version:
+) -> RecordState:
     """Return a stored record as it is, with the index entries that it can have.
 
     A record that does not fit an index was written by another program, and must be replaceable and removable. Of an index that
@@ -110,8 +110,8 @@ def stored_version(
         _, _, pointers, unique = table.footprint(key, record, entry.value)
     except RecordError:
         possible = _possible_pointers(table, key, record, look_through)
-        return Version.of(entry.value, entry.lease, possible, entry.mod_revision)
-    return Version(entry.value, entry.lease, pointers, entry.mod_revision, unique)
+        return RecordState.of(entry.value, entry.lease, possible, entry.mod_revision)
+    return RecordState(entry.value, entry.lease, pointers, entry.mod_revision, unique)
 
 
 def _possible_pointers(
@@ -141,16 +141,16 @@ def keys_to_observe(write: Write) -> list[bytes]:
     that is missing is put back.
     """
     if write.old is None:
-        return [] if write.new is None else list(write.new.unique)
+        return [] if write.new is None else list(write.new.unique_entries)
     old = write.old
     if write.new is None:
-        return list(old.unique)
-    own, new = write.new.unique, write.new.pointers
-    stays = [raw_key for raw_key in new if raw_key in old.pointers and raw_key not in own]
-    return [*own, *stays, *(raw_key for raw_key in old.unique if raw_key not in new)]
+        return list(old.unique_entries)
+    unique, new = write.new.unique_entries, write.new.pointers
+    stays = [raw_key for raw_key in new if raw_key in old.pointers and raw_key not in unique]
+    return [*unique, *stays, *(raw_key for raw_key in old.unique_entries if raw_key not in new)]
 
 
-def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
+def plan_insertion(raw_key: bytes, new: RecordState) -> Commit | None:
     """Return the commit of one record that appears where nothing is known of the store; None when it needs `plan_writes`.
 
     It is what `plan_writes` gives for that write alone: nothing is compared there, and nothing taken away. A record whose own
@@ -160,7 +160,9 @@ def plan_insertion(raw_key: bytes, new: Version) -> Commit | None:
     if raw_key in pointers:
         return None
     puts = [Put(key, pointer.raw_value, lease) for key, pointer in pointers.items()]
-    return Commit((KeyAbsent(raw_key), *map(KeyAbsent, new.unique)), (Put(raw_key, new.raw_value, lease), *puts))
+    return Commit(
+        (KeyAbsent(raw_key), *map(KeyAbsent, new.unique_entries)), (Put(raw_key, new.raw_value, lease), *puts)
+    )
 
 
 class _Observations:
@@ -233,30 +235,30 @@ def given_up(write: Write, look: Callable[[bytes], Entry | None]) -> Iterator[by
     old, new = write.old, {} if write.new is None else write.new.pointers
     if old is None:
         return
-    own = old.unique
+    unique = old.unique_entries
     for raw_key in old.pointers:
         if raw_key not in new:
-            if raw_key not in own:
+            if raw_key not in unique:
                 yield raw_key
                 continue
             entry = look(raw_key)
-            if entry is not None and entry.value == own[raw_key].raw_value:
+            if entry is not None and entry.value == unique[raw_key].raw_value:
                 yield raw_key
 
 
 def _put_entries(
-    new: Version,
-    old: Version | None,
+    new: RecordState,
+    old: RecordState | None,
     observations: _Observations,
     deletes: Mapping[bytes, Mutation],
     puts: dict[bytes, Put],
 ) -> None:
     """Add the index entries of one record that must be written."""
-    own, lease = new.unique, new.lease
+    unique, lease = new.unique_entries, new.lease
     stays: Mapping[bytes, Pointer] = {} if old is None else old.pointers
     for raw_key, pointer in new.pointers.items():
         raw_value = pointer.raw_value
-        if raw_key in own:
+        if raw_key in unique:
             entry = observations.shared(raw_key)
             if entry is not None:
                 if entry.value != raw_value and raw_key not in deletes:

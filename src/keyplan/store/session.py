@@ -21,13 +21,13 @@ from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
     Count,
     Pointer,
-    Version,
+    RecordState,
     Write,
     keys_to_observe,
     plan_counts,
     plan_writes,
     pointers_of,
-    stored_version,
+    stored_state,
     unique_violation,
 )
 from keyplan.store.reader import EntryReads
@@ -107,7 +107,7 @@ class Session:
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = Version(raw_value, lease, pointers, 0, unique)
+        new = RecordState(raw_value, lease, pointers, 0, unique)
         write = self._write_of(table, key, raw_key, unique)
         if write.new is not None:
             raise self._already_there(write, write.new)
@@ -125,7 +125,7 @@ class Session:
         damaged_ok: bool = False,
     ) -> int:
         raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = Version(raw_value, lease, pointers, 0, unique)
+        new = RecordState(raw_value, lease, pointers, 0, unique)
         is_blind = expected_revision is None and not table.indexes
         write = self._write_of(table, key, raw_key, unique, is_blind=is_blind, damaged_ok=damaged_ok)
         self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
@@ -144,7 +144,7 @@ class Session:
         write = self._write_of(table, key, raw_key, unique, damaged_ok=damaged_ok)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
-        self._apply(structs.replace(write, new=Version(raw_value, current.lease, pointers, 0, unique)))
+        self._apply(structs.replace(write, new=RecordState(raw_value, current.lease, pointers, 0, unique)))
         return 0
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
@@ -185,7 +185,7 @@ class Session:
         if coming.new is not None:
             raise self._already_there(coming, coming.new)
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
-        moved = Version.of(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
+        moved = RecordState.of(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
         with self.savepoint():
             self._apply(structs.replace(leaving, new=None))
             self._apply(structs.replace(coming, new=moved, is_insert=coming.old is None))
@@ -268,19 +268,19 @@ class Session:
 
     def _stored(
         self, table: BoundTable, key: object, entry: Entry | None, *, damaged_ok: bool = False
-    ) -> Version | None:
+    ) -> RecordState | None:
         if entry is None:
             return None
         raw_key = entry.key
         if not table.indexes:
-            return Version(entry.value, entry.lease, {}, entry.mod_revision, {})
+            return RecordState(entry.value, entry.lease, {}, entry.mod_revision, {})
         try:
             record = decode_record(table, raw_key, entry.value)
         except CorruptionError as error:
             if not damaged_ok:
                 raise refused_as_damaged(error, key) from error
-            return Version.of(entry.value, entry.lease, self._look_through(table, raw_key), entry.mod_revision)
-        return stored_version(table, key, entry, record, partial(self._look_through, table, raw_key))
+            return RecordState.of(entry.value, entry.lease, self._look_through(table, raw_key), entry.mod_revision)
+        return stored_state(table, key, entry, record, partial(self._look_through, table, raw_key))
 
     def _look_through(
         self, table: BoundTable, raw_key: bytes, indexes: Iterable[BoundIndex] | None = None
@@ -295,7 +295,7 @@ class Session:
         if observe:
             self.reads.fetch_many(observe)
             if write.new is not None:
-                for raw_key, pointer in write.new.unique.items():
+                for raw_key, pointer in write.new.unique_entries.items():
                     self._require_free(pointer, raw_key)
         earlier = self._writes.get(write.raw_key)
         self._overlay.replace(earlier, write, self.reads.observed)
@@ -304,11 +304,11 @@ class Session:
     # Why: the four errors below tell something about the store; who catches one and goes on rests on it, so that what was
     # seen becomes a premise of the commit.
 
-    def _already_there(self, write: Write, found: Version) -> AlreadyExistsError:
+    def _already_there(self, write: Write, found: RecordState) -> AlreadyExistsError:
         self.get(write.raw_key)
         return AlreadyExistsError(table=write.table.name, key=write.key, revision=found.revision)
 
-    def _present(self, write: Write) -> Version:
+    def _present(self, write: Write) -> RecordState:
         if write.new is None:
             self.get(write.raw_key)
             raise NotFoundError(table=write.table.name, key=write.key)

@@ -22,7 +22,7 @@ from keyplan.layout import shown_key
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.migration.marks import PENDING, Mark, as_read, decoded, digest_of, encoded, mark_key
 from keyplan.maintenance.migration.transform import UNREADABLE, Converted, Converter
-from keyplan.store import Pointer, Version, Write, keys_to_observe, plan_writes
+from keyplan.store import Pointer, RecordState, Write, keys_to_observe, plan_writes
 
 __all__ = ["Contest", "Decision", "Merger", "Outcome", "keys_read"]
 
@@ -217,8 +217,8 @@ class Merger:
         guards: dict[bytes, Guard] = {}
         if sides.new is not None:
             key = self._converter.new.keys.decode(sides.new_key)
-            version = self._stored(sides.new)
-            write = Write(self._converter.new, key, sides.new_key, version, None)
+            state = self._stored(sides.new)
+            write = Write(self._converter.new, key, sides.new_key, state, None)
             observed = _observed(write, read)
             plan = plan_writes([write], observed)
             guards, mutations = dict(plan.guards), {**plan.mutations, **mutations}
@@ -253,7 +253,7 @@ class Merger:
         stale, stale_guards = self._of_stale_copies(due, read)
         taken = {**self._of_old_self(sides, due, read), **stale}
         rest = {raw_key: pointer for raw_key, pointer in due.items() if raw_key not in taken}
-        new = Version.of(made.raw_value, lease, rest, 0)
+        new = RecordState.of(made.raw_value, lease, rest, 0)
         write = Write(self._converter.new, made.key, made.raw_key, before, new)
         plan = plan_writes([write], _observed(write, read))
         guards, mutations = {**stale_guards, **plan.guards}, dict(plan.mutations)
@@ -266,7 +266,7 @@ class Merger:
             mutations[raw_key] = Put(raw_key, pointer.raw_value, lease)
         return guards, mutations
 
-    def _before(self, sides: _Sides) -> Version | None:
+    def _before(self, sides: _Sides) -> RecordState | None:
         """The record that is written over, with the entries that go when the new one does not have them."""
         if sides.new is None:
             return None
@@ -278,10 +278,10 @@ class Merger:
             for raw_key, pointer in self._converter.old_pointers(sides.new).items()
             if pointer.source.name in self._converter.kept_indexes
         }
-        return Version.of(sides.new.value, sides.new.lease, both, sides.new.mod_revision)
+        return RecordState.of(sides.new.value, sides.new.lease, both, sides.new.mod_revision)
 
-    def _stored(self, entry: Entry) -> Version:
-        return Version.of(entry.value, entry.lease, self._converter.stored_pointers(entry), entry.mod_revision)
+    def _stored(self, entry: Entry) -> RecordState:
+        return RecordState.of(entry.value, entry.lease, self._converter.stored_pointers(entry), entry.mod_revision)
 
     def _due(self, sides: _Sides, pointers: Mapping[bytes, Pointer], read: Lookup) -> dict[bytes, Pointer]:
         """The entries to write now: before the switch without those that the old record holds under the same key."""
