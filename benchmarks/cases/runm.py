@@ -23,7 +23,7 @@ from benchmarks.extent import Extent
 from benchmarks.measure import Result, Work, compared, single
 from keyplan.apps.runm import Object, Partition, Property, Runm
 from keyplan.apps.runm.client import Connection, RunmClient
-from keyplan.store import pointers_of
+from keyplan.store import index_entries_of
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
 __all__ = ["calling", "echoing", "measure", "serving_process"]
@@ -207,7 +207,7 @@ def _filled(engine: str, size: int, stack: ExitStack) -> str:
         for number in range(size):
             record = _object(number, size)
             pairs[table.keys.encode(record.uuid)] = table.form.encode(record)
-            pairs.update((key, one.raw_value) for key, one in pointers_of(table, record.uuid, record).items())
+            pairs.update((key, one.raw_value) for key, one in index_entries_of(table, record.uuid, record).items())
         store.engine.load(sorted(pairs.items()))
     return url
 

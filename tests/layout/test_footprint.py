@@ -33,17 +33,17 @@ def one_by_one(table: BoundTable, key: object, record: object) -> object:
         entries = [(index, *entry) for index in table.indexes for entry in index.entries(key, record)]
     except RecordError as error:
         return type(error), str(error)
-    pointers = {raw: (index.name, value) for index, raw, value in entries}
-    return raw_key, raw_value, pointers, {raw for index, raw, _ in entries if index.spec.is_unique}
+    index_entries = {raw: (index.name, value) for index, raw, value in entries}
+    return raw_key, raw_value, index_entries, {raw for index, raw, _ in entries if index.spec.is_unique}
 
 
 def at_once(table: BoundTable, key: object, record: object) -> object:
     try:
-        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
     except RecordError as error:
         return type(error), str(error)
-    assert all(pointers[raw] == pointer for raw, pointer in unique.items())
-    shown = {raw: (pointer.source.name, pointer.raw_value) for raw, pointer in pointers.items()}
+    assert all(index_entries[raw] == index_entry for raw, index_entry in unique.items())
+    shown = {raw: (index_entry.source.name, index_entry.raw_value) for raw, index_entry in index_entries.items()}
     return raw_key, raw_value, shown, set(unique)
 
 
@@ -55,11 +55,11 @@ def test_it_says_what_the_parts_say_and_raises_what_they_raise(rack: str, slot: 
 
 
 def test_it_spells_key_value_and_entries() -> None:
-    raw_key, _, pointers, unique = BLADES.footprint(BladeKey("r1", 7), Blade("s9", tags=["t"]))
+    raw_key, _, index_entries, unique = BLADES.footprint(BladeKey("r1", 7), Blade("s9", tags=["t"]))
 
     assert raw_key == b"/site/rack/r1/blades/7"
-    assert pointers[b"/site/by-serial/s9"].raw_value == b"rack/r1/blades/7"
-    assert b"/site/by-tag/on/t/r1/7" in pointers
+    assert index_entries[b"/site/by-serial/s9"].raw_value == b"rack/r1/blades/7"
+    assert b"/site/by-tag/on/t/r1/7" in index_entries
     assert set(unique) == {b"/site/by-serial/s9"}
 
 

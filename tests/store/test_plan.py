@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from keyplan.engine import Commit, Delete, Entry, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import UniqueViolationError
 from keyplan.layout import BoundTable
-from keyplan.store import RecordState, Write, keys_to_observe, plan_insertion, plan_writes, pointers_of
+from keyplan.store import RecordState, Write, index_entries_of, keys_to_observe, plan_insertion, plan_writes
 from tests.store.layouts import Blade, BladeKey, Site
 
 ONE = BladeKey("r1", "1")
@@ -25,7 +25,7 @@ def blades() -> BoundTable:
 
 
 def state_of(table: BoundTable, key: BladeKey, blade: Blade, *, revision: int = 0, lease: int = 0) -> RecordState:
-    return RecordState.of(b"value", lease, pointers_of(table, key, blade), revision)
+    return RecordState.of(b"value", lease, index_entries_of(table, key, blade), revision)
 
 
 def stored(raw_key: bytes, raw_value: bytes, *, revision: int = 3, lease: int = 0) -> Entry:
@@ -54,18 +54,18 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
     serial: str | None, tags: list[str], lease: int
 ) -> None:
     table, blade = Site.bound().tables["blades"], Blade(serial, tags)
-    raw_key, raw_value, pointers, unique = table.footprint(ONE, blade)
-    reference = plan_writes([Write(table, ONE, raw_key, None, RecordState.of(raw_value, lease, pointers, 0))], {})
+    raw_key, raw_value, index_entries, unique = table.footprint(ONE, blade)
+    reference = plan_writes([Write(table, ONE, raw_key, None, RecordState.of(raw_value, lease, index_entries, 0))], {})
 
-    commit = plan_insertion(raw_key, RecordState(raw_value, lease, pointers, 0, unique))
+    commit = plan_insertion(raw_key, RecordState(raw_value, lease, index_entries, 0, unique))
 
     assert commit == Commit(tuple(reference.guards.values()), tuple(reference.mutations.values()))
 
 
 def test_a_record_whose_key_is_also_an_entrys_is_not_planned_alone(blades: BoundTable) -> None:
-    _, raw_value, pointers, unique = blades.footprint(ONE, Blade("s1"))
+    _, raw_value, index_entries, unique = blades.footprint(ONE, Blade("s1"))
 
-    assert plan_insertion(SERIAL, RecordState(raw_value, 0, pointers, 0, unique)) is None
+    assert plan_insertion(SERIAL, RecordState(raw_value, 0, index_entries, 0, unique)) is None
 
 
 def test_update_touches_only_the_entries_that_differ(blades: BoundTable) -> None:

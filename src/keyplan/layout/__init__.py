@@ -22,7 +22,7 @@ from keyplan.layout.async_access import (
     AsyncTableView,
     AsyncUniqueView,
 )
-from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, Pointer, bind_layout
+from keyplan.layout.bound import BoundCounter, BoundIndex, BoundLayout, BoundTable, IndexEntry, bind_layout
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.components import Unlike
 from keyplan.layout.declare import Layout, bound_layout_of, layout_class_of
@@ -118,6 +118,7 @@ __all__ = [
     "Finding",
     "Impact",
     "Index",
+    "IndexEntry",
     "IndexSpec",
     "IndexView",
     "ItemSpec",
@@ -138,7 +139,6 @@ __all__ = [
     "Origin",
     "Page",
     "Parameter",
-    "Pointer",
     "Rule",
     "Severity",
     "Sync",

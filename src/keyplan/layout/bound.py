@@ -21,7 +21,7 @@ from keyplan.layout.meaning import Meaning, MeaningFinder
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Template
 
-__all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "Pointer", "bind_layout"]
+__all__ = ["BoundCounter", "BoundIndex", "BoundLayout", "BoundTable", "IndexEntry", "bind_layout"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +39,10 @@ class BoundTable:
         return self.spec.name
 
     @cached_property
-    def footprint(self) -> "FootprintMaker[Pointer]":
+    def footprint(self) -> "FootprintMaker[IndexEntry]":
         """The function of a key and a record that gives all bytes of the record; see keyplan.layout.footprint. Pure."""
         pointed = pointer_slice(self.spec, self.keys, self.layout.root)
-        return compile_footprint(self.spec, self.keys, self.form, self.indexes, pointed, Pointer)
+        return compile_footprint(self.spec, self.keys, self.form, self.indexes, pointed, IndexEntry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,7 @@ class BoundIndex:
         return key
 
 
-class Pointer(msgspec.Struct, frozen=True, gc=False):
+class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """An index entry that a record should have: its index and its raw value."""
 
     source: BoundIndex

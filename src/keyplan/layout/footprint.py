@@ -18,12 +18,12 @@ from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 __all__ = ["Footprint", "FootprintMaker", "compile_footprint"]
 
 IndexT = TypeVar("IndexT", bound="CompiledIndex")
-PointerT = TypeVar("PointerT")
+IndexEntryT = TypeVar("IndexEntryT")
 
-Footprint: TypeAlias = tuple[bytes, bytes, dict[bytes, PointerT], dict[bytes, PointerT]]
-"""Raw key and value of a record; a pointer for each index entry by raw key; and of these the pointers of unique indexes."""
+Footprint: TypeAlias = tuple[bytes, bytes, dict[bytes, IndexEntryT], dict[bytes, IndexEntryT]]
+"""Raw key and value of a record; its index entries by raw key; and of these the ones of unique indexes."""
 
-FootprintMaker: TypeAlias = Callable[..., Footprint[PointerT]]
+FootprintMaker: TypeAlias = Callable[..., Footprint[IndexEntryT]]
 """`(key, record)`, or `(key, record, raw_value)` for a record that is stored already, and need not be encoded again."""
 
 
@@ -46,11 +46,11 @@ def compile_footprint(
     form: ValueForm[Any],
     indexes: Sequence[IndexT],
     pointed: slice,
-    make_pointer: Callable[[IndexT, bytes], PointerT],
-) -> FootprintMaker[PointerT]:
+    make_entry: Callable[[IndexT, bytes], IndexEntryT],
+) -> FootprintMaker[IndexEntryT]:
     """Return the function that gives a record's footprint. It raises InvalidKeyError and InvalidRecordError.
 
-    `pointed` is the part of the raw primary key that unique entries hold; `make_pointer` is given an index and a raw value.
+    `pointed` is the part of the raw primary key that unique entries hold; `make_entry` is given an index and a raw value.
     """
     scope: dict[str, object] = {
         "encode_key": keys.encode,
@@ -58,16 +58,16 @@ def compile_footprint(
         "items": members,
         "refusals": REFUSALS,
         "pointed": pointed,
-        "make_pointer": make_pointer,
+        "make_entry": make_entry,
     }
     if indexes:
         scope["read"] = reader_of(table)
     for number, index in enumerate(indexes):
-        # Why made once: the entries of a plain index are all empty, and so their pointers are one and the same.
+        # Why made once: the entries of a plain index are all empty, and so one and the same.
         scope |= {
             f"index{number}": index,
             f"encode{number}": index.keys.encode,
-            f"plain{number}": make_pointer(index, b""),
+            f"plain{number}": make_entry(index, b""),
         }
     return _Writing(table, keys, indexes, scope).function()
 
@@ -89,10 +89,10 @@ class _Writing:
 
     def function(self) -> FootprintMaker[Any]:
         self._write_key()
-        self._write(0, "if raw_value is None: raw_value = encode_value(record)", "pointers = {}", "unique = {}")
+        self._write(0, "if raw_value is None: raw_value = encode_value(record)", "index_entries = {}", "unique = {}")
         for number, index in enumerate(self._indexes):
             self._write_index(number, index)
-        self._write(0, "return raw_key, raw_value, pointers, unique")
+        self._write(0, "return raw_key, raw_value, index_entries, unique")
         # Why around it all: a property, an iterator, a comparison is the application's code, and raises what it likes.
         body = "\n".join("    " + line for line in self._lines)
         ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
@@ -133,9 +133,9 @@ class _Writing:
 
     def _write_index(self, number: int, index: CompiledIndex) -> None:
         spec = index.spec
-        kept = f"pointers[raw] = plain{number}"
+        kept = f"index_entries[raw] = plain{number}"
         if spec.is_unique:
-            kept = f"unique[raw] = pointers[raw] = make_pointer(index{number}, raw_key[pointed])"
+            kept = f"unique[raw] = index_entries[raw] = make_entry(index{number}, raw_key[pointed])"
         if spec.function is not None or any(component.origin is Origin.FUNCTION for component in spec.components):
             self._scope[f"entries{number}"] = index.entries
             self._write(0, f"for raw, _ in entries{number}(key, record):", f"    {kept}")

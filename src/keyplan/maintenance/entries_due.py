@@ -61,11 +61,11 @@ def _wanted(
         if key is None:
             continue
         try:
-            pointers = index.entries(key, table.form.decode(record.value))
+            index_entries = index.entries(key, table.form.decode(record.value))
         except (CorruptionError, RecordError):
             unfit[record.key] = None
             continue
-        for raw_key, raw_value in pointers:
+        for raw_key, raw_value in index_entries:
             if key_bytes_max is not None and len(raw_key) > key_bytes_max:
                 unfit[record.key] = None
             else:

@@ -13,7 +13,7 @@ from keyplan.layout import BoundIndex, BoundLayout, Kind, Meaning, shown_key
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.roots import NestedRoots
-from keyplan.store import Pointer, index_state_key, pointers_of
+from keyplan.store import IndexEntry, index_entries_of, index_state_key
 
 __all__ = ["SYSTEM_AREA", "Examiner", "calls_for", "indexes_not_ready", "primary_of"]
 
@@ -50,11 +50,11 @@ class _Record:
     """A record that was read, with the entries that it should have."""
 
     entry: Entry
-    pointers: Mapping[bytes, Pointer]
+    index_entries: Mapping[bytes, IndexEntry]
 
     @property
     def wanted(self) -> Iterable[bytes]:
-        return self.pointers
+        return self.index_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,21 +174,25 @@ class Examiner:
             yield Finding(FindingKind.DAMAGED_RECORD, entry.key, table.name, detail=problem)
             return
         try:
-            pointers = pointers_of(table, meaning.key, record)
+            index_entries = index_entries_of(table, meaning.key, record)
         except RecordError as error:
             # Why: not the error's whole text: it may show the value that does not fit.
             problem = str(error.facts.get("problem", error.summary))
             yield Finding(FindingKind.UNINDEXABLE_RECORD, entry.key, table.name, detail=problem)
             return
-        longest = max(pointers, key=len, default=b"")
+        longest = max(index_entries, key=len, default=b"")
         if self._key_bytes_max is not None and len(longest) > self._key_bytes_max:
-            detail = f"its entry of {pointers[longest].source.name} has {len(longest)} bytes, {self._key_bytes_max} fit"
+            detail = (
+                f"its entry of {index_entries[longest].source.name} has {len(longest)} bytes, {self._key_bytes_max} fit"
+            )
             yield Finding(FindingKind.UNINDEXABLE_RECORD, entry.key, table.name, detail=detail)
-            pointers = {
-                raw_key: pointer for raw_key, pointer in pointers.items() if len(raw_key) <= self._key_bytes_max
+            index_entries = {
+                raw_key: index_entry
+                for raw_key, index_entry in index_entries.items()
+                if len(raw_key) <= self._key_bytes_max
             }
-        if pointers:
-            yield _Record(entry, pointers)
+        if index_entries:
+            yield _Record(entry, index_entries)
 
     def _pointing(self, meaning: Meaning, entry: Entry) -> Finding | _Question:
         index = self._bound.indexes[str(meaning.item)]
@@ -212,13 +216,13 @@ class Examiner:
 
     def _entries_of(self, question: _Record, read: Lookup, not_ready: frozenset[str]) -> Iterator[Finding]:
         record = question.entry
-        for raw_key, pointer in question.pointers.items():
-            index = pointer.source
+        for raw_key, index_entry in question.index_entries.items():
+            index = index_entry.source
             found = read.get(raw_key)
             if found is None:
                 if index.name not in not_ready:
                     yield Finding(FindingKind.MISSING_ENTRY, raw_key, index.name, record.key)
-            elif found.value != pointer.raw_value:
+            elif found.value != index_entry.raw_value:
                 kind, detail = self._misdirected(index, found, read)
                 yield Finding(kind, raw_key, index.name, record.key, detail)
             elif found.lease != record.lease:

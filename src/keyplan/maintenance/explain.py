@@ -13,7 +13,7 @@ from keyplan.layout import BoundIndex, BoundLayout, Kind, Layout, Meaning, bound
 from keyplan.maintenance.examine import Examiner, calls_for, primary_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.lookup import Lookup
-from keyplan.store import pointers_of
+from keyplan.store import index_entries_of
 
 __all__ = ["DueEntry", "EntryState", "KeyExplanation", "PointedAt", "explain_key", "lease_life"]
 
@@ -135,14 +135,14 @@ def _record(
     problem = ""
     entries: tuple[DueEntry, ...] = ()
     try:
-        pointers = pointers_of(table, meaning.key, record)
+        index_entries = index_entries_of(table, meaning.key, record)
     except RecordError as error:
         problem = str(error)
     else:
-        read.fetch(pointers)
+        read.fetch(index_entries)
         entries = tuple(
-            DueEntry(pointer.source.name, key, _state(read.get(key), pointer.raw_value, entry.lease))
-            for key, pointer in pointers.items()
+            DueEntry(index_entry.source.name, key, _state(read.get(key), index_entry.raw_value, entry.lease))
+            for key, index_entry in index_entries.items()
         )
     return KeyExplanation(
         meaning, meanings, entry, has_record=True, record=record, problem=problem, entries=entries, findings=findings

@@ -24,7 +24,7 @@ from keyplan.engine import (
 )
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Kind, Only, Pointer
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, IndexEntry, Kind, Only
 from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.quarantine import Quarantined, quarantined_at, quarantined_value
@@ -33,9 +33,9 @@ from keyplan.store import (
     RecordState,
     Write,
     entries_pointing_at,
+    index_entries_of,
     keys_to_observe,
     plan_writes,
-    pointers_of,
     stored_state,
 )
 
@@ -88,7 +88,7 @@ def plan_put(
         key = table.keys.decode(raw_key)
         notes = ()
         try:
-            entries = pointers_of(table, key, table.form.decode(value))
+            entries = index_entries_of(table, key, table.form.decode(value))
         except CorruptionError as error:
             notes = (f"{table.name} cannot read this value: {error.facts.get('problem')}; it gets no index entries",)
             entries = {}
@@ -201,7 +201,7 @@ def _planned(
 
 
 def _state_of(table: BoundTable, key: object, entry: Entry, snapshot: Snapshot) -> RecordState:
-    def pointing(indexes: Iterable[BoundIndex] | None = None) -> dict[bytes, Pointer]:
+    def pointing(indexes: Iterable[BoundIndex] | None = None) -> dict[bytes, IndexEntry]:
         return entries_pointing_at(table, entry.key, table.indexes if indexes is None else indexes, snapshot.scan)
 
     try:

@@ -22,7 +22,7 @@ from keyplan.layout import BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.examine import Examiner, primary_of
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.lookup import Lookup
-from keyplan.store import Backoff, Store, pointers_of
+from keyplan.store import Backoff, Store, index_entries_of
 
 __all__ = ["Outcome", "Repair", "RepairResult", "carry_out", "plan_repairs"]
 
@@ -168,14 +168,14 @@ def _put_entry(bound: BoundLayout, finding: Finding, entry: Entry | None, read: 
     assert record is not None
     meaning = bound.meanings(record_key)[0]
     table = bound.table(str(meaning.item))
-    pointer = pointers_of(table, meaning.key, table.form.decode(record.value))[finding.raw_key]
+    index_entry = index_entries_of(table, meaning.key, table.form.decode(record.value))[finding.raw_key]
     guarded = [record_key, finding.raw_key]
-    if entry is not None and entry.value != pointer.raw_value:
+    if entry is not None and entry.value != index_entry.raw_value:
         # Why: that the other record, where there is one, does not call for the entry must still hold.
-        other = primary_of(pointer.source, entry)
+        other = primary_of(index_entry.source, entry)
         if other is not None and other[1] != record_key:
             guarded.append(other[1])
-    put = Put(finding.raw_key, pointer.raw_value, record.lease)
+    put = Put(finding.raw_key, index_entry.raw_value, record.lease)
     return Commit(tuple(_as_read(key, read) for key in guarded), (put,), read.epoch)
 
 

@@ -17,14 +17,14 @@ from keyplan.store.lease import Lease
 from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
 from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
 from keyplan.store.plan import (
+    IndexEntry,
     Plan,
-    Pointer,
     RecordState,
     Write,
+    index_entries_of,
     keys_to_observe,
     plan_insertion,
     plan_writes,
-    pointers_of,
     stored_state,
 )
 from keyplan.store.reads import transaction_ended
@@ -40,6 +40,7 @@ __all__ = [
     "TRANSFER_AREA",
     "Backoff",
     "Explanation",
+    "IndexEntry",
     "IndexStage",
     "IndexState",
     "IndexStateKey",
@@ -53,13 +54,13 @@ __all__ = [
     "PinnedState",
     "Place",
     "Plan",
-    "Pointer",
     "RecordState",
     "Store",
     "SystemPause",
     "Transaction",
     "Write",
     "entries_pointing_at",
+    "index_entries_of",
     "index_state_key",
     "index_state_of",
     "index_state_value",
@@ -72,7 +73,6 @@ __all__ = [
     "open_store",
     "plan_insertion",
     "plan_writes",
-    "pointers_of",
     "root_values",
     "stored_state",
     "transaction_ended",

@@ -25,8 +25,8 @@ class CommitWriter:
         self._backoff = backoff
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = RecordState(raw_value, lease, pointers, 0, unique)
+        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        new = RecordState(raw_value, lease, index_entries, 0, unique)
         commit = plan_insertion(raw_key, new) or _planned(Write(table, key, raw_key, None, new))
         try:
             return self._engine.commit(commit)

@@ -10,7 +10,7 @@ from keyplan.errors import (
     EngineLimitError,
     StaleRecordError,
 )
-from keyplan.store.plan import Pointer, Write, unique_violation
+from keyplan.store.plan import IndexEntry, Write, unique_violation
 
 __all__ = ["telling_conflict", "telling_limit"]
 
@@ -62,31 +62,31 @@ def _about_entry(
     """The error of a unique entry that was free, or the record's own, and that another record holds now."""
     if not isinstance(failure.guard, (KeyAbsent, KeyUnchanged)):
         return None
-    pointer = _pointer_at(failure.guard.key, writes)
-    if pointer is None:
+    index_entry = _index_entry_at(failure.guard.key, writes)
+    if index_entry is None:
         return None
     with snapshot() as state:
         entry = state.get(failure.guard.key)
-    if entry is None or entry.value == pointer.raw_value or _is_given_up(entry, writes):
+    if entry is None or entry.value == index_entry.raw_value or _is_given_up(entry, writes):
         return None  # Why: it is free again, or ours: another try would go through.
-    return unique_violation(pointer.source, failure.guard.key, entry.value)
+    return unique_violation(index_entry.source, failure.guard.key, entry.value)
 
 
 def _is_given_up(entry: Entry, writes: Mapping[bytes, Write]) -> bool:
     """Whether the entry points at a record that gives it up in this very commit."""
     return any(
         write.old is not None
-        and (write.new is None or entry.key not in write.new.pointers)
-        and (pointer := write.old.pointers.get(entry.key)) is not None
-        and pointer.raw_value == entry.value
+        and (write.new is None or entry.key not in write.new.index_entries)
+        and (index_entry := write.old.index_entries.get(entry.key)) is not None
+        and index_entry.raw_value == entry.value
         for write in writes.values()
     )
 
 
-def _pointer_at(raw_key: bytes, writes: Mapping[bytes, Write]) -> Pointer | None:
+def _index_entry_at(raw_key: bytes, writes: Mapping[bytes, Write]) -> IndexEntry | None:
     for write in writes.values():
-        if write.new is not None and raw_key in write.new.pointers:
-            return write.new.pointers[raw_key]
+        if write.new is not None and raw_key in write.new.index_entries:
+            return write.new.index_entries[raw_key]
     return None
 
 
@@ -113,6 +113,6 @@ def _place(raw_key: bytes, writes: Mapping[bytes, Write]) -> dict[str, object]:
         if raw_key == write.raw_key:
             return {"table": write.table.name, "key": write.key}
         for state in (write.new, write.old):
-            if state is not None and raw_key in state.pointers:
-                return {"table": write.table.name, "key": write.key, "index": state.pointers[raw_key].source.name}
+            if state is not None and raw_key in state.index_entries:
+                return {"table": write.table.name, "key": write.key, "index": state.index_entries[raw_key].source.name}
     return {"raw_key": raw_key.hex()}

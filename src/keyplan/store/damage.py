@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from keyplan.engine import Entry, KeyRange
 from keyplan.errors import CorruptionError
-from keyplan.layout import BoundIndex, BoundTable, Pointer
+from keyplan.layout import BoundIndex, BoundTable, IndexEntry
 from keyplan.limits import LOOK_THROUGH_ENTRIES_MAX
 
 __all__ = ["entries_pointing_at", "refused_as_damaged"]
@@ -19,13 +19,13 @@ Scan = Callable[[KeyRange], Iterator[Entry]]
 
 def entries_pointing_at(
     table: BoundTable, raw_key: bytes, indexes: Iterable[BoundIndex], scan: Scan
-) -> dict[bytes, Pointer]:
+) -> dict[bytes, IndexEntry]:
     """Return the stored entries of `indexes` that point at the record, by raw key. `scan` yields what is stored in a range.
 
     Raises CorruptionError when an index holds more than LOOK_THROUGH_ENTRIES_MAX.
     """
     key = table.keys.decode(raw_key)
-    found: dict[bytes, Pointer] = {}
+    found: dict[bytes, IndexEntry] = {}
     for index in indexes:
         decode, primary_of = index.keys.decode, index.primary_of
         for number, entry in enumerate(scan(KeyRange(*index.keys.range(())))):
@@ -39,7 +39,7 @@ def entries_pointing_at(
                     remedy="remove the raw key, then run `keyplan check --repair`",
                 )
             if decode(entry.key) is not None and primary_of(entry.key, entry.value) == key:
-                found[entry.key] = Pointer(index, entry.value)
+                found[entry.key] = IndexEntry(index, entry.value)
     return found
 
 

@@ -198,7 +198,7 @@ class UniqueEntries(IndexEntries, UniqueView[object, object, object]):
     def _primary_key(self, state: EntryReads, key: object) -> object | None:
         raw_key = self._index.keys.encode(key)
         # Why together: over a network it is one round trip. Why values: every look-up comes here, and entries cost more.
-        stage, pointer = state.values((self._state_key, raw_key))
+        stage, raw_value = state.values((self._state_key, raw_key))
         if stage is not None:
             refuse_unreadable(self._index, state.get(self._state_key))
-        return None if pointer is None else self._index.primary_key(raw_key, pointer)
+        return None if raw_value is None else self._index.primary_key(raw_key, raw_value)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from keyplan.engine import NO_LEASE, Entry, KeyRange
-from keyplan.layout import Pointer
+from keyplan.layout import IndexEntry
 from keyplan.store.plan import RecordState, Write, given_up
 
 __all__ = ["Overlay"]
@@ -17,7 +17,7 @@ class Overlay:
     """
 
     def __init__(self) -> None:
-        self._written: dict[bytes, RecordState | Pointer] = {}
+        self._written: dict[bytes, RecordState | IndexEntry] = {}
         self._leases: dict[bytes, int] = {}
         """Of written keys that hang on a lease; others may be there with NO_LEASE."""
         self._removed: set[bytes] = set()
@@ -69,7 +69,7 @@ class Overlay:
     def _replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
         if earlier is not None and earlier.new is not None:
             # Invariant: while a record's write stands, no other record of the transaction has an entry of it.
-            for raw_key in earlier.new.pointers:
+            for raw_key in earlier.new.index_entries:
                 self._written.pop(raw_key, None)
         new = write.new
         if write.old is not None:
@@ -79,9 +79,9 @@ class Overlay:
             self._removed.add(write.raw_key)
             return
         self._written[write.raw_key] = new
-        self._written.update(new.pointers)
+        self._written.update(new.index_entries)
         if new.lease != NO_LEASE or self._leases:
-            self._leases.update(dict.fromkeys((write.raw_key, *new.pointers), new.lease))
+            self._leases.update(dict.fromkeys((write.raw_key, *new.index_entries), new.lease))
 
 
 def _merge(stored: Iterator[Entry], own: list[tuple[bytes, Entry | None]], *, reverse: bool) -> Iterator[Entry]:

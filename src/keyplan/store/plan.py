@@ -14,20 +14,20 @@ import msgspec
 
 from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
 from keyplan.errors import RecordError, UniqueViolationError
-from keyplan.layout import BoundCounter, BoundIndex, BoundTable, Pointer
+from keyplan.layout import BoundCounter, BoundIndex, BoundTable, IndexEntry
 
 __all__ = [
     "Count",
+    "IndexEntry",
     "Plan",
-    "Pointer",
     "RecordState",
     "Write",
     "given_up",
+    "index_entries_of",
     "keys_to_observe",
     "plan_counts",
     "plan_insertion",
     "plan_writes",
-    "pointers_of",
     "stored_state",
     "unique_violation",
 ]
@@ -36,21 +36,23 @@ __all__ = [
 class RecordState(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
-    `revision` is that of the stored entry; 0 when the state is not committed yet. `unique_entries` are those of the pointers that no
-    other record may have.
+    `revision` is that of the stored entry; 0 when the state is not committed yet. `unique_entries` are those of them that no other
+    record may have.
     """
 
     raw_value: bytes
     lease: int
-    pointers: Mapping[bytes, Pointer]
+    index_entries: Mapping[bytes, IndexEntry]
     revision: int
-    unique_entries: Mapping[bytes, Pointer]
+    unique_entries: Mapping[bytes, IndexEntry]
 
     @classmethod
-    def of(cls, raw_value: bytes, lease: int, pointers: Mapping[bytes, Pointer], revision: int) -> Self:
-        """Return the state whose index entries are `pointers`."""
-        unique = {raw_key: pointer for raw_key, pointer in pointers.items() if pointer.source.spec.is_unique}
-        return cls(raw_value, lease, pointers, revision, unique)
+    def of(cls, raw_value: bytes, lease: int, index_entries: Mapping[bytes, IndexEntry], revision: int) -> Self:
+        """Return the state whose index entries are `index_entries`."""
+        unique = {
+            raw_key: index_entry for raw_key, index_entry in index_entries.items() if index_entry.source.spec.is_unique
+        }
+        return cls(raw_value, lease, index_entries, revision, unique)
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
@@ -85,13 +87,13 @@ class Plan(NamedTuple):
     mutations: Mapping[bytes, Mutation]
 
 
-def pointers_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
+def index_entries_of(table: BoundTable, key: object, record: object) -> Mapping[bytes, IndexEntry]:
     """Return the index entries that the record should have, by raw key. Raises InvalidKeyError, InvalidRecordError."""
-    pointers: dict[bytes, Pointer] = {}
+    index_entries: dict[bytes, IndexEntry] = {}
     for index in table.indexes:
         for raw_key, raw_value in index.entries(key, record):
-            pointers[raw_key] = Pointer(index, raw_value)
-    return pointers
+            index_entries[raw_key] = IndexEntry(index, raw_value)
+    return index_entries
 
 
 def stored_state(
@@ -99,7 +101,7 @@ def stored_state(
     key: object,
     entry: Entry,
     record: object,
-    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, Pointer]],
+    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, IndexEntry]],
 ) -> RecordState:
     """Return a stored record as it is, with the index entries that it can have.
 
@@ -107,20 +109,20 @@ def stored_state(
     fans out it can have entries of the items that fit; of one whose function refuses it, those that `look_through` finds.
     """
     try:
-        _, _, pointers, unique = table.footprint(key, record, entry.value)
+        _, _, index_entries, unique = table.footprint(key, record, entry.value)
     except RecordError:
-        possible = _possible_pointers(table, key, record, look_through)
+        possible = _possible_entries(table, key, record, look_through)
         return RecordState.of(entry.value, entry.lease, possible, entry.mod_revision)
-    return RecordState(entry.value, entry.lease, pointers, entry.mod_revision, unique)
+    return RecordState(entry.value, entry.lease, index_entries, entry.mod_revision, unique)
 
 
-def _possible_pointers(
+def _possible_entries(
     table: BoundTable,
     key: object,
     record: object,
-    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, Pointer]],
-) -> Mapping[bytes, Pointer]:
-    pointers: dict[bytes, Pointer] = {}
+    look_through: Callable[[Sequence[BoundIndex]], Mapping[bytes, IndexEntry]],
+) -> Mapping[bytes, IndexEntry]:
+    index_entries: dict[bytes, IndexEntry] = {}
     silent: list[BoundIndex] = []
     for index in table.indexes:
         try:
@@ -128,10 +130,10 @@ def _possible_pointers(
         except RecordError:
             silent.append(index)
         else:
-            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in entries)
+            index_entries.update((raw_key, IndexEntry(index, raw_value)) for raw_key, raw_value in entries)
     if silent:
-        pointers.update(look_through(silent))
-    return pointers
+        index_entries.update(look_through(silent))
+    return index_entries
 
 
 def keys_to_observe(write: Write) -> list[bytes]:
@@ -145,8 +147,8 @@ def keys_to_observe(write: Write) -> list[bytes]:
     old = write.old
     if write.new is None:
         return list(old.unique_entries)
-    unique, new = write.new.unique_entries, write.new.pointers
-    stays = [raw_key for raw_key in new if raw_key in old.pointers and raw_key not in unique]
+    unique, new = write.new.unique_entries, write.new.index_entries
+    stays = [raw_key for raw_key in new if raw_key in old.index_entries and raw_key not in unique]
     return [*unique, *stays, *(raw_key for raw_key in old.unique_entries if raw_key not in new)]
 
 
@@ -156,10 +158,10 @@ def plan_insertion(raw_key: bytes, new: RecordState) -> Commit | None:
     It is what `plan_writes` gives for that write alone: nothing is compared there, and nothing taken away. A record whose own
     key is also that of an entry is left to it.
     """
-    pointers, lease = new.pointers, new.lease
-    if raw_key in pointers:
+    index_entries, lease = new.index_entries, new.lease
+    if raw_key in index_entries:
         return None
-    puts = [Put(key, pointer.raw_value, lease) for key, pointer in pointers.items()]
+    puts = [Put(key, index_entry.raw_value, lease) for key, index_entry in index_entries.items()]
     return Commit(
         (KeyAbsent(raw_key), *map(KeyAbsent, new.unique_entries)), (Put(raw_key, new.raw_value, lease), *puts)
     )
@@ -182,7 +184,7 @@ class _Observations:
         self._guards[raw_key] = KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
         return entry
 
-    def is_whole(self, raw_key: bytes, pointer: Pointer, lease: int) -> bool:
+    def is_whole(self, raw_key: bytes, index_entry: IndexEntry, lease: int) -> bool:
         """Tell whether an entry that its record keeps is there as it should be.
 
         Why the record's own guard is enough: the key holds the primary key, so that the entry is this record's alone; and
@@ -190,7 +192,7 @@ class _Observations:
         guards the record, has put it back.
         """
         entry = self._found.get(raw_key)
-        return entry is not None and entry.value == pointer.raw_value and entry.lease == lease
+        return entry is not None and entry.value == index_entry.raw_value and entry.lease == lease
 
 
 def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None]) -> Plan:
@@ -220,7 +222,7 @@ def plan_writes(writes: Iterable[Write], observed: Mapping[bytes, Entry | None])
             for gone in given_up(write, observations.shared):
                 deletes[gone] = Delete(gone)
     for write in writes:
-        if write.new is not None and write.new.pointers:
+        if write.new is not None and write.new.index_entries:
             _put_entries(write.new, write.old, observations, deletes, puts)
     if not deletes:
         return Plan(guards, puts)
@@ -232,11 +234,11 @@ def given_up(write: Write, look: Callable[[bytes], Entry | None]) -> Iterator[by
 
     `look` gives the stored entry at the key of a unique one.
     """
-    old, new = write.old, {} if write.new is None else write.new.pointers
+    old, new = write.old, {} if write.new is None else write.new.index_entries
     if old is None:
         return
     unique = old.unique_entries
-    for raw_key in old.pointers:
+    for raw_key in old.index_entries:
         if raw_key not in new:
             if raw_key not in unique:
                 yield raw_key
@@ -255,20 +257,20 @@ def _put_entries(
 ) -> None:
     """Add the index entries of one record that must be written."""
     unique, lease = new.unique_entries, new.lease
-    stays: Mapping[bytes, Pointer] = {} if old is None else old.pointers
-    for raw_key, pointer in new.pointers.items():
-        raw_value = pointer.raw_value
+    stays: Mapping[bytes, IndexEntry] = {} if old is None else old.index_entries
+    for raw_key, index_entry in new.index_entries.items():
+        raw_value = index_entry.raw_value
         if raw_key in unique:
             entry = observations.shared(raw_key)
             if entry is not None:
                 if entry.value != raw_value and raw_key not in deletes:
-                    raise unique_violation(pointer.source, raw_key, entry.value)
+                    raise unique_violation(index_entry.source, raw_key, entry.value)
                 if entry.value == raw_value and entry.lease == lease:
                     continue
-        elif raw_key in stays and observations.is_whole(raw_key, pointer, lease):
+        elif raw_key in stays and observations.is_whole(raw_key, index_entry, lease):
             continue
         if raw_key in puts and puts[raw_key].value != raw_value:
-            raise unique_violation(pointer.source, raw_key, puts[raw_key].value)
+            raise unique_violation(index_entry.source, raw_key, puts[raw_key].value)
         puts[raw_key] = Put(raw_key, raw_value, lease)
 
 

@@ -20,13 +20,13 @@ from keyplan.store.numbers import check_whole
 from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
     Count,
-    Pointer,
+    IndexEntry,
     RecordState,
     Write,
+    index_entries_of,
     keys_to_observe,
     plan_counts,
     plan_writes,
-    pointers_of,
     stored_state,
     unique_violation,
 )
@@ -106,8 +106,8 @@ class Session:
     # ---- writing: the Writer interface; 0 stands for the revision that is not known yet ---------------------------------
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = RecordState(raw_value, lease, pointers, 0, unique)
+        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        new = RecordState(raw_value, lease, index_entries, 0, unique)
         write = self._write_of(table, key, raw_key, unique)
         if write.new is not None:
             raise self._already_there(write, write.new)
@@ -124,8 +124,8 @@ class Session:
         lease: int,
         damaged_ok: bool = False,
     ) -> int:
-        raw_key, raw_value, pointers, unique = table.footprint(key, record)
-        new = RecordState(raw_value, lease, pointers, 0, unique)
+        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        new = RecordState(raw_value, lease, index_entries, 0, unique)
         is_blind = expected_revision is None and not table.indexes
         write = self._write_of(table, key, raw_key, unique, is_blind=is_blind, damaged_ok=damaged_ok)
         self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
@@ -140,11 +140,11 @@ class Session:
         expected_revision: ExpectedRevision | None,
         damaged_ok: bool = False,
     ) -> int:
-        raw_key, raw_value, pointers, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
         write = self._write_of(table, key, raw_key, unique, damaged_ok=damaged_ok)
         current = self._present(write)
         write = self._expecting(write, expected_revision)
-        self._apply(structs.replace(write, new=RecordState(raw_value, current.lease, pointers, 0, unique)))
+        self._apply(structs.replace(write, new=RecordState(raw_value, current.lease, index_entries, 0, unique)))
         return 0
 
     def modify(self, table: BoundTable, key: object, change: Callable[[object], object]) -> int:
@@ -185,7 +185,7 @@ class Session:
         if coming.new is not None:
             raise self._already_there(coming, coming.new)
         decoded = decode_record(table, raw_key, record.raw_value) if table.indexes else None
-        moved = RecordState.of(record.raw_value, record.lease, pointers_of(table, new_key, decoded), 0)
+        moved = RecordState.of(record.raw_value, record.lease, index_entries_of(table, new_key, decoded), 0)
         with self.savepoint():
             self._apply(structs.replace(leaving, new=None))
             self._apply(structs.replace(coming, new=moved, is_insert=coming.old is None))
@@ -284,7 +284,7 @@ class Session:
 
     def _look_through(
         self, table: BoundTable, raw_key: bytes, indexes: Iterable[BoundIndex] | None = None
-    ) -> dict[bytes, Pointer]:
+    ) -> dict[bytes, IndexEntry]:
         return entries_pointing_at(
             table, raw_key, table.indexes if indexes is None else indexes, self.reads.look_through
         )
@@ -295,8 +295,8 @@ class Session:
         if observe:
             self.reads.fetch_many(observe)
             if write.new is not None:
-                for raw_key, pointer in write.new.unique_entries.items():
-                    self._require_free(pointer, raw_key)
+                for raw_key, index_entry in write.new.unique_entries.items():
+                    self._require_free(index_entry, raw_key)
         earlier = self._writes.get(write.raw_key)
         self._overlay.replace(earlier, write, self.reads.observed)
         self._writes[write.raw_key] = write
@@ -314,11 +314,11 @@ class Session:
             raise NotFoundError(table=write.table.name, key=write.key)
         return write.new
 
-    def _require_free(self, pointer: Pointer, raw_key: bytes) -> None:
+    def _require_free(self, index_entry: IndexEntry, raw_key: bytes) -> None:
         entry = self._overlay.get(raw_key) if raw_key in self._overlay else self.reads.observed[raw_key]
-        if entry is not None and entry.value != pointer.raw_value:
+        if entry is not None and entry.value != index_entry.raw_value:
             self.get(raw_key)
-            raise unique_violation(pointer.source, raw_key, entry.value)
+            raise unique_violation(index_entry.source, raw_key, entry.value)
 
     def _expecting(self, write: Write, expected_revision: ExpectedRevision | None) -> Write:
         """Return the write with the caller's expectation, which is about the state that the transaction found."""

@@ -11,7 +11,7 @@ from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing
 from keyplan.errors import RecordError
 from keyplan.layout import BoundLayout
-from keyplan.store import pointers_of
+from keyplan.store import index_entries_of
 
 __all__ = [
     "DECORATIONS_MAX",
@@ -76,7 +76,7 @@ def checked_object(runm: BoundLayout, record: Object, object_type: ObjectType) -
     )
     table = runm.table("objects")
     try:
-        longest = max((len(raw_key) for raw_key in pointers_of(table, kept.uuid, kept)), default=0)
+        longest = max((len(raw_key) for raw_key in index_entries_of(table, kept.uuid, kept)), default=0)
     except RecordError as error:
         raise _unfit(error) from error
     if longest > KEY_BYTES_MAX:

@@ -20,7 +20,7 @@ from keyplan.apps.runm.verify import shown_scope
 from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Mutation, Put, Snapshot
 from keyplan.errors import CommitConflictError, CorruptionError, RecordError
 from keyplan.layout import BoundTable, Kind, shown_key
-from keyplan.store import Store, Transaction, pointers_of
+from keyplan.store import Store, Transaction, index_entries_of
 
 __all__ = ["Step", "migrate"]
 
@@ -134,10 +134,10 @@ def _unique_entries(table: BoundTable, uuid: UUID, record: Entry | None) -> Iter
     if record is None:
         return
     try:
-        due = pointers_of(table, uuid, table.form.decode(record.value))
+        due = index_entries_of(table, uuid, table.form.decode(record.value))
     except (CorruptionError, RecordError):
         return
-    yield from ((raw_key, pointer.raw_value) for raw_key, pointer in due.items() if pointer.source.spec.is_unique)
+    yield from ((raw_key, pointer.raw_value) for raw_key, entry in due.items() if entry.source.spec.is_unique)
 
 
 def _unescaped(raw_key: bytes) -> bytes:

@@ -11,7 +11,7 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, InvalidInputError, RecordError
 from keyplan.layout import BoundTable, shown_key
-from keyplan.store import pointers_of
+from keyplan.store import index_entries_of
 
 __all__ = ["refuse_unnamed"]
 
@@ -56,7 +56,7 @@ def _due(table: BoundTable, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
     if key is None:
         return
     try:
-        due = pointers_of(table, key, table.form.decode(entry.value))
+        due = index_entries_of(table, key, table.form.decode(entry.value))
     except (CorruptionError, RecordError):
         return
     yield from ((raw_key, one.raw_value) for raw_key, one in due.items() if one.source.spec.is_unique)

@@ -11,7 +11,7 @@ from keyplan.apps.runm.verify import entries_of
 from keyplan.errors import CorruptionError, RecordError
 from keyplan.layout import Only, shown_key
 from keyplan.maintenance import BuildProgress, build_index, prepare_index
-from keyplan.store import Store, pointers_of
+from keyplan.store import Store, index_entries_of
 
 __all__ = ["ReindexReport", "reindex"]
 
@@ -59,7 +59,7 @@ def _in_the_way(deployment: Deployment) -> tuple[str, ...]:
     found = []
     for uuid, entry in entries_of(table, deployment):
         try:
-            pointers_of(table, uuid, table.form.decode(entry.value))
+            index_entries_of(table, uuid, table.form.decode(entry.value))
         except (CorruptionError, RecordError):
             found.append(shown_key(entry.key))
     return tuple(found)

@@ -15,7 +15,7 @@ from keyplan.engine import Entry, KeyRange
 from keyplan.errors import CorruptionError, RecordError
 from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance import check
-from keyplan.store import Store, pointers_of
+from keyplan.store import Store, index_entries_of
 
 __all__ = ["Trouble", "entries_of", "shown_scope", "verify"]
 
@@ -148,10 +148,10 @@ def _missing_entries(deployment: Deployment, record: Object, not_ready: Sequence
     if not not_ready:
         return
     try:
-        due = pointers_of(deployment.bound.table("objects"), record.uuid, record)
+        due = index_entries_of(deployment.bound.table("objects"), record.uuid, record)
     except RecordError:
         return
-    wanted = [raw_key for raw_key, pointer in due.items() if pointer.source.name in not_ready]
+    wanted = [raw_key for raw_key, entry in due.items() if entry.source.name in not_ready]
     with deployment.store.engine.snapshot() as snapshot:
         found = snapshot.get_many(wanted)
     for raw_key, entry in zip(wanted, found, strict=True):

@@ -22,7 +22,7 @@ from keyplan.layout import shown_key
 from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.migration.marks import PENDING, Mark, as_read, decoded, digest_of, encoded, mark_key
 from keyplan.maintenance.migration.transform import UNREADABLE, Converted, Converter
-from keyplan.store import Pointer, RecordState, Write, keys_to_observe, plan_writes
+from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
 
 __all__ = ["Contest", "Decision", "Merger", "Outcome", "keys_read"]
 
@@ -229,16 +229,16 @@ class Merger:
         new = sides.new
         if new is None or not self._converter.new.indexes:
             return Decision(Outcome.UNCHANGED)
-        pointers = self._converter.stored_pointers(new)
-        read.fetch(pointers)
-        for raw_key, pointer in self._due(sides, pointers, read).items():
+        index_entries = self._converter.stored_entries(new)
+        read.fetch(index_entries)
+        for raw_key, index_entry in self._due(sides, index_entries, read).items():
             entry = read.get(raw_key)
-            if entry is None or (entry.value, entry.lease) != (pointer.raw_value, new.lease):
+            if entry is None or (entry.value, entry.lease) != (index_entry.raw_value, new.lease):
                 break
         else:
             return Decision(Outcome.UNCHANGED)
         key = self._converter.new.keys.decode(sides.new_key)
-        made = Converted(key, sides.new_key, new.value, pointers)
+        made = Converted(key, sides.new_key, new.value, index_entries)
         guards, mutations = self._plan(sides, made, new.lease, read)
         mutations.pop(sides.new_key, None)  # Why: the record itself stays, with its history.
         return Decision(Outcome.RENEWED, _commit(sides, guards, mutations))
@@ -247,12 +247,12 @@ class Merger:
         self, sides: _Sides, made: Converted, lease: int, read: Lookup
     ) -> tuple[dict[bytes, Guard], dict[bytes, Mutation]]:
         """Guards and mutations that write the record with its entries, by raw key."""
-        read.fetch(made.pointers)
-        due = self._due(sides, made.pointers, read)
+        read.fetch(made.index_entries)
+        due = self._due(sides, made.index_entries, read)
         before = self._before(sides)
         stale, stale_guards = self._of_stale_copies(due, read)
         taken = {**self._of_old_self(sides, due, read), **stale}
-        rest = {raw_key: pointer for raw_key, pointer in due.items() if raw_key not in taken}
+        rest = {raw_key: index_entry for raw_key, index_entry in due.items() if raw_key not in taken}
         new = RecordState.of(made.raw_value, lease, rest, 0)
         write = Write(self._converter.new, made.key, made.raw_key, before, new)
         plan = plan_writes([write], _observed(write, read))
@@ -261,9 +261,9 @@ class Merger:
             # Why: another copy may take over an entry that this one gives up.
             if raw_key != made.raw_key:
                 guards.setdefault(raw_key, as_read(raw_key, read.get(raw_key)))
-        for raw_key, pointer in taken.items():
+        for raw_key, index_entry in taken.items():
             guards[raw_key] = as_read(raw_key, read.get(raw_key))
-            mutations[raw_key] = Put(raw_key, pointer.raw_value, lease)
+            mutations[raw_key] = Put(raw_key, index_entry.raw_value, lease)
         return guards, mutations
 
     def _before(self, sides: _Sides) -> RecordState | None:
@@ -274,47 +274,49 @@ class Merger:
             return self._stored(sides.new)
         # Why only those: entries of the other old indexes are removed by the clean-up.
         both = {
-            raw_key: pointer
-            for raw_key, pointer in self._converter.old_pointers(sides.new).items()
-            if pointer.source.name in self._converter.kept_indexes
+            raw_key: index_entry
+            for raw_key, index_entry in self._converter.old_entries(sides.new).items()
+            if index_entry.source.name in self._converter.kept_indexes
         }
         return RecordState.of(sides.new.value, sides.new.lease, both, sides.new.mod_revision)
 
     def _stored(self, entry: Entry) -> RecordState:
-        return RecordState.of(entry.value, entry.lease, self._converter.stored_pointers(entry), entry.mod_revision)
+        return RecordState.of(entry.value, entry.lease, self._converter.stored_entries(entry), entry.mod_revision)
 
-    def _due(self, sides: _Sides, pointers: Mapping[bytes, Pointer], read: Lookup) -> dict[bytes, Pointer]:
+    def _due(self, sides: _Sides, index_entries: Mapping[bytes, IndexEntry], read: Lookup) -> dict[bytes, IndexEntry]:
         """The entries to write now: before the switch without those that the old record holds under the same key."""
-        held = {} if self._is_switched else self._of_old_self(sides, pointers, read)
-        return {raw_key: pointer for raw_key, pointer in pointers.items() if raw_key not in held}
+        held = {} if self._is_switched else self._of_old_self(sides, index_entries, read)
+        return {raw_key: index_entry for raw_key, index_entry in index_entries.items() if raw_key not in held}
 
-    def _of_old_self(self, sides: _Sides, pointers: Mapping[bytes, Pointer], read: Lookup) -> dict[bytes, Pointer]:
+    def _of_old_self(
+        self, sides: _Sides, index_entries: Mapping[bytes, IndexEntry], read: Lookup
+    ) -> dict[bytes, IndexEntry]:
         """The unique entries that name the record by its old key."""
         if sides.old is None or sides.old_key == sides.new_key:
             return {}
-        own = self._converter.old_pointers(sides.old)
+        own = self._converter.old_entries(sides.old)
         held = {}
-        for raw_key, pointer in pointers.items():
+        for raw_key, index_entry in index_entries.items():
             old = own.get(raw_key)
             entry = read.get(raw_key)
-            if old is not None and entry is not None and entry.value == old.raw_value != pointer.raw_value:
-                held[raw_key] = pointer
+            if old is not None and entry is not None and entry.value == old.raw_value != index_entry.raw_value:
+                held[raw_key] = index_entry
         return held
 
     def _of_stale_copies(
-        self, pointers: Mapping[bytes, Pointer], read: Lookup
-    ) -> tuple[dict[bytes, Pointer], dict[bytes, Guard]]:
+        self, index_entries: Mapping[bytes, IndexEntry], read: Lookup
+    ) -> tuple[dict[bytes, IndexEntry], dict[bytes, Guard]]:
         """The unique entries that a copy holds whose old record has given them up since; and the guards that say so.
 
         Why: two records that exchange a unique name would wait for one another.
         """
-        taken: dict[bytes, Pointer] = {}
+        taken: dict[bytes, IndexEntry] = {}
         guards: dict[bytes, Guard] = {}
-        for raw_key, pointer in pointers.items():
+        for raw_key, index_entry in index_entries.items():
             entry = read.get(raw_key)
-            if entry is None or not pointer.source.spec.is_unique or entry.value == pointer.raw_value:
+            if entry is None or not index_entry.source.spec.is_unique or entry.value == index_entry.raw_value:
                 continue
-            key = pointer.source.primary_of(raw_key, entry.value)
+            key = index_entry.source.primary_of(raw_key, entry.value)
             if key is None:
                 continue
             try:
@@ -324,8 +326,8 @@ class Merger:
                 is_copy = (
                     mark is not None and digest_of(new) == decoded(mark).new and digest_of(old) != decoded(mark).old
                 )
-                if is_copy and (old is None or raw_key not in self._converter.converted(old).pointers):
-                    taken[raw_key] = pointer
+                if is_copy and (old is None or raw_key not in self._converter.converted(old).index_entries):
+                    taken[raw_key] = index_entry
                     guards |= {old_key: as_read(old_key, old), new_key: as_read(new_key, new)}
                     guards[place] = as_read(place, mark)
             except UNREADABLE:

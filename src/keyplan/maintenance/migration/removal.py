@@ -51,10 +51,10 @@ class Remover:
 
     def _entries(self, old: Entry, new: Entry | None, read: Lookup) -> Iterator[bytes]:
         """The entries of the old record, but for those that the new record has as well."""
-        kept = {} if new is None else self._converter.stored_pointers(new)
-        pointers = self._converter.old_pointers(old)
-        read.fetch(pointers)
-        for raw_key, pointer in pointers.items():
+        kept = {} if new is None else self._converter.stored_entries(new)
+        index_entries = self._converter.old_entries(old)
+        read.fetch(index_entries)
+        for raw_key, index_entry in index_entries.items():
             entry = read.get(raw_key)
-            if raw_key not in kept and entry is not None and entry.value == pointer.raw_value:
+            if raw_key not in kept and entry is not None and entry.value == index_entry.raw_value:
                 yield raw_key

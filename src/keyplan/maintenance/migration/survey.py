@@ -123,7 +123,7 @@ def _examine(work: TableWork, entry: Entry, found: Survey, limits: _Limits) -> N
         if work.is_moving or work.converter.has_other_values:
             made = work.converter.converted(entry)
             limits.check(made.raw_key, made.raw_value)
-            for raw_key in made.pointers:
+            for raw_key in made.index_entries:
                 limits.check(raw_key)
     except (*UNREADABLE, EngineLimitError) as error:
         if not work.is_moving and _is_new(work, entry):

@@ -11,7 +11,7 @@ from keyplan.codec import POSITIONAL_NAMES
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, InvalidKeyError, InvalidRecordError, RecordError
 from keyplan.layout import BoundTable
-from keyplan.store import Pointer, pointers_of
+from keyplan.store import IndexEntry, index_entries_of
 
 __all__ = ["UNREADABLE", "Conversion", "Converted", "Converter", "described_conversions"]
 
@@ -45,7 +45,7 @@ class Converted(NamedTuple):
     key: object
     raw_key: bytes
     raw_value: bytes
-    pointers: Mapping[bytes, Pointer]
+    index_entries: Mapping[bytes, IndexEntry]
 
 
 class Converter:
@@ -103,25 +103,25 @@ class Converter:
         key, raw_key = self.new_key(entry.key)
         record = self._record(entry.value)
         raw_value = self.new.form.encode(record) if self.has_other_values else entry.value
-        return Converted(key, raw_key, raw_value, pointers_of(self.new, key, record) if self.new.indexes else {})
+        return Converted(key, raw_key, raw_value, index_entries_of(self.new, key, record) if self.new.indexes else {})
 
-    def stored_pointers(self, entry: Entry) -> Mapping[bytes, Pointer]:
+    def stored_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
         """The index entries that a record of the new table has, as it is stored; none when it cannot be read."""
         if not self.new.indexes:
             return {}
         try:
             key = self.new.keys.decode(entry.key)
-            return _stored_pointers(self.new, key, self.new.form.decode(entry.value))
+            return _stored_entries(self.new, key, self.new.form.decode(entry.value))
         except CorruptionError:
             return {}
 
-    def old_pointers(self, entry: Entry) -> Mapping[bytes, Pointer]:
+    def old_entries(self, entry: Entry) -> Mapping[bytes, IndexEntry]:
         """The index entries that a record of the old table has, as it is stored; none when it cannot be read."""
         if not self.old.indexes:
             return {}
         try:
             key = self.old.keys.decode(entry.key)
-            return _stored_pointers(self.old, key, self.old.form.decode(entry.value))
+            return _stored_entries(self.old, key, self.old.form.decode(entry.value))
         except CorruptionError:
             return {}
 
@@ -159,10 +159,12 @@ class Converter:
         return msgspec.convert(record, self.new.form.value_type, from_attributes=True)
 
 
-def _stored_pointers(table: BoundTable, key: object, record: object) -> Mapping[bytes, Pointer]:
+def _stored_entries(table: BoundTable, key: object, record: object) -> Mapping[bytes, IndexEntry]:
     """The entries that a stored record can have: none of an index that its fields do not fit, as another program left it."""
-    pointers: dict[bytes, Pointer] = {}
+    index_entries: dict[bytes, IndexEntry] = {}
     for index in table.indexes:
         with suppress(RecordError):
-            pointers.update((raw_key, Pointer(index, raw_value)) for raw_key, raw_value in index.entries(key, record))
-    return pointers
+            index_entries.update(
+                (raw_key, IndexEntry(index, raw_value)) for raw_key, raw_value in index.entries(key, record)
+            )
+    return index_entries
