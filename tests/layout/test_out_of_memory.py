@@ -57,4 +57,4 @@ def test_entries_that_no_memory_was_left_for_are_no_refusal() -> None:
         with pytest.raises(MemoryError):
             index.entries("a", Computed())
     with pytest.raises(MemoryError):
-        bound.tables["boxes"].footprint("a", Computed())
+        bound.tables["boxes"].encoded_record("a", Computed())

@@ -54,7 +54,7 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
     serial: str | None, tags: list[str], lease: int
 ) -> None:
     table, blade = Site.bound().tables["blades"], Blade(serial, tags)
-    raw_key, raw_value, index_entries, unique = table.footprint(ONE, blade)
+    raw_key, raw_value, index_entries, unique = table.encoded_record(ONE, blade)
     reference = plan_writes([Write(table, ONE, raw_key, None, RecordState.of(raw_value, lease, index_entries, 0))], {})
 
     commit = plan_insertion(raw_key, RecordState(raw_value, lease, index_entries, 0, unique))
@@ -63,7 +63,7 @@ def test_a_record_that_appears_alone_is_planned_as_among_others(
 
 
 def test_a_record_whose_key_is_also_an_entrys_is_not_planned_alone(blades: BoundTable) -> None:
-    _, raw_value, index_entries, unique = blades.footprint(ONE, Blade("s1"))
+    _, raw_value, index_entries, unique = blades.encoded_record(ONE, Blade("s1"))
 
     assert plan_insertion(SERIAL, RecordState(raw_value, 0, index_entries, 0, unique)) is None
 

@@ -43,7 +43,7 @@ class LoopBridge(ABC):
         """Run an operation that reads a few keys: as `run_blocking`, or on the loop where the store's user chose so."""
 
     async def driven(self, work: Callable[[], R]) -> R:
-        """Run code on the loop whose waits are awaited: its engine is one that awaits, or one that `ThreadOffloadEngine` wraps."""
+        """Run code on the loop whose waits are awaited: its engine awaits, or is a `ThreadOffloadEngine`."""
         self.check_loop()
         return await drive(work)
 

@@ -16,8 +16,8 @@ from keyplan.errors import CorruptionError, InvalidKeyError, UnknownNameError
 from keyplan.layout.compile import CompiledKeys, compile_keys
 from keyplan.layout.describe import canonical_description
 from keyplan.layout.entries import EntryMaker, compile_entries, pointer_slice
-from keyplan.layout.footprint import FootprintMaker, compile_footprint
 from keyplan.layout.meaning import Meaning, MeaningFinder
+from keyplan.layout.record_encoder import RecordEncoder, compile_record_encoder
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, LayoutSpec, TableSpec
 from keyplan.layout.template import Template
 
@@ -39,10 +39,10 @@ class BoundTable:
         return self.spec.name
 
     @cached_property
-    def footprint(self) -> "FootprintMaker[IndexEntry]":
-        """The function of a key and a record that gives all bytes of the record; see keyplan.layout.footprint. Pure."""
+    def encoded_record(self) -> "RecordEncoder[IndexEntry]":
+        """The function of a key and a record that gives all bytes of the record; see keyplan.layout.record_encoder. Pure."""
         pointed = pointer_slice(self.spec, self.keys, self.layout.root)
-        return compile_footprint(self.spec, self.keys, self.form, self.indexes, pointed, IndexEntry)
+        return compile_record_encoder(self.spec, self.keys, self.form, self.indexes, pointed, IndexEntry)
 
 
 @dataclass(frozen=True, eq=False)

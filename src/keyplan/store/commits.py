@@ -25,7 +25,7 @@ class CommitWriter:
         self._backoff = backoff
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
         new = RecordState(raw_value, lease, index_entries, 0, unique)
         commit = plan_insertion(raw_key, new) or _planned(Write(table, key, raw_key, None, new))
         try:

@@ -36,8 +36,8 @@ __all__ = [
 class RecordState(msgspec.Struct, frozen=True, gc=False):
     """One state of a record as bytes: value, lease, and the index entries it should have, by raw key.
 
-    `revision` is that of the stored entry; 0 when the state is not committed yet. `unique_entries` are those of them that no other
-    record may have.
+    `revision` is that of the stored entry; 0 when the state is not committed yet. `unique_entries` are those of the
+    entries that no other record may have.
     """
 
     raw_value: bytes
@@ -109,7 +109,7 @@ def stored_state(
     fans out it can have entries of the items that fit; of one whose function refuses it, those that `look_through` finds.
     """
     try:
-        _, _, index_entries, unique = table.footprint(key, record, entry.value)
+        _, _, index_entries, unique = table.encoded_record(key, record, entry.value)
     except RecordError:
         possible = _possible_entries(table, key, record, look_through)
         return RecordState.of(entry.value, entry.lease, possible, entry.mod_revision)

@@ -106,7 +106,7 @@ class Session:
     # ---- writing: the Writer interface; 0 stands for the revision that is not known yet ---------------------------------
 
     def insert(self, table: BoundTable, key: object, record: object, *, lease: int) -> int:
-        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
         new = RecordState(raw_value, lease, index_entries, 0, unique)
         write = self._write_of(table, key, raw_key, unique)
         if write.new is not None:
@@ -124,7 +124,7 @@ class Session:
         lease: int,
         damaged_ok: bool = False,
     ) -> int:
-        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
         new = RecordState(raw_value, lease, index_entries, 0, unique)
         is_blind = expected_revision is None and not table.indexes
         write = self._write_of(table, key, raw_key, unique, is_blind=is_blind, damaged_ok=damaged_ok)
@@ -140,7 +140,7 @@ class Session:
         expected_revision: ExpectedRevision | None,
         damaged_ok: bool = False,
     ) -> int:
-        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
         write = self._write_of(table, key, raw_key, unique, damaged_ok=damaged_ok)
         current = self._present(write)
         write = self._expecting(write, expected_revision)

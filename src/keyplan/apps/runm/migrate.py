@@ -137,7 +137,7 @@ def _unique_entries(table: BoundTable, uuid: UUID, record: Entry | None) -> Iter
         due = index_entries_of(table, uuid, table.form.decode(record.value))
     except (CorruptionError, RecordError):
         return
-    yield from ((raw_key, pointer.raw_value) for raw_key, entry in due.items() if entry.source.spec.is_unique)
+    yield from ((raw_key, entry.raw_value) for raw_key, entry in due.items() if entry.source.spec.is_unique)
 
 
 def _unescaped(raw_key: bytes) -> bytes:

@@ -15,15 +15,15 @@ from keyplan.layout.entries import NOT_OF_CODE, EntryMaker, members, picker, rea
 from keyplan.layout.generated import REFUSALS, KeyExpression, generated_function, key_expression
 from keyplan.layout.spec import Component, IndexSpec, Origin, TableSpec
 
-__all__ = ["Footprint", "FootprintMaker", "compile_footprint"]
+__all__ = ["EncodedRecord", "RecordEncoder", "compile_record_encoder"]
 
 IndexT = TypeVar("IndexT", bound="CompiledIndex")
 IndexEntryT = TypeVar("IndexEntryT")
 
-Footprint: TypeAlias = tuple[bytes, bytes, dict[bytes, IndexEntryT], dict[bytes, IndexEntryT]]
+EncodedRecord: TypeAlias = tuple[bytes, bytes, dict[bytes, IndexEntryT], dict[bytes, IndexEntryT]]
 """Raw key and value of a record; its index entries by raw key; and of these the ones of unique indexes."""
 
-FootprintMaker: TypeAlias = Callable[..., Footprint[IndexEntryT]]
+RecordEncoder: TypeAlias = Callable[..., EncodedRecord[IndexEntryT]]
 """`(key, record)`, or `(key, record, raw_value)` for a record that is stored already, and need not be encoded again."""
 
 
@@ -40,15 +40,15 @@ class CompiledIndex(Protocol):
     def entries(self) -> EntryMaker: ...
 
 
-def compile_footprint(
+def compile_record_encoder(
     table: TableSpec,
     keys: CompiledKeys,
     form: ValueForm[Any],
     indexes: Sequence[IndexT],
     pointed: slice,
     make_entry: Callable[[IndexT, bytes], IndexEntryT],
-) -> FootprintMaker[IndexEntryT]:
-    """Return the function that gives a record's footprint. It raises InvalidKeyError and InvalidRecordError.
+) -> RecordEncoder[IndexEntryT]:
+    """Return the function that gives a record, encoded. It raises InvalidKeyError and InvalidRecordError.
 
     `pointed` is the part of the raw primary key that unique entries hold; `make_entry` is given an index and a raw value.
     """
@@ -87,7 +87,7 @@ class _Writing:
         self._values: dict[str, str] = {}  # by the expression that reads it
         self._checks: dict[str, str] = {}  # by the check
 
-    def function(self) -> FootprintMaker[Any]:
+    def function(self) -> RecordEncoder[Any]:
         self._write_key()
         self._write(0, "if raw_value is None: raw_value = encode_value(record)", "index_entries = {}", "unique = {}")
         for number, index in enumerate(self._indexes):
@@ -96,9 +96,9 @@ class _Writing:
         # Why around it all: a property, an iterator, a comparison is the application's code, and raises what it likes.
         body = "\n".join("    " + line for line in self._lines)
         ends = "    except ours: raise\n    except Exception as error: raise refused(error, key) from error\n"
-        source = f"def footprint(key, record, raw_value=None):\n    try:\n{body}\n{ends}"
+        source = f"def encoded_record(key, record, raw_value=None):\n    try:\n{body}\n{ends}"
         self._scope |= {"ours": NOT_OF_CODE, "refused": partial(refused_by_code, self._table.name, None)}
-        return generated_function("footprint", source, self._scope)
+        return generated_function("encoded_record", source, self._scope)
 
     def _write(self, depth: int, *lines: str) -> None:
         self._lines += ["    " * (depth + 1) + line for line in lines]

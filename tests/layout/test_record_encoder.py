@@ -1,4 +1,4 @@
-"""A record's footprint is what its key, its value and each of its indexes say one by one; these are the reference here."""
+"""A record, encoded, is what its key, its value and each of its indexes say one by one; these are the reference here."""
 
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,7 +27,7 @@ blades = st.builds(
 
 
 def one_by_one(table: BoundTable, key: object, record: object) -> object:
-    """What the footprint should be, by the functions of the parts; or the class of what they raise."""
+    """What the encoded record should be, by the functions of the parts; or the class of what they raise."""
     try:
         raw_key, raw_value = table.keys.encode(key), table.form.encode(record)
         entries = [(index, *entry) for index in table.indexes for entry in index.entries(key, record)]
@@ -39,7 +39,7 @@ def one_by_one(table: BoundTable, key: object, record: object) -> object:
 
 def at_once(table: BoundTable, key: object, record: object) -> object:
     try:
-        raw_key, raw_value, index_entries, unique = table.footprint(key, record)
+        raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
     except RecordError as error:
         return type(error), str(error)
     assert all(index_entries[raw] == index_entry for raw, index_entry in unique.items())
@@ -55,7 +55,7 @@ def test_it_says_what_the_parts_say_and_raises_what_they_raise(rack: str, slot: 
 
 
 def test_it_spells_key_value_and_entries() -> None:
-    raw_key, _, index_entries, unique = BLADES.footprint(BladeKey("r1", 7), Blade("s9", tags=["t"]))
+    raw_key, _, index_entries, unique = BLADES.encoded_record(BladeKey("r1", 7), Blade("s9", tags=["t"]))
 
     assert raw_key == b"/site/rack/r1/blades/7"
     assert index_entries[b"/site/by-serial/s9"].raw_value == b"rack/r1/blades/7"
@@ -104,15 +104,15 @@ def test_an_unfit_key_is_named_as_ever(unfit_key: object) -> None:
     with pytest.raises(InvalidKeyError) as expected:
         BLADES.keys.encode(unfit_key)
     with pytest.raises(InvalidKeyError) as caught:
-        BLADES.footprint(unfit_key, Blade("s"))
+        BLADES.encoded_record(unfit_key, Blade("s"))
 
     assert caught.value.facts == expected.value.facts
 
 
 def test_a_record_of_another_class_is_refused_before_its_fields_are_read() -> None:
     with pytest.raises(InvalidRecordError):
-        BLADES.footprint(BladeKey("r1", 7), {"serial": "s"})
+        BLADES.encoded_record(BladeKey("r1", 7), {"serial": "s"})
 
 
 def test_a_stored_value_is_not_encoded_again() -> None:
-    assert BLADES.footprint(BladeKey("r1", 7), Blade("s"), b"as stored")[1] == b"as stored"
+    assert BLADES.encoded_record(BladeKey("r1", 7), Blade("s"), b"as stored")[1] == b"as stored"
