@@ -6,7 +6,7 @@ from typing import TypeVar
 from keyplan.engine import Commit, Engine
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import BoundCounter, BoundTable, ExpectedRevision
-from keyplan.store.conflicts import telling_limit
+from keyplan.store.conflicts import explain_limit
 from keyplan.store.plan import RecordState, Write, plan_insertion, plan_writes
 from keyplan.store.retry import Backoff
 from keyplan.store.session import Session
@@ -32,7 +32,7 @@ class CommitWriter:
             return self._engine.commit(commit)
         except EngineLimitError as error:
             write = Write(table, key, raw_key, None, new)
-            raise telling_limit(error, commit, self._engine.profile, {raw_key: write}) from error
+            raise explain_limit(error, commit, self._engine.profile, {raw_key: write}) from error
         except CommitConflictError:
             # Why: the guards say that something is there, not what; a transaction looks, and names the record in the way. Or
             # it finds that an entry left behind is the record's own, and goes through.

@@ -12,13 +12,13 @@ from keyplan.errors import (
 )
 from keyplan.store.plan import IndexEntry, Write, unique_violation
 
-__all__ = ["telling_conflict", "telling_limit"]
+__all__ = ["explain_conflict", "explain_limit"]
 
 
-def telling_conflict(
+def explain_conflict(
     conflict: CommitConflictError,
     writes: Mapping[bytes, Write],
-    premises: Set[bytes],
+    read_set: Set[bytes],
     snapshot: Callable[[], Snapshot],
 ) -> ConflictError:
     """Return the error for a conflict that nobody will retry.
@@ -29,7 +29,7 @@ def telling_conflict(
     """
     failures = conflict.facts.get("failed", ())
     assert isinstance(failures, tuple)
-    if any(failure.key in premises for failure in failures):
+    if any(failure.key in read_set for failure in failures):
         return conflict
     for failure in failures:
         write = writes.get(failure.key)
@@ -90,7 +90,7 @@ def _index_entry_at(raw_key: bytes, writes: Mapping[bytes, Write]) -> IndexEntry
     return None
 
 
-def telling_limit(
+def explain_limit(
     error: EngineLimitError, commit: Commit, profile: Profile, writes: Mapping[bytes, Write]
 ) -> EngineLimitError:
     """Return the limit error with the table and key whose write exceeds it, where it is about one of them."""

@@ -55,7 +55,7 @@ class Reads:
         self._engine = engine
         self._snapshot: Snapshot | None = None
         self._is_closed = False
-        self.premises: set[bytes] = set()
+        self.read_set: set[bytes] = set()
         """The keys that the caller has read itself."""
         self.ranges: list[_RangeRead] = []
         """The ranges that the caller has read itself."""
@@ -108,7 +108,7 @@ class Reads:
 
     def guards(self) -> Iterator[Guard]:
         """Yield the guards that the caller's reads ask for."""
-        for raw_key in sorted(self.premises):
+        for raw_key in sorted(self.read_set):
             entry = self.fetch(raw_key)
             yield KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
         for read in self.ranges:

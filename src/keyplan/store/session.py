@@ -67,7 +67,7 @@ class Session:
         self._check_open()
         if raw_key in self._overlay:
             return self._overlay.get(raw_key)
-        self.reads.premises.add(raw_key)
+        self.reads.read_set.add(raw_key)
         return self.reads.fetch(raw_key)
 
     def get_with_epoch(self, raw_key: bytes) -> tuple[Entry | None, str]:
@@ -80,7 +80,7 @@ class Session:
     def get_many(self, raw_keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()
         stored = [raw_key for raw_key in raw_keys if raw_key not in self._overlay]
-        self.reads.premises.update(stored)
+        self.reads.read_set.update(stored)
         self.reads.fetch_many(stored)
         return [self.get(raw_key) for raw_key in raw_keys]
 
@@ -211,7 +211,7 @@ class Session:
     def commit(self) -> Commit:
         """Return the guards and mutations of everything collected. Two writes of one record are one mutation."""
         records = plan_writes(self._writes.values(), self.reads.observed)
-        if not (self._counts or self.reads.premises or self.reads.ranges):
+        if not (self._counts or self.reads.read_set or self.reads.ranges):
             return Commit(tuple(records.guards.values()), tuple(records.mutations.values()), self.reads.epoch)
         counters = plan_counts(self._counts.values())
         guards: dict[Guard, None] = dict.fromkeys((*records.guards.values(), *counters.guards.values()))

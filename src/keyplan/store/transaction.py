@@ -19,7 +19,7 @@ from keyplan.layout import (
     UniqueView,
 )
 from keyplan.store.ahead import Place, raw_keys_of
-from keyplan.store.conflicts import telling_conflict, telling_limit
+from keyplan.store.conflicts import explain_conflict, explain_limit
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
 from keyplan.store.indexes import IndexEntries, UniqueEntries
@@ -118,7 +118,7 @@ class Transaction(Binding):
         try:
             return self.commit_or_conflict()
         except CommitConflictError as conflict:
-            told = telling_conflict(conflict, self._session.writes, self._session.reads.premises, self._engine.snapshot)
+            told = explain_conflict(conflict, self._session.writes, self._session.reads.read_set, self._engine.snapshot)
             if told is conflict:
                 raise
             raise told from conflict
@@ -133,7 +133,7 @@ class Transaction(Binding):
             try:
                 self._revision = self._engine.commit(commit)
             except EngineLimitError as error:
-                raise telling_limit(error, commit, self._engine.profile, self._session.writes) from error
+                raise explain_limit(error, commit, self._engine.profile, self._session.writes) from error
         else:
             self._revision = self._session.revision
             self.close()
