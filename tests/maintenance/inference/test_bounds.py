@@ -6,15 +6,15 @@ import pytest
 
 from keyplan.engine import Entry
 from keyplan.maintenance import infer
-from keyplan.maintenance.inference import places
-from keyplan.maintenance.inference.places import MERGED_WORDS_MAX, Place, PlaceTree
+from keyplan.maintenance.inference import key_tree
+from keyplan.maintenance.inference.key_tree import MERGED_WORDS_MAX, KeyNode, KeyTree
 from keyplan.maintenance.inference.sample import Sample
 from tests.maintenance.inference.foreign_stores import pairs_of, stored, templates
 
 
-def filled(keys: set[str]) -> tuple[Place, int]:
+def filled(keys: set[str]) -> tuple[KeyNode, int]:
     """The tree of these keys, and the most places that it had."""
-    tree, most = PlaceTree("/"), 0
+    tree, most = KeyTree("/"), 0
     for number, key in enumerate(sorted(keys)):
         tree.add(Entry(key.encode(), b"x", 1, 1, 1, 0))
         if number % 100 == 0:
@@ -30,7 +30,7 @@ def test_a_hundred_thousand_keys_under_one_prefix_are_one_table() -> None:
 
 
 def test_the_tree_of_places_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES_MAX", 1_000)
+    monkeypatch.setattr(key_tree, "PLACES_MAX", 1_000)
     chosen = random.Random(3)
     words = [f"w{number}" for number in range(16)]
     keys = {"/".join(chosen.choices(words, k=3)) for _ in range(6_000)}
@@ -41,7 +41,7 @@ def test_the_tree_of_places_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_tree_is_bounded_also_where_nothing_is_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PLACES_MAX", 500)
+    monkeypatch.setattr(key_tree, "PLACES_MAX", 500)
     chosen = random.Random(5)
     keys = {"/".join(chosen.choices("abcdef", k=chosen.randrange(1, 12))) for _ in range(4_000)}
     root, most = filled(keys)

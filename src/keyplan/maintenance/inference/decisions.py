@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from keyplan.maintenance.inference.likeness import Likeness, groups_of, likeness
-from keyplan.maintenance.inference.places import Place
+from keyplan.maintenance.inference.key_tree import KeyNode, Likeness, groups_of, likeness
 
 __all__ = ["Confidence", "Decision", "decide"]
 
@@ -42,7 +41,7 @@ class Decision:
     reasons: tuple[str, ...]
 
 
-def decide(place: Place) -> Decision:
+def decide(place: KeyNode) -> Decision:
     """Divide the words of a place into literals and values."""
     groups = groups_of(place)
     literals: list[bytes] = []
@@ -94,7 +93,7 @@ def _literal(confidence: Confidence, reason: str) -> _Judgement:
     return _Judgement(is_value=False, confidence=confidence, reason=reason)
 
 
-def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgement | None:
+def _judge(place: KeyNode, group: Sequence[bytes], *, is_alone: bool) -> _Judgement | None:
     """Judge words that are alike; None when nothing needs saying: a single word is itself."""
     if not group[0]:
         return None
@@ -115,7 +114,7 @@ def _judge(place: Place, group: Sequence[bytes], *, is_alone: bool) -> _Judgemen
     return judged
 
 
-def _single(place: Place, word: bytes, *, is_alone: bool) -> _Judgement | None:
+def _single(place: KeyNode, word: bytes, *, is_alone: bool) -> _Judgement | None:
     if is_alone and place.parents > 1 and not _is_recurring(place, [word]):
         return None
     is_doubtful = place.words[word].is_leaf or _DIGITS.intersection(word)
@@ -124,7 +123,7 @@ def _single(place: Place, word: bytes, *, is_alone: bool) -> _Judgement | None:
     return None
 
 
-def _judge_leaves(place: Place, group: Sequence[bytes], level: Likeness, *, is_alone: bool) -> _Judgement:
+def _judge_leaves(place: KeyNode, group: Sequence[bytes], level: Likeness, *, is_alone: bool) -> _Judgement:
     number = len(group)
     if number <= RECURRING_LEAVES_MAX and _is_recurring(place, group):
         return _recurring(place, group)
@@ -139,7 +138,7 @@ def _judge_leaves(place: Place, group: Sequence[bytes], level: Likeness, *, is_a
     return _literal(Confidence.LOW, f"{_quoted(group)}: literals like those beside, or {number} values")
 
 
-def _judge_lists(place: Place, group: Sequence[bytes], level: Likeness) -> _Judgement:
+def _judge_lists(place: KeyNode, group: Sequence[bytes], level: Likeness) -> _Judgement:
     number = len(group)
     if level is Likeness.STRUCTURE:
         return _value(Confidence.HIGH, f"{number} words with the same parts below: {_quoted(group)}")
@@ -159,7 +158,7 @@ def _judge_lists(place: Place, group: Sequence[bytes], level: Likeness) -> _Judg
     return _literal(Confidence.LOW, f"{_quoted(group)}: literals, or {number} values; their lists are of one kind")
 
 
-def _is_recurring(place: Place, group: Sequence[bytes]) -> bool:
+def _is_recurring(place: KeyNode, group: Sequence[bytes]) -> bool:
     """Whether the words come again behind most of the places that were merged into this one."""
     if place.parents < 2:
         return False
@@ -172,18 +171,18 @@ def _is_numbered(group: Sequence[bytes]) -> bool:
     return len({word.translate(None, bytes(_DIGITS)) for word in group}) == 1
 
 
-def _recurring(place: Place, group: Sequence[bytes]) -> _Judgement:
+def _recurring(place: KeyNode, group: Sequence[bytes]) -> _Judgement:
     reason = f"{_quoted(group)} recur in most of {place.parents} places"
     return _literal(Confidence.HIGH if place.parents > 2 else Confidence.FAIR, reason)
 
 
-def _is_valueless(place: Place) -> bool:
+def _is_valueless(place: KeyNode) -> bool:
     """Whether all keys behind a place have no value, as index entries do."""
     profiles = [inner.values for inner in place.below() if inner.values is not None]
     return all(profile.main_kind == "empty" for profile in profiles)
 
 
-def _is_of_records(place: Place) -> bool:
+def _is_of_records(place: KeyNode) -> bool:
     """Whether JSON records with fields stand somewhere behind a place."""
     return any(inner.values is not None and inner.values.signature for inner in place.below())
 
@@ -193,7 +192,7 @@ def _can_be_reserved(word: bytes) -> bool:
     return word.isascii() and word.decode().isprintable() and b" " not in word and len(word) <= _RESERVED_BYTES_MAX
 
 
-def _odd_ones(place: Place, literals: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
+def _odd_ones(place: KeyNode, literals: Sequence[bytes], values: Sequence[bytes]) -> list[bytes]:
     """Single keys of another kind among very many that are alike: damaged records rather than names of their own."""
     number = len(values) + (0 if place.rest_words is None else place.rest_words.distinct)
     odd = [

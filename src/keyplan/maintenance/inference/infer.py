@@ -1,6 +1,6 @@
 """A layout for a store that somebody else's program fills: read twice, in bounded memory, with a reason for each decision.
 
-First what the keys are made of, then the keys with their values. Nothing is written. Text keys become a tree (places.py,
+First what the keys are made of, then the keys with their values. Nothing is written. Text keys become a tree (key_tree.py,
 decisions.py, text_keys.py), binary keys templates of a sample (binary_keys.py); assembly.py makes a layout of what was found.
 """
 
@@ -25,7 +25,7 @@ from keyplan.maintenance.inference.assembly import NamedTable, assembled, descri
 from keyplan.maintenance.inference.binary_keys import binary_templates
 from keyplan.maintenance.inference.decisions import Confidence
 from keyplan.maintenance.inference.found import Found, Note
-from keyplan.maintenance.inference.places import PlaceTree
+from keyplan.maintenance.inference.key_tree import KeyTree
 from keyplan.maintenance.inference.python_source import python_source
 from keyplan.maintenance.inference.record_types import RecordTypes
 from keyplan.maintenance.inference.stored_values import ValueProfile
@@ -150,7 +150,7 @@ def _entries(source: Scanned, prefix: bytes, survey: Survey, progress: Progress 
 
 
 def _gathered_text(entries: Iterable[Entry], survey: Survey, *, has_values: bool) -> _Gathered:
-    tree = PlaceTree(survey.separator, has_values=has_values)
+    tree = KeyTree(survey.separator, has_values=has_values)
     gathered = _Gathered([], [])
     for entry in entries:
         if is_text_key(entry.key):

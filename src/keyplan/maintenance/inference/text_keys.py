@@ -7,8 +7,8 @@ from keyplan.codec import TextTail
 from keyplan.layout import Field, Literal, Template
 from keyplan.maintenance.inference.decisions import Confidence, Decision, decide
 from keyplan.maintenance.inference.found import Found, Note, Part, joined
+from keyplan.maintenance.inference.key_tree import KeyNode
 from keyplan.maintenance.inference.naming import field_name
-from keyplan.maintenance.inference.places import Place
 from keyplan.maintenance.inference.stored_values import ValueProfile
 from keyplan.maintenance.inference.words import WordProfile
 
@@ -27,11 +27,11 @@ class TextTemplates:
         self._separator = separator
         self.notes: list[Note] = []
 
-    def found(self, root: Place) -> list[Found]:
+    def found(self, root: KeyNode) -> list[Found]:
         """Return the tables that explain every key of the tree."""
         return self._below(root, ())
 
-    def _below(self, place: Place, parts: tuple[Part, ...]) -> list[Found]:
+    def _below(self, place: KeyNode, parts: tuple[Part, ...]) -> list[Found]:
         """The tables of the keys that end at a place or behind it. `parts` lead to it, the separator behind them included."""
         found = []
         if place.values is not None:
@@ -108,11 +108,11 @@ class TextTemplates:
         self.notes.append(Note(place or "(first)", decision, reason, confidence))
 
 
-def _gathered(place: Place, decision: Decision) -> tuple[WordProfile, Place]:
+def _gathered(place: KeyNode, decision: Decision) -> tuple[WordProfile, KeyNode]:
     """All words that are values of the field at a place, and one place behind them all."""
     profile, inner = place.folded_words(), place.rest
     if inner is None:
-        inner = Place()
+        inner = KeyNode()
         inner.parents = 0
     for word in decision.values:
         profile.add(word)

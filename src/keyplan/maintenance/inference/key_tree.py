@@ -3,18 +3,18 @@
     /site/rack/r17/blades/4     ->  "" > site > rack > r17 > blades > (numbers)
 
 A number, a UUID or the like is folded at once: programs make those up. Other words keep a place each until there are too many
-of them at one place; then those that are alike (likeness.py) are folded. What is literal and what varies is decided at the end.
+of them at one place; then those that are alike (`likeness`) are folded. What is literal and what varies is decided at the end.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from enum import IntEnum
 from typing import Final
 
 from keyplan.engine import Entry
-from keyplan.maintenance.inference.likeness import groups_of, is_like
 from keyplan.maintenance.inference.stored_values import ValueProfile
 from keyplan.maintenance.inference.words import WordProfile, is_identifier
 
-__all__ = ["Place", "PlaceTree"]
+__all__ = ["KeyNode", "KeyTree", "Likeness", "groups_of", "likeness"]
 
 WORDS_MAX: Final = 64
 """Words kept apart at one place. Why: a person who declares literals does not write so many."""
@@ -28,8 +28,14 @@ PLACES_MAX: Final = 20_000
 SEGMENTS_MAX: Final = 32
 """Why: a key of more segments is a path of files; what is behind them is one word."""
 
+_DEPTH_MAX: Final = 16
+_STRUCTURE_WORDS_MAX: Final = 24
+"""Why: words that many places share are data, as user names below several attributes, and not the names of parts."""
 
-class Place:
+_COMPARED_WORDS_MAX: Final = 8
+
+
+class KeyNode:
     """What was seen behind one word, or behind many that were folded.
 
     `parents` is how many different places of the store this one stands for. `values` are those of keys that end here. `words`
@@ -42,8 +48,8 @@ class Place:
         self.parents = 1
         self.keys = 0
         self.values: ValueProfile | None = None
-        self.words: dict[bytes, Place] = {}
-        self.rest: Place | None = None
+        self.words: dict[bytes, KeyNode] = {}
+        self.rest: KeyNode | None = None
         self.rest_words: WordProfile | None = None
         self.is_folding = False
 
@@ -52,10 +58,10 @@ class Place:
         """Whether no key goes on behind this place."""
         return not self.words and self.rest is None
 
-    def folded(self) -> "Place":
+    def folded(self) -> "KeyNode":
         """The place of folded words, made when there is none."""
         if self.rest is None:
-            self.rest = Place()
+            self.rest = KeyNode()
             self.rest.parents = 0
         return self.rest
 
@@ -87,7 +93,7 @@ class Place:
             if word not in kept:
                 self.fold(word)
 
-    def merge(self, other: "Place") -> None:
+    def merge(self, other: "KeyNode") -> None:
         """Take in another place. It must not be used afterwards."""
         self.parents += other.parents
         self.keys += other.keys
@@ -110,7 +116,7 @@ class Place:
             self.folded_words().merge(other.rest_words)
         self.is_folding |= other.is_folding
 
-    def below(self) -> Iterator["Place"]:
+    def below(self) -> Iterator["KeyNode"]:
         """This place and all behind it."""
         yield self
         for place in self.words.values():
@@ -119,14 +125,14 @@ class Place:
             yield from self.rest.below()
 
 
-class PlaceTree:
+class KeyTree:
     """Takes in keys in their order, and keeps the number of places bounded."""
 
     def __init__(self, separator: str, *, has_values: bool = True) -> None:
-        self.root = Place()
+        self.root = KeyNode()
         self._has_values = has_values
         self._separator = separator.encode()
-        self._path: list[tuple[bytes, Place]] = []
+        self._path: list[tuple[bytes, KeyNode]] = []
         self._words_max = WORDS_MAX
         self._places = 1
 
@@ -151,12 +157,12 @@ class PlaceTree:
             place.values = ValueProfile()
         place.values.add(entry.key, entry.value if self._has_values else None, entry.lease)
 
-    def finish(self) -> Place:
+    def finish(self) -> KeyNode:
         """Return the root, when all keys were taken in."""
         self._close(0)
         return self.root
 
-    def _entered(self, place: Place, word: bytes) -> Place:
+    def _entered(self, place: KeyNode, word: bytes) -> KeyNode:
         if is_identifier(word):
             place.folded_words().add(word)
             inner = place.folded()
@@ -164,7 +170,7 @@ class PlaceTree:
             return inner
         known = place.words.get(word)
         if known is None:
-            known = place.words[word] = Place()
+            known = place.words[word] = KeyNode()
             self._places += 1
         else:
             # Why the bound: in key order a!b comes between a and a/b, so that one place may be entered twice.
@@ -204,10 +210,112 @@ class PlaceTree:
                 if len(place.words) > self._words_max:
                     place.fold_surplus(self._words_max, self._open_words())
 
-    def _fold_all(self, place: Place) -> None:
+    def _fold_all(self, place: KeyNode) -> None:
         """Leave one word or place behind each place. Why: keys without any structure must not fill the memory either."""
         for word in place.words.keys() - self._open_words():
             place.fold(word)
         place.is_folding = True
         for inner in (*place.words.values(), *(() if place.rest is None else (place.rest,))):
             self._fold_all(inner)
+
+
+# ---- how like two places are: whether the words that lead to them may be values of one field -----------------------------
+
+
+class Likeness(IntEnum):
+    """What two places share, from nothing to the most telling.
+
+    WEAK: keys of the same depth, with values of the same kind. FIELDS: JSON records with mostly the same fields. PART: one
+    word behind them and no other, as `by-name`. STRUCTURE: the same words behind them, as `tor` and `blades` behind each rack.
+    """
+
+    NONE = 0
+    WEAK = 1
+    FIELDS = 2
+    PART = 3
+    STRUCTURE = 4
+
+
+def is_like(left: KeyNode, right: KeyNode) -> bool:
+    """Tell whether two places have anything in common."""
+    return likeness(left, right) is not Likeness.NONE
+
+
+def likeness(left: KeyNode, right: KeyNode, depth: int = 0) -> Likeness:
+    """Compare two places: the values that stand there, then what is behind them."""
+    if left.is_leaf is not right.is_leaf:
+        return Likeness.NONE
+    by_values = _by_values(left.values, right.values)
+    if by_values is Likeness.NONE or left.is_leaf or depth >= _DEPTH_MAX:
+        return by_values
+    common = _common_words(left, right)
+    if common:
+        return _by_common_words(left, right, common, depth)
+    behind = likeness(_typical(left), _typical(right), depth + 1)
+    # Why: what is behind both may be of one structure by chance of a single word; their own fields say more.
+    return Likeness.NONE if behind is Likeness.NONE else min(max(behind, by_values), Likeness.FIELDS)
+
+
+def groups_of(place: KeyNode) -> list[list[bytes]]:
+    """The words of a place in groups that are alike, each with its heaviest word first."""
+    groups: list[list[bytes]] = []
+    for word in sorted(place.words, key=lambda word: (-place.words[word].keys, word)):
+        inner = place.words[word]
+        for group in groups:
+            if _may_be_value(word) and _may_be_value(group[0]) and is_like(inner, place.words[group[0]]):
+                group.append(word)
+                break
+        else:
+            groups.append([word])
+    return groups
+
+
+def _may_be_value(word: bytes) -> bool:
+    """Whether a word may be a value: not the empty one behind a last separator, and not `by-name`, the name of an index."""
+    return bool(word) and not word.startswith((b"by-", b"by_"))
+
+
+def _by_values(left: ValueProfile | None, right: ValueProfile | None) -> Likeness:
+    if left is None or right is None:
+        return Likeness.WEAK  # Why: a record may be absent where others have one.
+    if left.main_kind != right.main_kind:
+        return Likeness.NONE
+    mine, its = left.signature, right.signature
+    if not mine and not its:
+        return Likeness.WEAK if left.json_kinds == right.json_kinds else Likeness.NONE
+    return Likeness.FIELDS if 2 * len(mine & its) >= len(mine | its) else Likeness.NONE
+
+
+def _common_words(left: KeyNode, right: KeyNode) -> Sequence[bytes]:
+    """The words that lead on from both, when they are most of those of one."""
+    fewer, more = sorted((left.words, right.words), key=len)
+    common = sorted(fewer.keys() & more.keys())
+    return common if common and 2 * len(common) >= len(fewer) and len(fewer) <= _STRUCTURE_WORDS_MAX else []
+
+
+def _by_common_words(left: KeyNode, right: KeyNode, common: Sequence[bytes], depth: int) -> Likeness:
+    compared = common[:_COMPARED_WORDS_MAX]
+    levels = [likeness(left.words[word], right.words[word], depth + 1) for word in compared]
+    if 2 * levels.count(Likeness.NONE) > len(levels):
+        return Likeness.NONE
+    inner = [left.words[word] for word in compared]
+    kinds = {place.values.main_kind for place in inner if place.values is not None and place.is_leaf}
+    if len(common) == 1:
+        # Why: one word such as by-uuid stands behind things that have nothing else in common.
+        is_all = left.words.keys() == right.words.keys() and left.rest is right.rest is None
+        if is_all:
+            return Likeness.STRUCTURE if inner[0].is_leaf else Likeness.PART
+        return min(levels[0], Likeness.FIELDS)
+    if len(kinds) > 1 or not all(place.is_leaf for place in inner):
+        return Likeness.STRUCTURE
+    # Why: keys of one kind behind the same words may as well be several attributes of the same things.
+    return max(levels)
+
+
+def _typical(place: KeyNode) -> KeyNode:
+    """Where most keys behind a place are."""
+    heaviest = max(place.words.values(), key=lambda inner: inner.keys, default=None)
+    if heaviest is None or (place.rest is not None and place.rest.keys >= heaviest.keys):
+        assert place.rest is not None
+        return place.rest
+    return heaviest
