@@ -11,7 +11,7 @@ from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.calls import Calls, PinnedCalls, TransactionCalls
 from keyplan.aio.greenlets import wait
 from keyplan.layout import AsyncBinding, Binding
-from keyplan.store import Explanation, Place
+from keyplan.store import Explanation, KeyRef
 from keyplan.store import PinnedState as SyncPinnedState
 from keyplan.store import Transaction as SyncTransaction
 
@@ -62,9 +62,9 @@ class Transaction(AwaitedBinding):
     async def _known_revision(self) -> int:
         return self._transaction.revision
 
-    async def read_ahead(self, *places: Place) -> None:
-        """Read what the places hold at once, so that the transaction's reads of it find it read; no premise of the commit."""
-        await self._serial.run_blocking(lambda: self._transaction.read_ahead(*places))
+    async def read_ahead(self, *refs: KeyRef) -> None:
+        """Read what stands at these keys at once, for the transaction's reads to come; no premise of the commit."""
+        await self._serial.run_blocking(lambda: self._transaction.read_ahead(*refs))
 
     async def commit(self) -> int:
         """Commit now, and end the transaction. Return the revision. Raises what the synchronous one does."""

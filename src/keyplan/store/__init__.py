@@ -1,6 +1,6 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
-from keyplan.store.ahead import Place
+from keyplan.store.ahead import KeyRef
 from keyplan.store.damage import entries_pointing_at
 from keyplan.store.explanation import Explanation
 from keyplan.store.index_state import (
@@ -47,12 +47,12 @@ __all__ = [
     "IndexStates",
     "ItemKeyPage",
     "Keeper",
+    "KeyRef",
     "Lease",
     "LeaseSchedule",
     "Level",
     "LevelPage",
     "PinnedState",
-    "Place",
     "Plan",
     "RecordState",
     "Store",

@@ -6,16 +6,16 @@ from typing import TypeAlias
 from keyplan.layout import BoundIndex, BoundTable
 from keyplan.store.index_state import index_state_key
 
-__all__ = ["Place", "raw_keys_of"]
+__all__ = ["KeyRef", "raw_keys_of"]
 
-Place: TypeAlias = tuple[BoundTable, object] | tuple[BoundIndex, object]
+KeyRef: TypeAlias = tuple[BoundTable, object] | tuple[BoundIndex, object]
 """One record of a table, or one entry of a unique index; of any index, with None as its key, whether it may be read."""
 
 
-def raw_keys_of(places: Iterable[Place]) -> list[bytes]:
-    """Return the raw keys that a look at the places reads, each once. Raises InvalidKeyError."""
+def raw_keys_of(refs: Iterable[KeyRef]) -> list[bytes]:
+    """Return the raw keys that a look at these keys reads, each once. Raises InvalidKeyError."""
     raw_keys: dict[bytes, None] = {}
-    for source, key in places:
+    for source, key in refs:
         if isinstance(source, BoundIndex):
             raw_keys[index_state_key(source)] = None
         if key is not None:

@@ -10,7 +10,7 @@ from keyplan.errors import CorruptionError, HistoryCompactedError
 from keyplan.layout import Change, ChangeKind
 from keyplan.store.decoding import decode_record
 from keyplan.store.selection import TableSelection
-from keyplan.store.watch import Delivery, Place, Source, WatchSource
+from keyplan.store.watch import Delivery, Source, WatchPosition, WatchSource
 
 __all__ = ["FollowSource"]
 
@@ -44,7 +44,7 @@ class FollowSource(Source):
         self._begin_list()
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> WatchPosition | None:
         return None if self._must_list or self._listing is not None or self._watch is None else self._watch.place
 
     def take(self, timeout_seconds: float) -> Iterator[Delivery]:
@@ -78,7 +78,7 @@ class FollowSource(Source):
         snapshot = self._engine.snapshot()
         try:
             # Why: opened before the list is read, so that an engine that cannot watch says so now.
-            place = Place(snapshot.revision)
+            place = WatchPosition(snapshot.revision)
             watch = WatchSource(self._engine, self._table, place, note=self._note)
         except BaseException:
             snapshot.close()

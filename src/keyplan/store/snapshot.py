@@ -15,7 +15,7 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.ahead import Place, raw_keys_of
+from keyplan.store.ahead import KeyRef, raw_keys_of
 from keyplan.store.counters import CounterNumber
 from keyplan.store.indexes import IndexEntries, UniqueEntries
 from keyplan.store.reader import Reader
@@ -41,9 +41,9 @@ class PinnedState(Binding):
         """The revision that is read."""
         return self._reader.revision
 
-    def read_ahead(self, *places: Place) -> None:
-        """Read what the places hold at once, so that views bound afterwards find it read. Raises InvalidKeyError."""
-        self._reader.read_ahead(raw_keys_of(places))
+    def read_ahead(self, *refs: KeyRef) -> None:
+        """Read what stands at these keys at once, so that views bound afterwards find it read. Raises InvalidKeyError."""
+        self._reader.read_ahead(raw_keys_of(refs))
 
     def table_view(self, table: BoundTable) -> TableView[object, object]:
         return TableRecords(table, self._reader, self._no_writer, self._no_watcher)

@@ -18,7 +18,7 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.ahead import Place, raw_keys_of
+from keyplan.store.ahead import KeyRef, raw_keys_of
 from keyplan.store.conflicts import explain_conflict, explain_limit
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
@@ -63,12 +63,12 @@ class Transaction(Binding):
         """What was collected so far: for keyplan's own use."""
         return self._session
 
-    def read_ahead(self, *places: Place) -> None:
-        """Read what the places hold at once, so that the transaction's reads of it find it read. Raises InvalidKeyError.
+    def read_ahead(self, *refs: KeyRef) -> None:
+        """Read what stands at these keys at once, so that the transaction's reads of it find it read. Raises InvalidKeyError.
 
-        Reading ahead makes nothing a premise of the commit; a read of the same place does, as ever.
+        Reading ahead makes nothing a premise of the commit; a read of the same key does, as ever.
         """
-        self._session.read_ahead(raw_keys_of(places))
+        self._session.read_ahead(raw_keys_of(refs))
 
     # ---- what a layout asks of its binding -----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from keyplan.store.numbers import check_whole
 from keyplan.store.sealing import sealed, unsealed
 from keyplan.store.selection import Selection, Typed
 
-__all__ = ["ChangeStream", "Delivery", "Place", "Source", "WatchSource", "place_after"]
+__all__ = ["ChangeStream", "Delivery", "Source", "WatchPosition", "WatchSource", "position_after"]
 
 _FORMAT: Final = "w2"
 _WAIT_SECONDS: Final = 60.0
@@ -45,7 +45,7 @@ class _Content(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     position: int
 
 
-class Place(NamedTuple):
+class WatchPosition(NamedTuple):
     """What was delivered of a list: everything before `revision` and the first `position` of it; 0 stands for all of it."""
 
     revision: int
@@ -62,7 +62,7 @@ class Place(NamedTuple):
         return sealed(_Content(_FORMAT, *item, lineage.store, lineage.epoch, self.revision, self.position))
 
 
-def place_after(after: int | str | None, selection: Selection, engine: Engine) -> Place:
+def position_after(after: int | str | None, selection: Selection, engine: Engine) -> WatchPosition:
     """Return where a watch begins: behind a revision, behind what a token was made for, or now.
 
     Raises InvalidWatchTokenError; HistoryCompactedError for what the store has not reached, or has lost when it went back;
@@ -75,8 +75,8 @@ def place_after(after: int | str | None, selection: Selection, engine: Engine) -
     with engine.snapshot() as snapshot:
         revision = snapshot.revision
     if after is None:
-        return Place(revision)
-    place = Place(after) if isinstance(after, int) else _place_of_token(after, selection, engine.lineage())
+        return WatchPosition(revision)
+    place = WatchPosition(after) if isinstance(after, int) else _position_of_token(after, selection, engine.lineage())
     if place.revision > revision:
         # Why: waiting for that revision would leave out everything until then, for instance after a restore.
         problem = "the store has not reached this revision: it went back, or is another one; list again"
@@ -84,7 +84,7 @@ def place_after(after: int | str | None, selection: Selection, engine: Engine) -
     return place
 
 
-def _place_of_token(token: str, selection: Selection, lineage: Lineage) -> Place:
+def _position_of_token(token: str, selection: Selection, lineage: Lineage) -> WatchPosition:
     try:
         content = unsealed(token, _Content)
     except ValueError as error:
@@ -100,14 +100,14 @@ def _place_of_token(token: str, selection: Selection, lineage: Lineage) -> Place
     if content.epoch != lineage.epoch:
         problem = "the store went back to an older state since the token was made; list again"
         raise HistoryCompactedError(revision=content.revision, problem=problem)
-    return Place(content.revision, content.position)
+    return WatchPosition(content.revision, content.position)
 
 
 class Delivery(NamedTuple):
     """A change, or the error in its place; and the place behind it, None while a list is not complete."""
 
     outcome: Change[object, object] | CorruptionError
-    place: Place | None
+    place: WatchPosition | None
 
 
 class Source(ABC):
@@ -127,7 +127,7 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def place(self) -> Place | None:
+    def place(self) -> WatchPosition | None:
         """The place behind everything taken."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class ChangeStream(Changes[object, object]):
         self._source = source
         self._ready: Iterator[Delivery] = iter(())
         self._pending: deque[Delivery] = deque()
-        self._place: Place | None = source.place
+        self._place: WatchPosition | None = source.place
         self._is_closed = False
 
     def __iter__(self) -> Self:
@@ -242,7 +242,7 @@ class WatchSource(Source):
     """The changes of a selection after a place. `note` is told of each event that is typed."""
 
     def __init__(
-        self, engine: Engine, selection: Selection, place: Place, *, note: Callable[[Event], None] | None = None
+        self, engine: Engine, selection: Selection, place: WatchPosition, *, note: Callable[[Event], None] | None = None
     ) -> None:
         self.selection = selection
         self._note = note
@@ -252,9 +252,9 @@ class WatchSource(Source):
         self._begin = place
 
     @property
-    def place(self) -> Place:
+    def place(self) -> WatchPosition:
         # Why: until the rest of a revision was taken, the engine's watch still stands before it.
-        return self._begin if self._watch.revision < self._begin.revision else Place(self._watch.revision)
+        return self._begin if self._watch.revision < self._begin.revision else WatchPosition(self._watch.revision)
 
     def take(self, timeout_seconds: float) -> Iterator[Delivery]:
         return self._deliveries(self._watch.poll(timeout_seconds))
@@ -269,7 +269,7 @@ class WatchSource(Source):
                     self._note(event)
             done = self._begin.position if revision == self._begin.revision else 0
             for position, typed in islice(enumerate(found, start=1), done, None):
-                place = Place(revision, 0 if position == len(found) else position)
+                place = WatchPosition(revision, 0 if position == len(found) else position)
                 yield Delivery(_outcome(typed, revision, place.token(self.selection, self.lineage)), place)
 
     def close(self) -> None:

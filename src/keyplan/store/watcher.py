@@ -7,7 +7,7 @@ from keyplan.errors import UnsupportedByEngineError
 from keyplan.layout import Changes
 from keyplan.store.follow import FollowSource
 from keyplan.store.selection import Selection, TableSelection
-from keyplan.store.watch import ChangeStream, WatchSource, place_after
+from keyplan.store.watch import ChangeStream, WatchSource, position_after
 
 __all__ = ["EngineWatcher", "NoWatcher", "Watcher"]
 
@@ -27,7 +27,7 @@ class EngineWatcher:
         self._engine = engine
 
     def watch(self, selection: Selection, after: int | str | None) -> Changes[object, object]:
-        place = place_after(after, selection, self._engine)
+        place = position_after(after, selection, self._engine)
         return ChangeStream(WatchSource(self._engine, selection, place))
 
     def follow(self, selection: TableSelection, *, keep_records: bool) -> Changes[object, object]:

@@ -9,8 +9,8 @@ import pytest
 import keyplan
 from keyplan.apps.cloudchamber import (
     CloudChamber,
+    InventoryKey,
     InventoryRecord,
-    Place,
     inventory_records,
     read_definition,
     validated,
@@ -20,7 +20,7 @@ from keyplan.store import Store
 from tests.apps.cloudchamber.web import Web, served
 from tests.servers.etcd import EtcdServer
 
-Desired = Mapping[Place, InventoryRecord]
+Desired = Mapping[InventoryKey, InventoryRecord]
 CheckAfter = Callable[..., AbstractContextManager[Store]]
 
 

@@ -16,8 +16,8 @@ from keyplan.apps.cloudchamber import (
     ExtraDevices,
     Hardware,
     HardwareType,
+    InventoryKey,
     InventoryRecord,
-    Place,
     Port,
     ProtoJson,
     Rack,
@@ -205,8 +205,8 @@ def test_parts_without_a_rack_are_cleared_away(store: Store, chamber: CloudChamb
     store.engine.commit(Commit((), (Put(P + b"rack/gone/blades/4", b"{}"), Put(P + b"rack/gone/pdus/1", b"{}"))))
     outcome = reconcile(chamber, records_of("a"))
     assert {change.place for change in outcome.plan.deletes} == {
-        Place("blades", BladeKey("gone", 4)),
-        Place("pdus", DeviceKey("gone", 1)),
+        InventoryKey("blades", BladeKey("gone", 4)),
+        InventoryKey("pdus", DeviceKey("gone", 1)),
     }
     assert chamber.racks.count() == 1
     assert P + b"users/alice" in raw_keys(store)
@@ -266,7 +266,7 @@ def test_a_plan_creates_a_racks_own_record_last_and_deletes_it_first() -> None:
 
 def test_a_change_of_one_fields_item_alone_is_a_change() -> None:
     """3.5, 8: the Go program does not see that a cable went to another port of the same device."""
-    place = Place("pdu", "a")
+    place = InventoryKey("pdu", "a")
     wanted = records_of("a")
     stored = dict(wanted)
     stored[place] = ProtoJson(type(wanted[place])).decode(
@@ -400,5 +400,5 @@ def test_an_import_in_steps_gives_up_when_others_never_stop() -> None:
 
 def test_the_conditions_of_a_definition_are_those_of_the_records() -> None:
     text = definition_yaml("a").decode().replace("- Name: a", "- Name: a\n        Details: {Condition: OUT_for_Repair}")
-    records: dict[Place, InventoryRecord] = dict(inventory_records(parse_definition(text.encode(), source="x")))
-    assert records[Place("racks", "a")] == Rack(details=RackDetails(condition=Condition.OUT_FOR_REPAIR))
+    records: dict[InventoryKey, InventoryRecord] = dict(inventory_records(parse_definition(text.encode(), source="x")))
+    assert records[InventoryKey("racks", "a")] == Rack(details=RackDetails(condition=Condition.OUT_FOR_REPAIR))

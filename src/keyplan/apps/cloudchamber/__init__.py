@@ -56,9 +56,9 @@ from keyplan.apps.cloudchamber.import_plan import (
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed, TargetBlade, begin_indexes, layout_in_use
 from keyplan.apps.cloudchamber.inventory import (
     ExtraDevices,
+    InventoryKey,
     InventoryRecord,
     MultiplicityError,
-    Place,
     RackIds,
     inventory_records,
 )
@@ -216,6 +216,7 @@ __all__ = [
     "InstanceKey",
     "InstanceStates",
     "InstanceTarget",
+    "InventoryKey",
     "InventoryPlace",
     "InventoryRecord",
     "LayoutSide",
@@ -233,7 +234,6 @@ __all__ = [
     "OrphanKind",
     "PartsExistError",
     "Pdu",
-    "Place",
     "Port",
     "ProtoJson",
     "Rack",

@@ -18,7 +18,7 @@ from keyplan.apps.cloudchamber.import_report import (
 )
 from keyplan.apps.cloudchamber.indexed import layout_in_use, store_for_writing
 from keyplan.apps.cloudchamber.indexed_cli import index
-from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryRecord, Place, RackIds, inventory_records
+from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, InventoryRecord, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.migrate_cli import check_pairs, export_inventory, migrate_store
 from keyplan.apps.cloudchamber.namespaces_cli import (
@@ -107,7 +107,7 @@ def import_inventory(
 
 @overload
 def _imported(
-    chamber: CloudChamber, desired: Mapping[Place, InventoryRecord], *, is_dry_run: bool
+    chamber: CloudChamber, desired: Mapping[InventoryKey, InventoryRecord], *, is_dry_run: bool
 ) -> ImportOutcome: ...
 
 

@@ -15,7 +15,7 @@ from keyplan.apps.cloudchamber.definition import (
 from keyplan.apps.cloudchamber.definition_text import definition_text
 from keyplan.apps.cloudchamber.go_inventory import GoPlace, go_inventory_records
 from keyplan.apps.cloudchamber.import_plan import ImportPlan, InventoryPlace, plan_import
-from keyplan.apps.cloudchamber.inventory import ExtraDevices, Place, RackIds, inventory_records
+from keyplan.apps.cloudchamber.inventory import ExtraDevices, InventoryKey, RackIds, inventory_records
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo, GoRackKey, GoRegionKey, GoZoneKey
 from keyplan.apps.cloudchamber.rack_names import RackNames
 from keyplan.apps.cloudchamber.reconcile import DOCUMENT_SHAPE, GO_SHAPE, stored_inventory
@@ -110,7 +110,7 @@ class _Parts:
         return RackDefinition(name, 0, record, pdus, tors, blades)
 
 
-def _definition_of_document(records: Mapping[Place, object], rack_ids: RackIds) -> Definition:
+def _definition_of_document(records: Mapping[InventoryKey, object], rack_ids: RackIds) -> Definition:
     parts = _Parts()
     racks: dict[str, Rack] = {}
     for place, record in records.items():

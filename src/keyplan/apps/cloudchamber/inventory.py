@@ -17,9 +17,9 @@ from keyplan.errors import InvalidInputError, InvalidKeyError
 __all__ = [
     "INVENTORY_TABLES",
     "ExtraDevices",
+    "InventoryKey",
     "InventoryRecord",
     "MultiplicityError",
-    "Place",
     "RackIds",
     "inventory_records",
 ]
@@ -54,7 +54,7 @@ class RackIds(StrEnum):
     REGION_ZONE_RACK = "region.zone.rack"
 
 
-class Place(NamedTuple):
+class InventoryKey(NamedTuple):
     """Where a record is: the table's name and the key in it."""
 
     table: str
@@ -78,7 +78,7 @@ class Place(NamedTuple):
         return _NOUNS[self.table]
 
     @property
-    def unit(self) -> "Place":
+    def unit(self) -> "InventoryKey":
         """Itself: no two records must be written by one commit."""
         return self
 
@@ -105,14 +105,14 @@ def inventory_records(
     *,
     extra_devices: ExtraDevices = ExtraDevices.REFUSE,
     rack_ids: RackIds = RackIds.NAME,
-) -> Mapping[Place, InventoryRecord]:
+) -> Mapping[InventoryKey, InventoryRecord]:
     """Return every record of the inventory by its place.
 
     Raises MultiplicityError when a rack has a further PDU or TOR and these are refused; InvalidInputError when rack names do
     not tell racks apart, when there are several regions or zones and racks go by name, or when a name cannot be part of a key.
     """
     _check_fit(definition, extra_devices, rack_ids)
-    records: dict[Place, InventoryRecord] = {}
+    records: dict[InventoryKey, InventoryRecord] = {}
     owners: dict[str, str] = {}
     check_key = CloudChamber.bound().tables["racks"].keys.encode
     for region, zone, rack in _racks(definition):
@@ -133,14 +133,14 @@ def inventory_records(
     return records
 
 
-def _records_of(rack: RackDefinition, rack_id: str) -> Iterator[tuple[Place, InventoryRecord]]:
-    yield Place("racks", rack_id), rack.rack
+def _records_of(rack: RackDefinition, rack_id: str) -> Iterator[tuple[InventoryKey, InventoryRecord]]:
+    yield InventoryKey("racks", rack_id), rack.rack
     for index, pdu in rack.pdus.items():
-        yield (Place("pdus", DeviceKey(rack_id, index)) if index else Place("pdu", rack_id)), pdu
+        yield (InventoryKey("pdus", DeviceKey(rack_id, index)) if index else InventoryKey("pdu", rack_id)), pdu
     for index, tor in rack.tors.items():
-        yield (Place("tors", DeviceKey(rack_id, index)) if index else Place("tor", rack_id)), tor
+        yield (InventoryKey("tors", DeviceKey(rack_id, index)) if index else InventoryKey("tor", rack_id)), tor
     for index, blade in rack.blades.items():
-        yield Place("blades", BladeKey(rack_id, index)), blade
+        yield InventoryKey("blades", BladeKey(rack_id, index)), blade
 
 
 def _racks(definition: Definition) -> Iterator[tuple[str, str, RackDefinition]]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast, overload
 
 from keyplan.apps.cloudchamber.go_inventory import GO_INVENTORY_TABLES, GO_VIEW, GoPlace, GoRecord
 from keyplan.apps.cloudchamber.import_plan import ImportChange, ImportPlan, InventoryPlace, StoredRecord, plan_import
-from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryRecord, Place
+from keyplan.apps.cloudchamber.inventory import INVENTORY_TABLES, InventoryKey, InventoryRecord
 from keyplan.apps.cloudchamber.layout import CloudChamber, CloudChamberGo
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large, no_report
 from keyplan.errors import CommitConflictError, ConflictError, EngineLimitError
@@ -46,12 +46,12 @@ class InventoryShape(NamedTuple, Generic[P]):
     place: Callable[[str, Any], P]
 
 
-DOCUMENT_SHAPE: Final = InventoryShape(INVENTORY_TABLES, (), Place)
+DOCUMENT_SHAPE: Final = InventoryShape(INVENTORY_TABLES, (), InventoryKey)
 GO_SHAPE: Final = InventoryShape(GO_INVENTORY_TABLES, (GO_VIEW,), GoPlace)
 
 
 @overload
-def planned_import(chamber: CloudChamber, desired: Mapping[Place, InventoryRecord]) -> ImportPlan: ...
+def planned_import(chamber: CloudChamber, desired: Mapping[InventoryKey, InventoryRecord]) -> ImportPlan: ...
 
 
 @overload
@@ -67,7 +67,7 @@ def planned_import(chamber: Layout, desired: Mapping[Any, Any]) -> ImportPlan:
 @overload
 def reconcile(
     chamber: CloudChamber,
-    desired: Mapping[Place, InventoryRecord],
+    desired: Mapping[InventoryKey, InventoryRecord],
     *,
     report: Callable[[int, int], None] = no_report,
 ) -> ImportOutcome: ...

@@ -11,7 +11,7 @@ from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, Provi
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidKeyError
 from keyplan.layout import BoundLayout
-from keyplan.store import PinnedState, Place, Store, Transaction
+from keyplan.store import KeyRef, PinnedState, Store, Transaction
 
 __all__ = ["GENERATION_MAX", "PROVIDER", "Deployment", "Rulings", "State", "Stored", "generation_of"]
 
@@ -53,10 +53,10 @@ class State(NamedTuple):
     ahead: ReadAhead
     binding: PinnedState | Transaction
 
-    def read_ahead(self, places: Iterable[Place]) -> None:
-        """Read what the places hold at once. A place that cannot be a key is for the call to find out."""
+    def read_ahead(self, refs: Iterable[KeyRef]) -> None:
+        """Read what stands at these keys at once. A place that cannot be a key is for the call to find out."""
         try:
-            self.binding.read_ahead(*places)
+            self.binding.read_ahead(*refs)
         except InvalidKeyError:
             return
 
@@ -86,26 +86,26 @@ class Deployment:
         self.ahead = ReadAhead(self.bound, RunmBeside.bound(prefix=self.prefix))
         self._object_types: dict[str, ObjectType] = {}
 
-    def over(self, binding: PinnedState | Transaction, *places: Place) -> State:
+    def over(self, binding: PinnedState | Transaction, *refs: KeyRef) -> State:
         """Return the layouts bound to a snapshot or a transaction, which reads what the places hold at once."""
         # Why even without places: views find what is read ahead later only if they were bound after the first time.
         try:
-            binding.read_ahead(*places)
+            binding.read_ahead(*refs)
         except InvalidKeyError:
             binding.read_ahead()
         return State(self.runm.over(binding), self.beside.over(binding), self.ahead, binding)
 
     @contextmanager
-    def reading(self, *places: Place) -> Generator[State, None, None]:
+    def reading(self, *refs: KeyRef) -> Generator[State, None, None]:
         """Pin one state of the store for the length of a block; what the places hold is read at once."""
         with self.store.snapshot() as pinned:
-            yield self.over(pinned, *places)
+            yield self.over(pinned, *refs)
 
     @contextmanager
-    def reading_for(self, request: Any, *places: Place) -> Generator[State, None, None]:
+    def reading_for(self, request: Any, *refs: KeyRef) -> Generator[State, None, None]:
         """As `reading`, with what a request's session is checked against."""
         with self.store.snapshot() as pinned:
-            yield self.over(pinned, *self.ahead.of_session(request), *places)
+            yield self.over(pinned, *self.ahead.of_session(request), *refs)
 
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 

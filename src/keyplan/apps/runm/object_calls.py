@@ -22,7 +22,7 @@ from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.session import Caller, caller_of
 from keyplan.errors import InvalidKeyError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.store import Place
+from keyplan.store import KeyRef
 
 __all__ = [
     "object_create",
@@ -40,8 +40,8 @@ __all__ = [
 def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
     """Return an object; one answer for what is not there and for what the caller may not see."""
     uuid, ahead = parsed_uuid(request.uuid), deployment.ahead
-    places = () if uuid is None else ahead.of_objects([uuid], ahead.partition_of(request))
-    with deployment.reading_for(request, *places) as state:
+    refs = () if uuid is None else ahead.of_objects([uuid], ahead.partition_of(request))
+    with deployment.reading_for(request, *refs) as state:
         caller = caller_of(request, state)
         if not request.uuid:
             raise missing("UUID is required.")
@@ -78,8 +78,8 @@ def object_get_by_name(deployment: Deployment, request: Any) -> Any:
 def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
     """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
     named = (uuid for one in request.any for uuid in one.partition_filter.uuids)
-    places = (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
-    with deployment.reading_for(request, *places) as state:
+    refs = (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
+    with deployment.reading_for(request, *refs) as state:
         caller = caller_of(request, state)
         options = options_of(request.options, OBJECT_FIELDS, identity="uuid")
         found = search(deployment, caller, state, request.any, options)
@@ -197,7 +197,7 @@ def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, c
     return message_class("ObjectUpdateResponse")(object=object_message(stored))
 
 
-def _places_of_name(deployment: Deployment, request: Any) -> Iterator[Place]:
+def _places_of_name(deployment: Deployment, request: Any) -> Iterator[KeyRef]:
     """Where the name of a request by name most likely points."""
     ahead = deployment.ahead
     partition = parsed_uuid(request.partition_uuid) or ahead.partition_of(request)
@@ -210,7 +210,7 @@ def _places_of_name(deployment: Deployment, request: Any) -> Iterator[Place]:
     yield from ahead.of_partitions([request.partition_uuid])
 
 
-def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iterator[Place]:
+def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iterator[KeyRef]:
     """What the creation of an object looks at."""
     given, ahead = request.object, deployment.ahead
     partition = parsed_uuid(given.partition)

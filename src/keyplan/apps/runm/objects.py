@@ -19,7 +19,7 @@ from keyplan.engine import Capability, Commit, Mutation, Put
 from keyplan.errors import AlreadyExistsError, CorruptionError, UniqueViolationError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.layout import BoundLayout
-from keyplan.store import Backoff, Place
+from keyplan.store import Backoff, KeyRef
 
 __all__ = ["RulesByScope", "create", "created", "get", "stored_objects", "update"]
 
@@ -64,13 +64,13 @@ def stored_objects(state: State, uuids: Sequence[UUID]) -> list[Stored | Corrupt
     return [_stored_or_error(state, uuid) for uuid in uuids]
 
 
-def created(deployment: Deployment, work: Callable[[State], Stored], *places: Place) -> Stored:
+def created(deployment: Deployment, work: Callable[[State], Stored], *refs: KeyRef) -> Stored:
     """Carry out `work`, which creates an object, in one transaction, with what the places hold read at once.
 
     Raises what `work` raises; RefusedError, ALREADY_EXISTS, for a name or a UUID that is taken.
     """
     try:
-        return deployment.store.run(lambda transaction: work(deployment.over(transaction, *places)))
+        return deployment.store.run(lambda transaction: work(deployment.over(transaction, *refs)))
     except (AlreadyExistsError, UniqueViolationError) as error:
         raise already_exists("object already exists.") from error
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectName, ObjectSubType, PartitionObjectName, PartitionSubType, PartitionType
 from keyplan.layout import BoundLayout
-from keyplan.store import Place
+from keyplan.store import KeyRef
 
 __all__ = ["ReadAhead", "Scope", "fallbacks_of"]
 
@@ -81,9 +81,9 @@ class ReadAhead:
 
     # ---- where to look -------------------------------------------------------------------------------------------------
 
-    def of_session(self, request: Any) -> list[Place]:
+    def of_session(self, request: Any) -> list[KeyRef]:
         """The partition of a request's session, and the pointer from its name."""
-        places: list[Place] = []
+        places: list[KeyRef] = []
         text = request.session.partition
         uuid = parsed_uuid(text) if text else None
         if text and uuid is None:
@@ -98,7 +98,7 @@ class ReadAhead:
         text = request.session.partition
         return parsed_uuid(text) or self._partitions.get(text)
 
-    def of_partitions(self, texts: Iterable[str]) -> Iterator[Place]:
+    def of_partitions(self, texts: Iterable[str]) -> Iterator[KeyRef]:
         """The partitions of those texts that spell UUIDs."""
         table = self._runm.table("partitions")
         for text in texts:
@@ -106,11 +106,11 @@ class ReadAhead:
             if uuid is not None:
                 yield table, uuid
 
-    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> list[Place]:
+    def of_objects(self, uuids: Iterable[UUID], partition: UUID | None) -> list[KeyRef]:
         """Objects, with what stands beside them if they are as those before them in the partition, and their definitions."""
         scopes = self._scopes.get(partition, ()) if partition is not None else ()
         has_providers = _PROVIDER in [scope.object_type for scope in scopes]
-        places: list[Place] = []
+        places: list[KeyRef] = []
         for uuid in uuids:
             places.append((self._objects, uuid))
             if has_providers:
@@ -119,7 +119,7 @@ class ReadAhead:
             places += self.of_scope(scope)
         return places
 
-    def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[Place]:
+    def of_name(self, partition: UUID, object_type: str, project: str, name: str) -> Iterator[KeyRef]:
         """The entry of an object's name; without a project that of a type whose names belong to the partition."""
         if project:
             key = ObjectName(partition, object_type, project, name)
@@ -127,9 +127,9 @@ class ReadAhead:
         else:
             yield self._runm.indexes["objects_by_name"], PartitionObjectName(partition, object_type, name)
 
-    def of_scope(self, scope: Scope) -> list[Place]:
+    def of_scope(self, scope: Scope) -> list[KeyRef]:
         """The pointers that may answer for a scope, and the definitions that they led to."""
-        places: list[Place] = []
+        places: list[KeyRef] = []
         for candidate in fallbacks_of(scope):
             places.append(self._pointer(candidate))
             uuid = self._definitions.get(candidate)
@@ -137,18 +137,18 @@ class ReadAhead:
                 places.append((self._definition_table, uuid))
         return places
 
-    def of_sub_types(self, object_type: str, codes: Iterable[str]) -> Iterator[Place]:
+    def of_sub_types(self, object_type: str, codes: Iterable[str]) -> Iterator[KeyRef]:
         """Sub-types of an object type."""
         table = self._runm.table("sub_types")
         for code in codes:
             yield table, ObjectSubType(object_type, code)
 
-    def of_index_states(self) -> Iterator[Place]:
+    def of_index_states(self) -> Iterator[KeyRef]:
         """Whether each index of objects may be read."""
         for index in self._runm.table("objects").indexes:
             yield index, None
 
-    def _pointer_of(self, scope: Scope) -> Place:
+    def _pointer_of(self, scope: Scope) -> KeyRef:
         partition, object_type, sub_type = scope
         table = self._runm.table
         if partition is None:
