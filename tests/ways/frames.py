@@ -13,10 +13,17 @@ from typing import Final
 
 import keyplan
 
-__all__ = ["frames_of"]
+__all__ = ["GENERATED", "SOURCE", "frames_of", "is_ours"]
 
-_SOURCE: Final = str(Path(keyplan.__file__).parent)
-_GENERATED: Final = "<keyplan "
+SOURCE: Final = f"{Path(keyplan.__file__).parent}/"
+"""What the names of our files begin with."""
+GENERATED: Final = "<keyplan "
+"""What the names of files begin with that generated functions seem to come from."""
+
+
+def is_ours(code: CodeType) -> bool:
+    """True for code of keyplan, written or generated."""
+    return code.co_filename.startswith((SOURCE, GENERATED))
 
 
 def frames_of(work: Callable[[], object]) -> list[str]:
@@ -24,7 +31,7 @@ def frames_of(work: Callable[[], object]) -> list[str]:
     entered: list[CodeType] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith((_SOURCE, _GENERATED)):
+        if event == "call" and is_ours(frame.f_code):
             entered.append(frame.f_code)
 
     before = sys.getprofile()
