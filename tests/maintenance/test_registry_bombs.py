@@ -11,9 +11,10 @@ import pytest
 from keyplan.engine import MemoryEngine
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import AuditEntry, Fence, KeySpaceRegistry, KeySpaces, PrefixHolder, State
-from keyplan.maintenance import BackupSection, BackupWriter, restore_key_spaces
+from keyplan.maintenance import BackupSection, BackupWriter, registry_section, restore_key_spaces
 from keyplan.maintenance.registry_section import ENTRIES_BYTES_MAX, REGISTRY_ROOT, registry_pairs
 from tests.maintenance.backups import HEADER
+from tests.maintenance.registry_lives import backed_up
 
 MIB = 1 << 20
 TABLES = KeySpaceRegistry.bound().tables
@@ -121,3 +122,21 @@ def test_a_name_that_only_the_log_knows_is_told_with_it(tmp_path: Path) -> None:
     path = written(tmp_path / "lost.kpb", sound() | dict([pair("audit", 9, entry("gone", {}))]))
     with MemoryEngine() as engine, pytest.raises(InvalidInputError, match="gone: its record is lost"):
         restore_key_spaces(engine, path)
+
+
+def test_a_registry_that_no_restore_would_take_is_not_backed_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(registry_section, "ENTRIES_MAX", 12)
+    with MemoryEngine() as engine:
+        registry = KeySpaces(engine)
+        registry.create("a", "bank")
+        with MemoryEngine() as other:
+            restore_key_spaces(other, backed_up(engine, tmp_path / "one.kpb"))
+            assert KeySpaces(other).get("a") == registry.get("a")
+        for name in "bcd":
+            registry.create(name, "bank")
+        with pytest.raises(InvalidInputError) as caught:
+            backed_up(engine, tmp_path / "all.kpb")
+        assert caught.value.advice == "back up the key spaces by their names, some in each file"
+        assert backed_up(engine, tmp_path / "b.kpb", "b").stat().st_size > 0

@@ -48,12 +48,38 @@ _VALUE_BYTES_MAX: Final = 1 << 20
 """Why: no act writes as much, and JSON becomes objects of many times its size."""
 
 
+class _Room:
+    """What is left of the room for a registry without its log. Writers and readers of backups ask it, so that they agree."""
+
+    def __init__(self) -> None:
+        self._entries = ENTRIES_MAX
+        self._bytes = ENTRIES_BYTES_MAX
+
+    def take(self, key: bytes, value: bytes) -> bool:
+        """Take the room of an entry. Return False when there is none."""
+        self._entries -= 1
+        self._bytes -= len(key) + len(value)
+        return self._entries >= 0 and self._bytes >= 0
+
+
+_TOO_LARGE: Final = f"it has more than {ENTRIES_MAX} entries and {ENTRIES_BYTES_MAX >> 20} MiB beside its log"
+
+
 def registry_pairs(snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries of the registry that a backup keeps, in key order, without the registry's root."""
+    """Yield the entries of the registry that a backup keeps, in key order, without the registry's root.
+
+    Raises InvalidInputError for a registry that no restore would take.
+    """
     left_out = [KeyRange(*_TABLES[name].keys.range(())) for name in _NOT_KEPT]
+    logs = [KeyRange(*_TABLES[name].keys.range(())) for name in _LOG]
+    room = _Room()
     for entry in snapshot.scan(KeyRange.of_prefix(REGISTRY_ROOT)):
         if entry.lease == NO_LEASE and not any(entry.key in area for area in left_out):
-            yield entry.key[len(REGISTRY_ROOT) :], entry.value
+            key = entry.key[len(REGISTRY_ROOT) :]
+            if not any(entry.key in area for area in logs) and not room.take(key, entry.value):
+                advice = "back up the key spaces by their names, some in each file"
+                raise InvalidInputError(source="registry", problem=_TOO_LARGE, advice=advice)
+            yield key, entry.value
 
 
 class RegistryKept:
@@ -64,12 +90,11 @@ class RegistryKept:
         self._at = at
         self.records: dict[str, KeySpaceRecord] = {}
         self.configuration = Configuration()
-        entries = size = 0
+        room = _Room()
         for key, value in pairs:
             table, found, content = self._read(key, value)
-            if table not in _LOG:
-                entries, size = entries + 1, size + len(key) + len(value)
-                self._check_size(entries, size)
+            if table not in _LOG and not room.take(key, value):
+                raise self._refused(f"{_TOO_LARGE}, which is what a restore compares in memory")
             if table == "records":
                 self.records[found] = content
             elif table == "configuration":
@@ -79,11 +104,6 @@ class RegistryKept:
                 name = content.name if table == "audit" else found.name
                 if name and name not in self.records:
                     raise self._refused(f"it is not sound: {name}: its record is lost")
-
-    def _check_size(self, entries: int, size: int) -> None:
-        if entries > ENTRIES_MAX or size > ENTRIES_BYTES_MAX:
-            limit = f"{ENTRIES_MAX} entries and {ENTRIES_BYTES_MAX >> 20} MiB beside its log"
-            raise self._refused(f"it has more than {limit}, which is what a restore compares in memory")
 
     def live(self) -> list[KeySpaceRecord]:
         """Return the records of key spaces that come back with data."""
