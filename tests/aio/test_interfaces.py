@@ -24,6 +24,7 @@ from keyplan.layout import (
 from keyplan.layout import access as sync_module
 from keyplan.layout import async_access as async_module
 from keyplan.store import Store, Transaction
+from scripts.make_async import SOURCE, TARGET, awaited
 
 PAIRS: list[tuple[type, type, type]] = [
     (TableView, AsyncTableView, views.AwaitedTable),
@@ -80,3 +81,13 @@ def test_what_users_call_of_a_store_and_a_transaction_is_there_by_the_same_name(
 def test_the_package_has_the_names_of_the_synchronous_one() -> None:
     own = {"KeySpaceStore", "Opening", "PinnedState"}
     assert set(keyplan.aio.__all__) == set(keyplan.__all__) | own
+
+
+def test_the_awaited_operations_are_made_of_the_others() -> None:
+    made = awaited(SOURCE.read_text())
+    assert TARGET.read_text() == made, "run `python scripts/make_async.py`"
+
+
+def test_a_difference_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no longer says 'def attempt"):
+        awaited(SOURCE.read_text().replace("def attempt", "def tried"))

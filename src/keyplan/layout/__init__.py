@@ -5,12 +5,9 @@ from typing import TYPE_CHECKING, Final
 
 from keyplan.layout.access import (
     Binding,
-    Change,
-    ChangeKind,
     Changes,
     CounterView,
     IndexView,
-    LeaseHandle,
     TableView,
     UniqueView,
 )
@@ -45,7 +42,7 @@ from keyplan.layout.plain import (
 )
 from keyplan.layout.readings import readings_of
 from keyplan.layout.render import render_docs, render_map
-from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
+from keyplan.layout.rows import Change, ChangeKind, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
 from keyplan.layout.rules import (
     RULES,
     EngineLimits,

@@ -2,28 +2,24 @@
 
 Only interfaces stand here. A store, a snapshot and a transaction implement them (keyplan.store); a layout instance is bound
 to one of these through `Binding`. So `CloudChamber(store).racks` has its full type although this package knows no engine.
+
+async_access.py says the same, awaited. It is made of this file: after a change here, run `python scripts/make_async.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
+from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
 from keyplan.layout.modes import Bindable, Sync
-from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
-
-if TYPE_CHECKING:
-    from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
+from keyplan.layout.rows import Change, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
 
 __all__ = [
     "Binding",
-    "Change",
-    "ChangeKind",
     "Changes",
     "CounterView",
     "IndexView",
-    "LeaseHandle",
     "TableView",
     "UniqueView",
 ]
@@ -32,33 +28,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 Q_contra = TypeVar("Q_contra", contravariant=True)
 R = TypeVar("R")
-
-
-class ChangeKind(Enum):
-    """What happened to a record, as a list that is watched shows it."""
-
-    INSERTED = "inserted"
-    CHANGED = "changed"
-    REMOVED = "removed"
-
-
-class Change(NamedTuple, Generic[K, V]):
-    """One change of one record: what it was before the commit and what it is after it.
-
-    Of a table: INSERTED has no `old`, REMOVED no `new`. Of an index: a record that begins to have an entry in the list is
-    INSERTED, one that loses its last there is REMOVED, and both records are given where there are both. `old` is None, too,
-    where the record before cannot be read, or is not known (see `follow`).
-
-    `token` continues right after this change: `watch(after=token)`. It is empty while `follow` lists. `revision` is that of the
-    commit; of a record that `follow` lists, that of the record.
-    """
-
-    kind: ChangeKind
-    key: K
-    old: V | None
-    new: V | None
-    revision: int
-    token: str
 
 
 class Changes(Protocol[K, V]):
@@ -103,15 +72,6 @@ class Changes(Protocol[K, V]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-class LeaseHandle(Protocol):
-    """What can be given as `lease=` besides a lease's id: the lease of a store or of an engine."""
-
-    @property
-    def id(self) -> int:
-        """The id, which other processes may use as well."""
-        ...
 
 
 class TableView(Protocol[K, V]):
@@ -469,19 +429,19 @@ class Binding(Bindable[Sync], Protocol):
         """The latest revision known: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
         ...
 
-    def table_view(self, table: "BoundTable") -> TableView[object, object]:
+    def table_view(self, table: BoundTable) -> TableView[object, object]:
         """Return the operations on one table."""
         ...
 
-    def unique_view(self, index: "BoundIndex") -> UniqueView[object, object, object]:
+    def unique_view(self, index: BoundIndex) -> UniqueView[object, object, object]:
         """Return the operations on one unique index."""
         ...
 
-    def index_view(self, index: "BoundIndex") -> IndexView[object, object]:
+    def index_view(self, index: BoundIndex) -> IndexView[object, object]:
         """Return the operations on one index."""
         ...
 
-    def counter_view(self, counter: "BoundCounter") -> CounterView:
+    def counter_view(self, counter: BoundCounter) -> CounterView:
         """Return the operations on one counter."""
         ...
 

@@ -1,6 +1,7 @@
-"""The operations of access.py, awaited: what a layout instance has whose binding is asynchronous. Only interfaces stand here.
+"""The operations of access.py, awaited: those of a layout whose binding is asynchronous. Only interfaces stand here.
 
-Each does what its twin of the same name promises; what is said here is what awaiting adds. A test holds the signatures equal.
+Made of access.py by scripts/make_async.py: change that file, or what awaiting adds there.
+
 Cancelling what is awaited ends it: a read leaves nothing behind; a write that was not sent yet was not made, and of one that
 was sent the outcome is unknown, as after CommitOutcomeUnknownError. A call on another event loop than the store's raises
 InvalidInputError.
@@ -9,14 +10,11 @@ InvalidInputError.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from keyplan.layout.access import Change, LeaseHandle
+from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
 from keyplan.layout.modes import Async, Bindable
-from keyplan.layout.rows import Damaged, ExpectedRevision, Page, Versioned
-
-if TYPE_CHECKING:
-    from keyplan.layout.bound import BoundCounter, BoundIndex, BoundTable
+from keyplan.layout.rows import Change, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
 
 __all__ = [
     "AsyncBinding",
@@ -34,11 +32,18 @@ R = TypeVar("R")
 
 
 class AsyncChanges(Protocol[K, V]):
-    """`Changes`, iterated with `async for`. It begins when it is first awaited, entered or iterated.
+    """Changes as they are committed: by revision, then by raw key; each once, none left out. Close it when done.
 
-    `async with chamber.racks.watch() as changes` begins before the block; so does `changes = await chamber.racks.watch()`.
-    What `Changes` says of order, errors and tokens holds here. A wait that is cancelled or timed out loses nothing: the next
-    one goes on there. It is for one task at a time, apart from `close`, and ends with its store.
+    `async with chamber.racks.watch() as changes` begins before the block; so does `changes = await chamber.racks.watch()`;
+    else it begins when it is first iterated. Iterating waits for the next change, without end: until `close` is called, or
+    the store is closed. A wait that is cancelled or timed out loses nothing: the next one goes on there. Several writes of one
+    record in one commit are one change; a rename is REMOVED and INSERTED in one revision; a record written again as it was is
+    CHANGED. Apart from `close`, for one task at a time.
+
+    A record whose stored bytes do not decode raises CorruptionError (facts `table`, `key`, `raw_key`, `revision`) in its place;
+    take it as gone until a later change of it. The next call goes on after it. HistoryCompactedError says that the history was
+    compacted before it was read: list again, or use `follow`, which does. EngineUnavailableError: the store was closed. Any
+    other exception, Ctrl-C for one, ends it; its token continues.
     """
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -50,12 +55,19 @@ class AsyncChanges(Protocol[K, V]):
     async def __anext__(self) -> Change[K, V]: ...
 
     async def poll(self, timeout_seconds: float = 0.0) -> list[Change[K, V]]:
-        """Wait at most so long for changes and return those there are; empty when there were none in time."""
+        """Wait at most so long for changes and return those there are; empty when there were none in time.
+
+        Raises as iterating does, and EngineUnavailableError after `close`.
+        """
         ...
 
     @property
     def token(self) -> str:
-        """The place behind everything delivered so far; empty before it began, and while `follow` lists."""
+        """The place behind all that was delivered, for `watch(after=...)`; empty before it began, and while `follow` lists.
+
+        Unlike the last change's token it moves on over commits that do not concern the list, so that it stays in the kept
+        history for longer. It can be read after `close`.
+        """
         ...
 
     async def close(self) -> None:
@@ -70,7 +82,20 @@ class AsyncChanges(Protocol[K, V]):
 
 
 class AsyncTableView(Protocol[K, V]):
-    """`TableView`, awaited. A list is read in parts as it is iterated; `contextlib.aclosing` ends one early at once."""
+    """A table of records bound to a store, a snapshot or a transaction.
+
+    Bound to a store, each read sees the latest commit and each write is one commit, record and index entries together. Bound
+    to a transaction, reads see the transaction's own writes and writes are collected until it commits. Bound to a snapshot,
+    reads see one state and writes raise UnsupportedByEngineError.
+
+    Every write returns the store's revision after its commit, or 0 inside a transaction, where it is not known yet.
+
+    All keys are checked before anything is read or written: InvalidKeyError.
+
+    A table declared with `lease=True` takes records on a lease only, and other tables none on a lease: `insert` and `put` raise
+    InvalidRecordError otherwise, because the lint rests on the declaration. `lease` is what `store.lease` returns, or an id; a
+    lease that is lost or gone raises LeaseNotFoundError. The record and its index entries are removed together when it ends.
+    """
 
     async def get(self, key: K) -> V | None:
         """Return the record at `key`, or None. Raises CorruptionError when stored bytes do not decode."""
@@ -109,19 +134,23 @@ class AsyncTableView(Protocol[K, V]):
         lease: int | LeaseHandle = 0,
         damaged_ok: bool = False,
     ) -> int:
-        """Write a record whether or not there is one. Raises StaleRecordError, UniqueViolationError."""
+        """Write a record whether or not there is one; it leaves the lease that it was on for the one given, or for none.
+
+        With `expected_revision` the record must be at it (0: absent), else StaleRecordError; see ExpectedRevision. Raises, too,
+        UniqueViolationError; as `delete` does, CorruptionError.
+        """
         ...
 
     async def update(
         self, key: K, record: V, *, expected_revision: ExpectedRevision | None = None, damaged_ok: bool = False
     ) -> int:
-        """Replace the record at `key`. Raises NotFoundError, StaleRecordError, UniqueViolationError."""
+        """Replace the record at `key`; it stays on its lease. Raises NotFoundError, and what `put` raises."""
         ...
 
     async def modify(self, key: K, change: Callable[[V], V]) -> int:
-        """Replace the record at `key` with `change(record)`, retried when another writer comes between.
+        """Replace the record at `key` with `change(record)`, retried when another writer comes between. Raises NotFoundError.
 
-        `change` is a plain function, called in the event loop's thread. Raises NotFoundError.
+        `change` is a plain function, called in the event loop's thread, perhaps more than once. It must not write.
         """
         ...
 
@@ -133,7 +162,12 @@ class AsyncTableView(Protocol[K, V]):
         missing_ok: bool = True,
         damaged_ok: bool = False,
     ) -> int:
-        """Remove the record at `key` and its index entries. Raises NotFoundError, StaleRecordError."""
+        """Remove the record at `key` and its index entries.
+
+        Absent: nothing happens, unless `missing_ok` is False (NotFoundError) or a revision is expected (StaleRecordError).
+        In a table with indexes a record that does not decode raises CorruptionError, unless `damaged_ok`: then the entries that
+        point at it are looked for, through all entries of the indexes.
+        """
         ...
 
     async def rename(self, key: K, new_key: K) -> int:
@@ -149,7 +183,14 @@ class AsyncTableView(Protocol[K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[tuple[K, V], None]:
-        """Yield the records whose first key fields equal `prefix`, in key order."""
+        """Yield the records whose first key fields equal `prefix`, in key order: exactly these, none of a neighbour.
+
+        The field after the prefix can be narrowed: `starts_with` keeps the values that begin with it (a deliberate partial
+        match), `at_least` and `below` bound it from both sides (only where the codec keeps order). `limit` bounds the number.
+
+        Bound to a store, the list is one state of it, read in parts as it goes: a long list holds a snapshot until it is
+        exhausted or closed (`aclosing`); use `page` across long pauses.
+        """
         ...
 
     def keys(
@@ -185,7 +226,10 @@ class AsyncTableView(Protocol[K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
-        """Yield what `entries` would, and in the place of a record that cannot be read a `Damaged`, instead of an error."""
+        """Yield what `entries` would, and in the place of a record that cannot be read a `Damaged`, instead of an error.
+
+        For loops that one damaged record must not end. Damaged ones count for `limit`.
+        """
         ...
 
     async def count(
@@ -195,20 +239,39 @@ class AsyncTableView(Protocol[K, V]):
         ...
 
     async def page(self, *prefix: object, starts_with: object = None, limit: int = 500, token: str = "") -> Page[K, V]:
-        """Return at most `limit` records of the list, those that cannot be read, and the token for the next page."""
+        """Return at most `limit` records of the list and the token for the next page.
+
+        A record that cannot be read is one of the `limit`, and stands in `damaged`; nothing behind it is out of reach.
+        Each page is read from the latest state, in key order: a record that stands unchanged through all pages is seen once.
+        The token holds the layout's fingerprint and the place in the list; one of another list or layout raises
+        InvalidPageTokenError.
+        """
         ...
 
     def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> AsyncChanges[K, V]:
-        """Watch the changes of the records that `list` would yield; "from now on" is from when it begins."""
+        """Watch the changes of the records that `list` would yield.
+
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        when it begins. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
         ...
 
     def follow(self, *prefix: object, starts_with: object = None, keep_records: bool = False) -> AsyncChanges[K, V]:
-        """List and go on watching: first each record that `list` would yield as INSERTED, then every change."""
+        """List and go on watching: first each record that `list` would yield as INSERTED, from one state, then every change.
+
+        When the history was compacted before it was read, it lists again by itself and delivers the differences to what it had
+        delivered, which then takes the place of the changes in between. For that it keeps the raw key and revision of each
+        record (some 200 bytes and the key) and, with `keep_records`, its bytes; without, such a difference has no `old`.
+        The list holds a snapshot until it was read. Raises as `watch` does.
+        """
         ...
 
 
 class AsyncUniqueView(Protocol[Q_contra, K, V]):
-    """`UniqueView`, awaited."""
+    """A unique index bound to a store, a snapshot or a transaction: at most one record for each index key."""
 
     async def one(self, key: Q_contra) -> V | None:
         """Return the record that the index holds at `key`, or None. Index entry and record are read from one state."""
@@ -231,7 +294,10 @@ class AsyncUniqueView(Protocol[Q_contra, K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[tuple[K, V], None]:
-        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
+        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
+
+        The field after the prefix can be narrowed as in a table's list.
+        """
         ...
 
     def keys(
@@ -255,7 +321,10 @@ class AsyncUniqueView(Protocol[Q_contra, K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
-        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`."""
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`.
+
+        That is a record, or the index entry itself. For loops that one damaged record must not end.
+        """
         ...
 
     async def count(
@@ -265,12 +334,21 @@ class AsyncUniqueView(Protocol[Q_contra, K, V]):
         ...
 
     def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> AsyncChanges[K, V]:
-        """Watch the changes of the records that `list` would yield, by the entries that each record has."""
+        """Watch the changes of the records that `list` would yield, by the entries that each record has.
+
+        A record with several entries in the list is one record: CHANGED while it keeps any of them.
+
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        when it begins. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
         ...
 
 
 class AsyncIndexView(Protocol[K, V]):
-    """`IndexView`, awaited."""
+    """An index bound to a store, a snapshot or a transaction: any number of records for each index key."""
 
     def list(
         self,
@@ -281,7 +359,11 @@ class AsyncIndexView(Protocol[K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[tuple[K, V], None]:
-        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`."""
+        """Yield primary keys and records in the order of the index, where the first index fields equal `prefix`.
+
+        The field after the prefix can be narrowed as in a table's list. The fields of the primary key come after those of the
+        index: behind a whole index key `at_least` says from which record on. Entries and records are read from one state.
+        """
         ...
 
     def keys(
@@ -305,7 +387,10 @@ class AsyncIndexView(Protocol[K, V]):
         limit: int | None = None,
         reverse: bool = False,
     ) -> AsyncGenerator[Versioned[K, V] | Damaged[K], None]:
-        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`."""
+        """Yield what `list` would, with revisions, version and lease; in the place of what cannot be read a `Damaged`.
+
+        That is a record, or the index entry itself. For loops that one damaged record must not end.
+        """
         ...
 
     async def count(
@@ -315,15 +400,24 @@ class AsyncIndexView(Protocol[K, V]):
         ...
 
     def watch(self, *prefix: object, starts_with: object = None, after: int | str | None = None) -> AsyncChanges[K, V]:
-        """Watch the changes of the records that `list` would yield, by the entries that each record has."""
+        """Watch the changes of the records that `list` would yield, by the entries that each record has.
+
+        A record with several entries in the list is one record: CHANGED while it keeps any of them.
+
+        `after` is a revision or the token of a change: every later change is delivered, from history where needed. None: from
+        when it begins. Bound to a store only, else UnsupportedByEngineError; so raises an engine that cannot watch.
+
+        Raises HistoryCompactedError when that history is gone, InvalidWatchTokenError for a token of another list or layout, or
+        of a revision that this store has not reached.
+        """
         ...
 
 
 class AsyncCounterView(Protocol):
-    """`CounterView`, awaited."""
+    """A counter bound to a store, a snapshot or a transaction: hands out each number once."""
 
     async def next(self, count: int = 1) -> int:
-        """Take `count` numbers and return the first."""
+        """Take `count` numbers and return the first. Numbers taken by a transaction that fails are handed out again."""
         ...
 
     async def peek(self) -> int:
@@ -336,7 +430,7 @@ class AsyncCounterView(Protocol):
 
 
 class AsyncBinding(Bindable[Async], Protocol):
-    """What a layout can be bound to asynchronously: a store, a snapshot or a transaction of keyplan.aio."""
+    """What a layout of `keyplan.aio` can be bound to: a store, a snapshot or a transaction."""
 
     @property
     def use(self) -> type[Async]:
@@ -348,19 +442,19 @@ class AsyncBinding(Bindable[Async], Protocol):
         """The latest revision known, awaited: of the store, of the snapshot, or of the transaction's commit (0 before it)."""
         ...
 
-    def table_view(self, table: "BoundTable") -> AsyncTableView[object, object]:
+    def table_view(self, table: BoundTable) -> AsyncTableView[object, object]:
         """Return the operations on one table."""
         ...
 
-    def unique_view(self, index: "BoundIndex") -> AsyncUniqueView[object, object, object]:
+    def unique_view(self, index: BoundIndex) -> AsyncUniqueView[object, object, object]:
         """Return the operations on one unique index."""
         ...
 
-    def index_view(self, index: "BoundIndex") -> AsyncIndexView[object, object]:
+    def index_view(self, index: BoundIndex) -> AsyncIndexView[object, object]:
         """Return the operations on one index."""
         ...
 
-    def counter_view(self, counter: "BoundCounter") -> AsyncCounterView:
+    def counter_view(self, counter: BoundCounter) -> AsyncCounterView:
         """Return the operations on one counter."""
         ...
 

@@ -1,12 +1,13 @@
-"""What lists and pages are made of: a record with its history, or the report that what stands there cannot be read."""
+"""What is given and taken with records: rows and pages of lists, changes, expected revisions, leases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from enum import Enum
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from keyplan.errors import CorruptionError
 
-__all__ = ["Damaged", "ExpectedRevision", "Page", "Versioned"]
+__all__ = ["Change", "ChangeKind", "Damaged", "ExpectedRevision", "LeaseHandle", "Page", "Versioned"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -65,3 +66,39 @@ class Page(NamedTuple, Generic[K, V]):
     next_token: str
     revision: int
     damaged: Sequence[Damaged[K]] = ()
+
+
+class ChangeKind(Enum):
+    """What happened to a record, as a list that is watched shows it."""
+
+    INSERTED = "inserted"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+class Change(NamedTuple, Generic[K, V]):
+    """One change of one record: what it was before the commit and what it is after it.
+
+    Of a table: INSERTED has no `old`, REMOVED no `new`. Of an index: a record that begins to have an entry in the list is
+    INSERTED, one that loses its last there is REMOVED, and both records are given where there are both. `old` is None, too,
+    where the record before cannot be read, or is not known (see `follow`).
+
+    `token` continues right after this change: `watch(after=token)`. It is empty while `follow` lists. `revision` is that of the
+    commit; of a record that `follow` lists, that of the record.
+    """
+
+    kind: ChangeKind
+    key: K
+    old: V | None
+    new: V | None
+    revision: int
+    token: str
+
+
+class LeaseHandle(Protocol):
+    """What can be given as `lease=` besides a lease's id: the lease of a store or of an engine."""
+
+    @property
+    def id(self) -> int:
+        """The id, which other processes may use as well."""
+        ...
