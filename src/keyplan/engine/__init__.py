@@ -33,10 +33,18 @@ from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.prefixed import PrefixedEngine
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
-from keyplan.engine.registry import ENTRY_POINT_GROUP, default_profile, known_schemes, open_awaiting_engine, open_engine
+from keyplan.engine.registry import (
+    ENTRY_POINT_GROUP,
+    default_profile,
+    exposed_files,
+    known_schemes,
+    open_awaiting_engine,
+    open_engine,
+    store_users,
+)
 from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
 from keyplan.engine.url import EngineUrl
-from keyplan.engine.usage import ExposedFile, StoreUser, exposed_files, store_users
+from keyplan.engine.usage import ExposedFile, StoreUser
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
 
 __all__ = [

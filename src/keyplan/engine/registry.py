@@ -1,4 +1,7 @@
-"""From a URL to an open engine. An engine's module, and its driver, are imported when its scheme is first opened."""
+"""From a URL to an open engine, or to who has its store open.
+
+An engine's module, and its driver, are imported when its scheme is first opened.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -8,9 +11,18 @@ from typing import Any, Final
 from keyplan.engine.interface import Engine
 from keyplan.engine.profile import Profile
 from keyplan.engine.url import EngineUrl
+from keyplan.engine.usage import ExposedFile, StoreUser
 from keyplan.errors import EngineOpenError
 
-__all__ = ["ENTRY_POINT_GROUP", "default_profile", "known_schemes", "open_awaiting_engine", "open_engine"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "default_profile",
+    "exposed_files",
+    "known_schemes",
+    "open_awaiting_engine",
+    "open_engine",
+    "store_users",
+]
 
 ENTRY_POINT_GROUP: Final = "keyplan.engines"
 """Third-party engines: an entry point in this group is named for its scheme and is called with an EngineUrl."""
@@ -134,3 +146,32 @@ def _module(url: EngineUrl, builtin: _Builtin) -> object:
             f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
         )
         raise url.refuse(advice) from error
+
+
+def store_users(url: str) -> list[StoreUser]:
+    """Return which other processes have a store open: who writes, who waits for it in order, who could, and who reads.
+
+    Raises EngineOpenError, also for an engine that keeps no such list.
+    """
+    parsed = _lmdb_url(url)
+    if parsed is None:
+        raise EngineOpenError(url=EngineUrl.parse(url).text, problem="only lmdb:PATH tells who has it open")
+    # Why here: the driver is imported by those who use it.
+    from keyplan.engine.lmdb.usage import users_of  # noqa: PLC0415
+
+    return users_of(parsed)
+
+
+def exposed_files(url: str) -> list[ExposedFile]:
+    """Return the files of a store that are open to others than its URL says. Empty for engines that have no files here."""
+    parsed = _lmdb_url(url)
+    if parsed is None:
+        return []
+    from keyplan.engine.lmdb.usage import exposed_files_of  # noqa: PLC0415
+
+    return exposed_files_of(parsed)
+
+
+def _lmdb_url(url: str) -> EngineUrl | None:
+    parsed = EngineUrl.parse(url)
+    return parsed if parsed.scheme == "lmdb" and "database" not in parsed.options else None

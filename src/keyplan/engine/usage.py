@@ -2,10 +2,7 @@
 
 from typing import NamedTuple
 
-from keyplan.engine.url import EngineUrl
-from keyplan.errors import EngineOpenError
-
-__all__ = ["ExposedFile", "StoreUser", "exposed_files", "store_users"]
+__all__ = ["ExposedFile", "StoreUser"]
 
 
 class StoreUser(NamedTuple):
@@ -33,32 +30,3 @@ class ExposedFile(NamedTuple):
     def remedy(self) -> str:
         """The command that takes it back."""
         return f"chmod {self.allowed:04o} {self.path}"
-
-
-def store_users(url: str) -> list[StoreUser]:
-    """Return which other processes have a store open: who writes, who waits for it in order, who could, and who reads.
-
-    Raises EngineOpenError, also for an engine that keeps no such list.
-    """
-    parsed = _lmdb_url(url)
-    if parsed is None:
-        raise EngineOpenError(url=EngineUrl.parse(url).text, problem="only lmdb:PATH tells who has it open")
-    # Why here: the driver is imported by those who use it.
-    from keyplan.engine.lmdb.usage import users_of  # noqa: PLC0415
-
-    return users_of(parsed)
-
-
-def exposed_files(url: str) -> list[ExposedFile]:
-    """Return the files of a store that are open to others than its URL says. Empty for engines that have no files here."""
-    parsed = _lmdb_url(url)
-    if parsed is None:
-        return []
-    from keyplan.engine.lmdb.usage import exposed_files_of  # noqa: PLC0415
-
-    return exposed_files_of(parsed)
-
-
-def _lmdb_url(url: str) -> EngineUrl | None:
-    parsed = EngineUrl.parse(url)
-    return parsed if parsed.scheme == "lmdb" and "database" not in parsed.options else None

@@ -88,6 +88,11 @@ class Layout(Generic[Mode]):
         other._binding, other._bound = binding, self._bound
         return other
 
+    @property
+    def _use(self) -> type[Mode]:
+        use: type[Mode] = self._binding.use
+        return use
+
     @classmethod
     def bound(cls, **parameters: object) -> BoundLayout:
         """Return the layout compiled under its root, without a store: to build, read and explain raw keys.

@@ -5,7 +5,7 @@ Read declare.py first. Each item is a descriptor: on the class it is the declara
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast, overload
 
 from keyplan.codec import Element, ValueForm, value_form_of
 from keyplan.errors import LayoutError, UnknownNameError
@@ -14,12 +14,9 @@ from keyplan.layout.async_access import AsyncCounterView, AsyncIndexView, AsyncT
 from keyplan.layout.components import index_components, index_conditions
 from keyplan.layout.embedded_keys import embedded_keys_of
 from keyplan.layout.fields import FieldType, key_shape_of, key_types, resolve_template
-from keyplan.layout.modes import Async, Sync
+from keyplan.layout.modes import Async, Sync, Use_co
 from keyplan.layout.spec import CounterSpec, IndexSpec, ItemSpec, KeyShape, TableSpec, fields_as_they_are
 from keyplan.layout.template import Template
-
-if TYPE_CHECKING:
-    from keyplan.layout.declare import Layout
 
 __all__ = ["RESERVED_NAMES", "Counter", "Index", "Item", "Only", "Parameter", "Table", "Unique"]
 
@@ -34,8 +31,12 @@ RESERVED_NAMES: Final = frozenset(
 """What a layout instance has of its own."""
 
 
-class BoundInstance(Protocol):
-    """A layout bound to something, as its items see it."""
+class BoundInstance(Protocol[Use_co]):
+    """A layout bound to something, as its items see it: the use decides what they answer."""
+
+    @property
+    def _use(self) -> type[Use_co]:
+        """Sync or Async."""
 
     def view(self, name: str, /) -> Any:
         """Return the operations on the item of that name."""
@@ -137,12 +138,12 @@ class Table(Item, Generic[K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: "Layout[Sync]", owner: type) -> TableView[K, V]: ...
+    def __get__(self, layout: BoundInstance[Sync], owner: type) -> TableView[K, V]: ...
 
     @overload
-    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncTableView[K, V]: ...
+    def __get__(self, layout: BoundInstance[Async], owner: type) -> AsyncTableView[K, V]: ...
 
-    def __get__(self, layout: BoundInstance | None, owner: type) -> object:
+    def __get__(self, layout: BoundInstance[Any] | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
     def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> TableSpec:  # Why: an index needs it.
@@ -261,12 +262,12 @@ class Unique(_AnyIndex[Q, K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: "Layout[Sync]", owner: type) -> UniqueView[Q, K, V]: ...
+    def __get__(self, layout: BoundInstance[Sync], owner: type) -> UniqueView[Q, K, V]: ...
 
     @overload
-    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncUniqueView[Q, K, V]: ...
+    def __get__(self, layout: BoundInstance[Async], owner: type) -> AsyncUniqueView[Q, K, V]: ...
 
-    def __get__(self, layout: BoundInstance | None, owner: type) -> object:
+    def __get__(self, layout: BoundInstance[Any] | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
     def _own_names(self, names: list[str], primary: list[str]) -> list[str]:  # Why: Index needs it.
@@ -289,12 +290,12 @@ class Index(_AnyIndex[Q, K, V]):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: "Layout[Sync]", owner: type) -> IndexView[K, V]: ...
+    def __get__(self, layout: BoundInstance[Sync], owner: type) -> IndexView[K, V]: ...
 
     @overload
-    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncIndexView[K, V]: ...
+    def __get__(self, layout: BoundInstance[Async], owner: type) -> AsyncIndexView[K, V]: ...
 
-    def __get__(self, layout: BoundInstance | None, owner: type) -> object:
+    def __get__(self, layout: BoundInstance[Any] | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
     def _own_names(self, names: list[str], primary: list[str]) -> list[str]:
@@ -324,12 +325,12 @@ class Counter(Item):
     def __get__(self, layout: None, owner: type) -> Self: ...
 
     @overload
-    def __get__(self, layout: "Layout[Sync]", owner: type) -> CounterView: ...
+    def __get__(self, layout: BoundInstance[Sync], owner: type) -> CounterView: ...
 
     @overload
-    def __get__(self, layout: "Layout[Async]", owner: type) -> AsyncCounterView: ...
+    def __get__(self, layout: BoundInstance[Async], owner: type) -> AsyncCounterView: ...
 
-    def __get__(self, layout: BoundInstance | None, owner: type) -> object:
+    def __get__(self, layout: BoundInstance[Any] | None, owner: type) -> object:
         return self if layout is None else layout.view(self.name)
 
     def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> CounterSpec:  # Why: an index needs it.

@@ -6,7 +6,7 @@ keyplan.aio; `Site` alone means the first. What an item answers follows from it 
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-__all__ = ["Async", "Bindable", "Mode", "Sync"]
+__all__ = ["Async", "Bindable", "Mode", "Sync", "Use_co"]
 
 
 class Sync:
