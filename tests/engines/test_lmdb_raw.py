@@ -1,11 +1,12 @@
 """The LMDB engine with `history=off`, judged by the conformance suite."""
 
 from collections.abc import Callable, Iterator
+from hashlib import sha1
 from pathlib import Path
 
 import pytest
 
-from keyplan.engine import Engine, open_engine
+from keyplan.engine import Engine, fingerprint, open_engine
 from keyplan.testing.engine_suite import EngineSuite
 
 
@@ -23,3 +24,9 @@ class TestRawLmdbEngine(EngineSuite):
     @pytest.fixture
     def other_process_url(self, tmp_path: Path) -> str:
         return f"lmdb:{tmp_path}?history=off"
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00", b"a value"])
+def test_a_fingerprint_is_the_first_63_bits_of_the_digest(value: bytes) -> None:
+    digest = sha1(value, usedforsecurity=False).digest()
+    assert fingerprint(value) == int.from_bytes(digest[:8], "big") >> 1

@@ -33,9 +33,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 def assert_short(work: Callable[[], object], *, at_most: int) -> None:
-    """Hold work that was done once to a number of frames."""
+    """Hold work that was done once to a number of frames.
+
+    Why the shortest of three: on LMDB, the first commit after 10 ms looks whether the file is in its place.
+    """
     work()
-    frames = frames_of(work)
+    frames = min((frames_of(work) for _ in range(3)), key=len)
     assert len(frames) <= at_most, "\n".join([f"{len(frames)} frames, at most {at_most}", *frames])
 
 
@@ -91,7 +94,7 @@ def test_an_insert_in_a_transaction(store: Store) -> None:
         with store.transaction() as transaction:
             Site(transaction).blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
 
-    assert_short(insert, at_most=86 if store.engine.profile.name == "memory" else 70)
+    assert_short(insert, at_most=85 if store.engine.profile.name == "memory" else 68)
 
 
 def test_an_insert(store: Store) -> None:
@@ -101,7 +104,16 @@ def test_an_insert(store: Store) -> None:
         number = next(slots)
         blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
 
-    assert_short(insert, at_most=43 if store.engine.profile.name == "memory" else 30)
+    assert_short(insert, at_most=43 if store.engine.profile.name == "memory" else 29)
+
+
+def test_a_put_of_a_record_with_index_entries(store: Store) -> None:
+    """Two reads of the engine: the record with its unique entry, then the entries that stay."""
+    blades = Site(store).blades
+    changed = Blade(serial="s1", tags=["red"], watts=7)
+    assert_short(
+        lambda: blades.put(BladeKey("r1", "b1"), changed), at_most=80 if store.engine.profile.name == "memory" else 77
+    )
 
 
 def test_the_command_get(tmp_path: Path) -> None:

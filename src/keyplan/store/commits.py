@@ -10,7 +10,6 @@ from keyplan.store.conflicts import explain_limit
 from keyplan.store.plan import RecordState, Write, plan_insertion, plan_writes
 from keyplan.store.retry import Backoff
 from keyplan.store.session import Session
-from keyplan.store.transaction import Transaction
 
 __all__ = ["CommitWriter"]
 
@@ -18,7 +17,7 @@ R = TypeVar("R")
 
 
 class CommitWriter:
-    """Writes through a transaction of one operation; an insert goes out at once, without reading."""
+    """Writes through a session of one operation; an insert goes out at once, without reading."""
 
     def __init__(self, engine: Engine, backoff: Backoff) -> None:
         self._engine = engine
@@ -98,16 +97,24 @@ class CommitWriter:
 
     def _committed(self, write: Callable[[Session], R]) -> tuple[R, int]:
         """Return what `write` returned and the revision of its commit."""
-        epoch = ""
+        engine, epoch = self._engine, ""
 
         def attempt() -> tuple[R, int]:
             nonlocal epoch
-            with Transaction(self._engine) as transaction:
-                session = transaction.session
+            with Session(engine) as session:
                 session.known_epoch = epoch
                 answer = write(session)
-                epoch = epoch or session.reads.epoch
-                return answer, transaction.commit_or_conflict()
+                commit = session.commit()
+                if not commit.mutations:
+                    return answer, session.revision
+                session.end()
+                try:
+                    return answer, engine.commit(commit)
+                except EngineLimitError as error:
+                    raise explain_limit(error, commit, engine.profile, session.writes) from error
+                except CommitConflictError:
+                    epoch = epoch or commit.epoch
+                    raise
 
         return self._backoff.until_committed(attempt)
 

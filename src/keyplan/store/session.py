@@ -7,7 +7,7 @@ caller does with a record afterwards does not matter.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 from msgspec import structs
 
@@ -128,7 +128,9 @@ class Session:
         new = RecordState(raw_value, lease, index_entries, 0, unique)
         is_blind = expected_revision is None and not table.indexes
         write = self._write_of(table, key, raw_key, unique, is_blind=is_blind, damaged_ok=damaged_ok)
-        self._apply(structs.replace(self._expecting(write, expected_revision), new=new))
+        if expected_revision is not None:
+            write = self._expecting(write, expected_revision)
+        self._apply(structs.replace(write, new=new))
         return 0
 
     def update(
@@ -143,7 +145,8 @@ class Session:
         raw_key, raw_value, index_entries, unique = table.encoded_record(key, record)
         write = self._write_of(table, key, raw_key, unique, damaged_ok=damaged_ok)
         current = self._present(write)
-        write = self._expecting(write, expected_revision)
+        if expected_revision is not None:
+            write = self._expecting(write, expected_revision)
         self._apply(structs.replace(write, new=RecordState(raw_value, current.lease, index_entries, 0, unique)))
         return 0
 
@@ -166,7 +169,8 @@ class Session:
         is_blind = expected_revision is None and missing_ok and not table.indexes
         write = self._write_of(table, key, raw_key, is_blind=is_blind, damaged_ok=damaged_ok)
         is_absent = write.new is None and (write.is_guarded or raw_key in self._writes)
-        write = self._expecting(write, expected_revision)
+        if expected_revision is not None:
+            write = self._expecting(write, expected_revision)
         if is_absent and expected_revision is not None:
             self.get(raw_key)  # Why: that it is absent was expected, so it is a premise of the commit.
         elif is_absent and not missing_ok:
@@ -221,8 +225,16 @@ class Session:
 
     def end(self) -> None:
         """Refuse everything from now on and give the snapshot back."""
-        self._is_ended = True
+        # Why in this order: who is interrupted in between ends it again.
         self.reads.close()
+        self._is_ended = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_ended:
+            self.end()
 
     @contextmanager
     def savepoint(self) -> Generator[None, None, None]:
@@ -320,10 +332,8 @@ class Session:
             self.get(raw_key)
             raise unique_violation(index_entry.source, raw_key, entry.value)
 
-    def _expecting(self, write: Write, expected_revision: ExpectedRevision | None) -> Write:
+    def _expecting(self, write: Write, expected_revision: ExpectedRevision) -> Write:
         """Return the write with the caller's expectation, which is about the state that the transaction found."""
-        if expected_revision is None:
-            return write
         revision, epoch = self._seen_by_caller(write, expected_revision)
         if not write.is_guarded:
             old = self._stored(write.table, write.key, self.reads.fetch(write.raw_key))

@@ -173,9 +173,12 @@ class HistorySnapshot(LmdbSnapshot):
         return None if raw is None else _make(Entry, (key, raw[_HEADER_BYTES:]) + _unpack(raw))  # noqa: RUF005
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        make, unpack, size, found = _make, _unpack, _HEADER_BYTES, list[Entry | None]()
+        make, unpack, size, get = _make, _unpack, _HEADER_BYTES, self._transaction.get
+        found: list[Entry | None] = []
         try:
-            for key, raw in zip(keys, map(self._transaction.get, keys), strict=True):
+            # Why so plainly: most calls ask for two or three keys, and a map costs them as much as two reads.
+            for key in keys:
+                raw = get(key)
                 found.append(None if raw is None else make(Entry, (key, raw[size:]) + unpack(raw)))  # noqa: RUF005
         except lmdb.BadValsizeError:  # one of them is empty or too long
             return list(map(self.get, keys))
@@ -247,13 +250,20 @@ class RawSnapshot(LmdbSnapshot):
             return None
         except lmdb.Error as error:
             raise unusable(error) from error
-        return None if value is None else Entry(key, value, 0, fingerprint(value), 0, 0)
+        return None if value is None else _make(Entry, (key, value, 0, fingerprint(value), 0, 0))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        return [
-            None if value is None else Entry(key, value, 0, fingerprint(value), 0, 0)
-            for key, value in zip(keys, self.values(keys), strict=True)
-        ]
+        make, get = _make, self._transaction.get
+        found: list[Entry | None] = []
+        try:
+            for key in keys:
+                value = get(key)
+                found.append(None if value is None else make(Entry, (key, value, 0, fingerprint(value), 0, 0)))
+        except lmdb.BadValsizeError:  # one of them is empty or too long
+            return list(map(self.get, keys))
+        except lmdb.Error as error:
+            raise unusable(error) from error
+        return found
 
     def value(self, key: bytes) -> bytes | None:
         # Why: a fingerprint would cost more than the rest of reading a value of a KiB.

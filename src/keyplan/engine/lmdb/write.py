@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import lmdb
 
@@ -94,27 +94,37 @@ class WriteTransaction:
 
     def commit(self, commit: Commit) -> int:
         """Check the guards and the leases, then write. Return the revision after it."""
-        if self.has_history and self._create(commit):
+        guards, mutations = commit.guards, commit.mutations
+        if self.has_history and guards and type(guards[0]) is KeyAbsent and self._create(guards, mutations):
             return self.state.revision
-        check_guards(commit.guards, self.snapshot())
-        for mutation in commit.mutations:
+        if guards:
+            check_guards(guards, self.snapshot())
+        for mutation in mutations:
             if isinstance(mutation, Put) and mutation.lease != NO_LEASE:
                 self.living_lease(mutation.lease)
         if not self.has_history:
-            return self._apply_raw(commit.mutations)
-        return self.apply(commit.mutations, present={g.key for g in commit.guards if isinstance(g, KeyUnchanged)})
+            return self._apply_raw(mutations)
+        return self.apply(mutations, present={guard.key for guard in guards if type(guard) is KeyUnchanged})
 
-    def _create(self, commit: Commit) -> bool:
+    def _create(self, guards: Sequence[Guard], mutations: Sequence[Mutation]) -> bool:
         """Carry out a commit that only makes new entries, and return True; else False, and nothing is written.
 
         Why: most commits insert records. Their guards say that the keys are absent, and LMDB tells that in the descent that
         writes a key: asking first would be another. Where an entry turns out to be in the way, what was written is taken back.
+        The first guard of such a commit, that of its first record, is asked before this is tried.
         """
-        revision = self.state.revision + 1
-        new = _new_entries(commit.mutations, revision)
-        if new is None or not self._hold_beside(commit.guards, new.stored):
+        transaction, revision = self._transaction, self.state.revision + 1
+        header, pack = HEADER.pack(revision, revision, 1, NO_LEASE), EVENT.pack
+        stored: dict[bytes, bytes] = {}
+        events: list[bytes] = []
+        for mutation in _by_key(mutations):
+            if type(mutation) is not Put or mutation.lease != NO_LEASE:
+                return False
+            key, raw = mutation.key, header + mutation.value
+            stored[key] = raw
+            events += (pack(len(key), len(raw), 0), key, raw)
+        if not self._hold_beside(guards, stored):
             return False
-        transaction, stored = self._transaction, new.stored
         _, added = transaction.cursor().putmulti(stored.items(), overwrite=False)
         if added < len(stored):
             for key, raw in stored.items():
@@ -122,8 +132,8 @@ class WriteTransaction:
                 if transaction.get(key) == raw:
                     transaction.delete(key)
             return False
-        if sum(map(len, new.events)) <= _LOG_PART_BYTES:
-            self._log_part(revision, 0, new.events)
+        if sum(map(len, events)) <= _LOG_PART_BYTES:
+            self._log_part(revision, 0, events)
         else:
             self._log(revision, ((key, raw, b"") for key, raw in stored.items()))
         self._reach(revision)
@@ -131,12 +141,10 @@ class WriteTransaction:
 
     def _hold_beside(self, guards: Sequence[Guard], stored: Mapping[bytes, bytes]) -> bool:
         """Tell whether the guards hold that writing new entries does not check. False when none says that they are new."""
-        beside = [guard for guard in guards if not (isinstance(guard, KeyAbsent) and guard.key in stored)]
+        beside = [guard for guard in guards if not (type(guard) is KeyAbsent and guard.key in stored)]
         if not beside:
-            return bool(guards)
-        if len(beside) == len(guards) or any(
-            isinstance(guard, KeyUnchanged) and guard.key in stored for guard in beside
-        ):
+            return True
+        if len(beside) == len(guards) or any(type(guard) is KeyUnchanged and guard.key in stored for guard in beside):
             return False
         try:
             check_guards(beside, self.snapshot())
@@ -215,9 +223,10 @@ class WriteTransaction:
             yield key, b"", before
 
     def _apply_raw(self, mutations: Iterable[Mutation]) -> int:
+        put = self._transaction.put
         for mutation in mutations:
             if isinstance(mutation, Put):
-                self._transaction.put(mutation.key, mutation.value)
+                put(mutation.key, mutation.value)
                 self.has_changes = True
             elif isinstance(mutation, Delete):
                 self.has_changes |= self._transaction.delete(mutation.key)
@@ -358,27 +367,6 @@ class WriteTransaction:
         lease: int = HEADER.unpack_from(stored)[3]
         if lease != NO_LEASE:
             self._transaction.delete(LEASE_ID.pack(lease), key, db=self._databases.lease_keys)
-
-
-class _NewEntries(NamedTuple):
-    """What a commit of new entries writes: the entries as they are stored, and as events; in the order of keys."""
-
-    stored: dict[bytes, bytes]
-    events: list[bytes]
-
-
-def _new_entries(mutations: Sequence[Mutation], revision: int) -> _NewEntries | None:
-    """Return what the mutations write where they find nothing; None when there is more to do than to put entries."""
-    header, pack = HEADER.pack(revision, revision, 1, NO_LEASE), EVENT.pack
-    stored: dict[bytes, bytes] = {}
-    events: list[bytes] = []
-    for mutation in _by_key(mutations):
-        if not isinstance(mutation, Put) or mutation.lease != NO_LEASE:
-            return None
-        key, raw = mutation.key, header + mutation.value
-        stored[key] = raw
-        events += (pack(len(key), len(raw), 0), key, raw)
-    return _NewEntries(stored, events)
 
 
 def _by_key(mutations: Sequence[Mutation]) -> Sequence[Mutation]:
