@@ -1,7 +1,7 @@
 """The guides are true: who types their commands into a shell, in an empty folder and with nothing set, sees what they say.
 
 All console blocks of a guide run in one bash process, after its Python blocks. A block that begins with a comment that names a
-file, as in `# plant.py`, is that file; the other Python blocks are a program of their own, which runs first. Blocks below
+file, as in `# plant.py`, is that file; all Python blocks together are a program, which runs first. Blocks below
 `<!-- not run: reason -->` are passed over.
 
 Root has a machine for each guide: a network whose ports are all free, processes that end with their first one, and an empty
@@ -120,7 +120,7 @@ def written(text: str, folder: Path) -> list[Block]:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a") as file:
                 file.write(block.code)
-        elif block.language in {"python", "console"}:
+        if block.language in {"python", "console"}:
             rest.append(block)
     if "examples/" in text:
         shutil.copytree(ROOT / "examples", folder / "examples")

@@ -73,7 +73,7 @@ def test_ac_18_a_name_is_taken_once(registry: KeySpaces) -> None:
     first = registry.create("orders", "shop")
     with pytest.raises(KeySpaceExistsError) as exists:
         registry.create("orders", "shop")
-    assert (exists.value.status, exists.value.state, exists.value.application) == (409, "ENABLED", "shop")
+    assert (exists.value.http_status, exists.value.state, exists.value.application) == (409, "ENABLED", "shop")
     assert registry.ensure("orders", "shop") == (first, False)
     assert registry.create("orders", "shop", if_not_exists=True) == first
     with pytest.raises(OwnerConflictError):

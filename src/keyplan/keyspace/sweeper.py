@@ -8,7 +8,13 @@ from threading import Event as Signal
 from typing import Final
 
 from keyplan.engine import Capability
-from keyplan.errors import AlreadyExistsError, EngineUnavailableError, InvalidArgumentError, KeyplanError
+from keyplan.errors import (
+    AlreadyExistsError,
+    CommitOutcomeUnknownError,
+    EngineUnavailableError,
+    InvalidArgumentError,
+    KeyplanError,
+)
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
@@ -99,8 +105,8 @@ class Sweeper:
                 break
             try:
                 done.append(self.sweep(name, stop=stop))
-            except EngineUnavailableError:
-                raise  # none of the others could be swept either
+            except (EngineUnavailableError, CommitOutcomeUnknownError):
+                raise  # the store does not answer: none of the others could be swept either
             except KeyplanError as error:
                 self._on_failure(name, error)  # one that cannot go on does not stop those behind it
         return done
