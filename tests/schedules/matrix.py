@@ -9,6 +9,7 @@ from tests.schedules.matrix_hepnos import HEPNOS_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_owners import OWNER_GROUPS
+from tests.schedules.matrix_patroni import PATRONI_GROUPS
 from tests.schedules.matrix_rings import RING_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
@@ -21,6 +22,7 @@ GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **OWNER_GROUPS,
     **APPLICATION_GROUPS,
     **RING_GROUPS,
+    **PATRONI_GROUPS,
     **GATEWAY_GROUPS,
     **HEPNOS_GROUPS,
 }

@@ -1,21 +1,14 @@
-"""The lines of rings that grow, of a runm that starts or builds its indexes, and of a broker's bindings."""
+"""The lines of rings that grow, and of a runm that starts or builds its indexes."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from uuid import UUID
 
-from keyplan.apps.patroni import BindingKey, Broker
-from keyplan.apps.patroni.broker_bindings import Bindings
-from keyplan.apps.patroni.catalog import Plan
-from keyplan.apps.patroni.operations import SUCCESS
-from keyplan.apps.patroni.records import Credentials, InstanceState, Operation
-from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.layout import Runm
 from keyplan.apps.runm.records import Object
 from keyplan.apps.runm.reindex import reindex
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
-from keyplan.engine import SYSTEM_CLOCK, Commit, Delete, Put
 from keyplan.errors import RingMismatchError
 from keyplan.ring import rebalance, ring_of
 from keyplan.store import Store
@@ -174,88 +167,7 @@ def starts() -> Iterator[Line]:
     yield Line("start x insert", partial(_of_runm, ("start", "insert"), None), Preemptions(1))
 
 
-# ---- bindings of a broker --------------------------------------------------------------------------------------------------
-
-BINDING = BindingKey("i", "b")
-ROLE = b"role/"
-
-
-class _BindingsWithoutPostgres(Bindings):
-    """A role of the leader's PostgreSQL is a key of the store: made and dropped in one step each, as there."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store, SYSTEM_CLOCK)
-        self._engine = store.engine
-
-    def _at_leader(self, instance: str, work: Callable[[str], None]) -> None:
-        # Why by its variables: what it would do, it would do in PostgreSQL.
-        cells = (cell.cell_contents for cell in work.__closure__ or ())
-        known = dict(zip(work.__code__.co_freevars, cells, strict=True))
-        if "username" in known:
-            self._engine.commit(Commit((), (Delete(ROLE + known["username"].encode()),)))
-        else:
-            self._engine.commit(Commit((), (Put(ROLE + known["record"].credentials.username.encode(), b""),)))
-
-
-def one_instance(store: Store) -> None:
-    broker = Broker(store)
-    state = InstanceState(
-        instance_id="i", service_id="s", plan_id="p", superuser_credentials=Credentials(username="u", password="p")
-    )
-    broker.instances.insert("i", state)
-    broker.operations.insert("i", Operation(id="o", kind="provision", status=SUCCESS))
-
-
-def bound(store: Store) -> None:
-    one_instance(store)
-    _binds(store)
-
-
-def _binds(store: Store) -> bool:
-    plan = Plan(id="p", name="p", description="")
-    return _BindingsWithoutPostgres(store).bind(BINDING, "s", plan, "app", {})
-
-
-def _unbinds(store: Store) -> None:
-    _BindingsWithoutPostgres(store).unbind(BINDING, "s", "p", "postgres")
-
-
-def _roles_are_those_of_bindings(outcome: Outcome) -> None:
-    """Who was told of a binding has its role; no role is there that no record tells of."""
-    roles = {key.removeprefix(ROLE).decode() for key, _, _ in outcome.stored()[0] if key.startswith(ROLE)}
-    record = Broker(outcome.store).bindings.get(BINDING)
-    known = set() if record is None else {record.credentials.username}
-    assert roles <= known, f"a role that no record tells of: {roles - known}"
-    if record is not None and record.state == "ready":
-        assert known <= roles, "a ready binding has no role"
-    if "unbind" in outcome.answers and "bind" not in outcome.scenario.names:
-        assert record is None
-
-
-def _of_bindings(names: tuple[str, ...], setup: Callable[[Store], None]) -> Scenario:
-    actors = [actor(_unbinds if name.startswith("unbind") else _binds, name) for name in names]
-    return Scenario(
-        *actors,
-        setup=setup,
-        invariants=[_roles_are_those_of_bindings],
-        only_raises=(*ACTOR_ERRORS, RefusedError),
-    )
-
-
-def bindings() -> Iterator[Line]:
-    """Equal binds at once, and an unbind beside them."""
-    for setup in (one_instance, bound):
-        for names in [
-            ("bind", "bind again"),
-            ("bind", "unbind"),
-            ("unbind", "unbind again"),
-            ("bind", "bind again", "unbind"),
-        ]:
-            yield Line(line_name(*names, setup.__name__), partial(_of_bindings, names, setup), is_long=len(names) > 2)
-
-
 RING_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     "growing rings": growing_rings,
     "runm": starts,
-    "bindings": bindings,
 }
