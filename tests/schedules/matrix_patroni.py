@@ -146,8 +146,8 @@ class _PaperNode(Node):
         super().__init__(folder / name, plan, Host(Path(), "", Path()), SYSTEM_CLOCK)
         self._engine = engine
 
-    process = postmaster = None  # type: ignore[assignment]
-    is_ready = True  # type: ignore[assignment]
+    process = postmaster = None
+    is_ready = True
 
     def keep(self) -> None: ...
 
@@ -214,8 +214,8 @@ def _removes(store: Store) -> str:
         "o",
         broker=BROKER,
         catalog=Catalog(services=[]),
-        stop=_StopsNever(store),
-        clock=SYSTEM_CLOCK,  # type: ignore[arg-type]
+        stop=_StopsNever(store),  # type: ignore[arg-type]
+        clock=SYSTEM_CLOCK,
     )
     return work.run().status
 

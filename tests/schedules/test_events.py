@@ -69,16 +69,35 @@ def test_a_lost_event_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_compaction_between_a_watch_and_its_poll_is_told() -> None:
     seen: list[str] = []
+    told: list[Sequence[Event]] = []
+
+    def note_events(outcome: Outcome) -> None:
+        if "watch" in outcome.answers:
+            told.append(outcome.answers["watch"][1])
+
     scenario = Scenario(
         actor(watching, "watch"),
         WRITERS["put new"],
         compacts(),
         setup=two_records,
-        invariants=[watched("watch"), noting(seen, "watch")],
+        invariants=[watched("watch"), noting(seen, "watch"), note_events],
     )
     found = explore(scenario, complete=True)
     assert found.failures == []
-    assert {"done", "HistoryCompactedError"} <= set(seen)
+    assert {"done", "HistoryCompactedError"} == set(seen)
+    assert {False, True} == {bool(events) for events in told}
+    assert found.revisions_matter
+
+
+def test_a_watch_that_comes_in_another_order_alone_makes_revisions_matter() -> None:
+    def watches_what_was_changed(store: Store) -> None:
+        if "new" in Site(store).blades.require(R1).tags:
+            watching(store)
+
+    found = explore(
+        Scenario(actor(watches_what_was_changed, "watch"), WRITERS["modify"], setup=one_record, invariants=[]),
+        complete=True,
+    )
     assert found.revisions_matter
 
 
@@ -134,23 +153,31 @@ def test_a_rename_beside_the_end_of_its_lease_is_whole() -> None:
     )
     found = explore(scenario, complete=True)
     assert found.failures == []
-    assert "done" in seen
-    assert set(seen) <= {"done", "NotFoundError", "LeaseNotFoundError"}
-
-
-def holds(store: Store) -> None:
-    with store.lease(10) as lease:
-        Site(store).members.insert("held", Blade(), lease=lease)
-        Site(store).members.update("held", Blade("s9"))
+    assert set(seen) == {"done", "NotFoundError"}  # it looks again when its lease is over
 
 
 def test_whoever_crashes_leaves_a_lease_that_ends_by_itself() -> None:
     left: list[int] = []
+    cleaned_up: list[str] = []
+    judged_after: list[int] = []
+
+    def holds(store: Store) -> None:
+        try:
+            with store.lease(10) as lease, store.snapshot() as state:
+                Site(store).members.insert("held", Blade(), lease=lease)
+                Site(store).members.update("held", Blade("s9"))
+                Site(state).members.count()
+        finally:
+            cleaned_up.append("held")
 
     def nothing_is_left(outcome: Outcome) -> None:
         if outcome.crashed:
+            judged_after.append(len(cleaned_up))
+            cleaned_up.clear()
             outcome.clock.advance(100)
             left.append(Site(outcome.store).members.count())
+        else:
+            cleaned_up.clear()
 
     scenario = Scenario(
         actor(holds, "holds"),
@@ -163,6 +190,39 @@ def test_whoever_crashes_leaves_a_lease_that_ends_by_itself() -> None:
     found = explore(scenario, complete=True)
     assert found.failures == []
     assert set(left) == {0}
+    # What it has to do at its end is done when the run before was judged, and before the next one is.
+    assert set(judged_after) <= {0, 1}
+    assert judged_after[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("letter", "ends"),
+    [
+        ("f", {"done", "EngineUnavailableError"}),  # no call is done
+        ("o", {"done"}),  # the store looks again
+        ("h", {"done", "HistoryCompactedError"}),
+    ],
+)
+def test_a_fault_happens_at_each_call_that_it_fits(letter: str, ends: set[str]) -> None:
+    seen: list[str] = []
+
+    def act(store: Store) -> None:
+        watching(store)
+        Site(store).blades.modify(R1, lambda blade: Blade(blade.serial, ["new"]))
+
+    scenario = Scenario(
+        actor(act, "act"),
+        setup=one_record,
+        layouts=[Site],
+        invariants=[healthy(Site), noting(seen, "act")],
+        faults=letter,
+    )
+    found = explore(scenario, complete=True)
+    assert found.failures == []
+    assert set(seen) == ends
+    # The calls: a snapshot, a watch, two polls, a snapshot, a commit; the first run has no fault. After a conflict comes a
+    # second commit, which has its fault in a run of its own.
+    assert found.schedules == {"f": 7, "o": 3, "h": 4}[letter]
 
 
 def test_a_lease_that_is_renewed_in_time_lives() -> None:
@@ -217,7 +277,16 @@ async def asynchronous(store: Store) -> None: ...
         (lambda: actor(asynchronous), "asynchronous functions are not run"),
         (lambda: Scenario(WRITERS["modify"], faults="x"), "'x' is no fault"),
         (lambda: Scenario(WRITERS["modify"], faults={"nobody": "c"}), "no actor is called 'nobody'"),
-        (lambda: Scenario(WRITERS["modify"], engines=0), "it has 0 engines"),
+        (lambda: Scenario(WRITERS["modify"], engines=0), "it has 0 engines; give it 1 to 8"),
+        (
+            lambda: Scenario(WRITERS["modify"], faults="c", faults_max=0),
+            "faults_max is 0; give it 1 to 2 faults in a run",
+        ),
+        (lambda: Scenario(WRITERS["modify"], faults="c", faults_max=3), "faults_max is 3"),
+        (
+            lambda: Scenario(*[actor(WRITERS["modify"], name) for name in ("a", "a", "a#1")]),
+            "two actors are called 'a#1': give them other names",
+        ),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(make: Callable[[], object], problem: str) -> None:

@@ -5,20 +5,29 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from keyplan.limits import SCHEDULE_REPLAYS_MAX
 from keyplan.store import Store
 from keyplan.testing.schedules import (
     Exhaustive,
     Invariant,
     Outcome,
     Pct,
+    Portfolio,
     Preemptions,
     Scenario,
+    Schedule,
     Strategy,
     Walk,
     actor,
     explore,
     healthy,
 )
+from keyplan.testing.schedules.batons import Batons
+from keyplan.testing.schedules.hashing import VisitedStates
+from keyplan.testing.schedules.judging import Judge
+from keyplan.testing.schedules.sampling import WalkSearch
+from keyplan.testing.schedules.shortening import rank_of, shortened, switches_of
+from keyplan.testing.schedules.surroundings import stage
 from tests.maintenance.layouts import Site
 from tests.schedules.scenes import build, guards_left_out, of_absent_entry, put_in_transaction, unbuilt
 from tests.schedules.writers import WRITERS, two_records
@@ -104,16 +113,104 @@ def test_the_exhaustive_search_comes_to_every_end_that_there_is(first: str) -> N
             assert reduced[0] <= plain[0]
 
 
-TRIPLES = [
-    ("modify", "put other", "delete"),
-    ("insert new", "insert taken", "rename other"),
-    ("rename", "put same", "count"),
-    ("swap", "modify", "list and write"),
-    ("look up and write", "rename other", "insert new"),
-]
+TRIPLES = list(combinations_with_replacement(WRITERS, 3))[::4]
+"""Every fourth, some 110: plain search takes a hundred schedules for each."""
+
+PARTS = 4
 
 
-@pytest.mark.parametrize("names", TRIPLES, ids=" x ".join)
-def test_so_it_does_for_three(names: tuple[str, ...]) -> None:
-    actors = [WRITERS[name] for name in names]
-    assert ends_of(actors, Exhaustive())[1] == ends_of(actors, Preemptions(1_000, is_hashed=False))[1]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_so_it_does_for_three(part: int) -> None:
+    for names in TRIPLES[part::PARTS]:
+        actors = [WRITERS[name] for name in names]
+        reduced, plain = ends_of(actors, Exhaustive()), ends_of(actors, Preemptions(1_000, is_hashed=False))
+        assert reduced[1] == plain[1], names
+        assert reduced[0] <= plain[0]
+
+
+# ---- what is spent -------------------------------------------------------------------------------------------------------
+
+
+class Spending:
+    """An explorer whose searches never end."""
+
+    def __init__(self) -> None:
+        self.scenario = Scenario(WRITERS["modify"])
+        self.searches: list[tuple[str, float]] = []
+
+    def variants(self) -> list[tuple[()]]:
+        return [()]
+
+    def search(self, search: object, *, share: float = 1.0, **_others: object) -> bool:
+        self.searches.append((type(search).__name__, share))
+        return False
+
+    def cover(self, _met: object) -> None: ...
+
+
+def test_the_portfolio_spends_half_on_everything_a_quarter_on_bounds_and_the_rest_on_chance() -> None:
+    spending = Spending()
+    assert not Portfolio()(spending)  # type: ignore[arg-type]
+    assert spending.searches == [
+        ("TraceSearch", 0.5),
+        ("BoundedSearch", 0.75),
+        ("BoundedSearch", 0.75),
+        ("PctSearch", 1.0),
+    ]
+
+
+def test_a_share_is_one_of_seconds_and_of_schedules() -> None:
+    modify = WRITERS["modify"]
+    found = explore(
+        Scenario(modify, modify, modify, setup=two_records, invariants=[]),
+        strategy=Exhaustive(share=0.5),
+        schedules_max=40,
+        seconds_max=600,
+    )
+    assert (found.schedules, found.is_complete, found.has_run_out) == (20, False, True)
+
+
+def test_the_older_half_of_the_states_goes_when_the_table_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyplan.testing.schedules.hashing._STATES_MAX", 4)
+    visited = VisitedStates()
+    for number in range(4):
+        assert not visited.is_covered(b"%d" % number, 1)
+    assert visited.is_covered(b"3", 1)
+    assert not visited.is_covered(b"3", 2)
+    assert not visited.is_covered(b"0", 1)
+    assert visited.is_covered(b"3", 2)
+
+
+# ---- what is kept --------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_shortened_by_at_most_so_many_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_holds(_outcome: Outcome) -> None:
+        raise AssertionError("never")
+
+    scenario = Scenario(build, WRITERS["modify"], setup=unbuilt, invariants=[never_holds])
+    with stage():
+        judge = Judge(scenario, Batons())
+        run = judge.run(search=WalkSearch(runs=1, seed=3))
+        verdict = judge.verdict(run)
+        run.end()
+        assert verdict is not None
+        drawn = Schedule((), tuple(step.actor for step in run.steps))
+        assert switches_of(drawn.steps) > 1
+        best, replays = shortened(judge, drawn, verdict)
+        assert switches_of(best.steps) <= 1
+        assert 1 < replays <= SCHEDULE_REPLAYS_MAX
+        monkeypatch.setattr("keyplan.testing.schedules.shortening.SCHEDULE_REPLAYS_MAX", 1)
+        assert shortened(judge, drawn, verdict)[1] == 1
+
+
+def test_twenty_kinds_of_failures_are_kept() -> None:
+    def fails_in_its_own_way(outcome: Outcome) -> None:
+        raise AssertionError("".join(f"{step.actor}" for step in outcome.steps))
+
+    modify = WRITERS["modify"]
+    found = explore(Scenario(modify, modify, modify, setup=two_records, invariants=[fails_in_its_own_way]))
+    assert found.schedules == 60
+    assert len(found.failures) == 20
+    ranks = [rank_of(failure.schedule) for failure in found.failures]
+    assert ranks == sorted(ranks)

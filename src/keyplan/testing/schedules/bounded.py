@@ -13,10 +13,12 @@ __all__ = ["BoundedSearch"]
 
 
 class _Node:
-    __slots__ = ("chosen", "left", "previous", "spent")
+    __slots__ = ("call", "chosen", "left", "previous", "spent")
 
     def __init__(self, chosen: int, left: list[int], spent: int, previous: int | None) -> None:
         self.chosen = chosen
+        self.call = ""
+        """What `chosen` called here, once it was run."""
         self.left = left
         self.spent = spent
         """Preemptions before this node."""
@@ -70,11 +72,15 @@ class BoundedSearch:
         return chosen
 
     def learn(self, steps: Sequence[Seen]) -> bool:
-        """Go back to the deepest node with another choice."""
+        """Compare the calls that were repeated, and go back to the deepest node with another choice. Raises DepartedError."""
+        for depth, (node, step) in enumerate(zip(self._stack, steps, strict=False)):
+            if node.call not in {"", step.call}:
+                raise DepartedError(depth)
+            node.call = step.call
         while self._stack:
             node = self._stack[-1]
             if node.left:
-                node.chosen = node.left.pop(0)
+                node.chosen, node.call = node.left.pop(0), ""
                 return True
             self._stack.pop()
         return False

@@ -5,16 +5,18 @@ from contextlib import contextmanager
 from functools import partial
 
 from keyplan.engine import Clock, Engine
+from keyplan.errors import InvalidInputError
 from keyplan.testing.schedules.batons import BatonKind, Batons
 from keyplan.testing.schedules.elsewhere import RunElsewhere
-from keyplan.testing.schedules.explorer import Exploration, Explorer
+from keyplan.testing.schedules.explorer import Exploration, Explorer, RevisionsSeenError, shows_revisions
+from keyplan.testing.schedules.faults import fits
 from keyplan.testing.schedules.judging import Judge, Verdict
 from keyplan.testing.schedules.report import script_of
 from keyplan.testing.schedules.running import Outcome, Run
 from keyplan.testing.schedules.scenario import Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strategies import Portfolio, Strategy
-from keyplan.testing.schedules.strings import Schedule, parse_schedule, text_of
+from keyplan.testing.schedules.strings import Schedule, fault_text, parse_schedule, text_of
 from keyplan.testing.schedules.surroundings import stage
 from keyplan.testing.schedules.traces import default_choice
 
@@ -59,7 +61,10 @@ def explore(
     """
     with _explorer(scenario, seconds_max, schedules_max, baton, stop_at_first=stop_at_first) as explorer:
         explorer.warm_up()
-        explorer.result.is_complete = (strategy or Portfolio())(explorer)
+        try:
+            explorer.result.is_complete = (strategy or Portfolio())(explorer)
+        except RevisionsSeenError:
+            explorer.result.is_complete = (strategy or Portfolio())(explorer)
         result = explorer.finish()
     if complete and not result.is_complete and not result.failures:
         raise ScheduleFailure(
@@ -114,8 +119,9 @@ def replay(
             judge = Judge(scenario, batons)
             first = judge.run()
             first.end()
-            judge.revisions_matter |= any(step.call in {"watch", "compact"} for step in first.steps)
+            judge.revisions_matter |= shows_revisions(first)
             run, verdict = judge.twice(schedule)
+            _require_faults(run, schedule)
             if engine is not None:
                 run, verdict = _elsewhere(judge, schedule, engine)
     finally:
@@ -124,6 +130,20 @@ def replay(
     outcome.script = script_of(run)
     outcome.failure = "" if verdict is None else verdict.message
     return outcome
+
+
+def _require_faults(run: Run, schedule: Schedule) -> None:
+    """Refuse a fault that did not happen: the program makes other calls than when the string was written."""
+    for fault in schedule.faults:
+        player = run.player(fault.actor)
+        made = [step.call for step in run.steps if (step.actor, step.number) == (fault.actor, fault.call)]
+        has_crashed = fault.letter == "c" and player.calls == fault.call and not made
+        if not has_crashed and not any(fits(fault.letter, call) for call in made if fault.letter != "c"):
+            reason = f"its call {fault.call} is {made[0]}" if made else f"it makes {player.calls} calls"
+            raise InvalidInputError(
+                source="schedule",
+                problem=f"the fault {fault_text(fault)} does not happen to actor {player.actor.name}: {reason}",
+            )
 
 
 def _elsewhere(judge: Judge, schedule: Schedule, engine: Callable[[Clock], Engine]) -> tuple[Run, Verdict | None]:

@@ -16,7 +16,7 @@ from keyplan.testing.schedules.shortening import rank_of, shortened, switches_of
 from keyplan.testing.schedules.strings import Schedule, text_of
 from keyplan.testing.schedules.traces import DepartedError, Search
 
-__all__ = ["Exploration", "Explorer", "Failure"]
+__all__ = ["Exploration", "Explorer", "Failure", "RevisionsSeenError", "shows_revisions"]
 
 _FURTHER_SCHEDULES: Final = 1_000
 """Schedules after the first failure, or as many as there were before it. Why: the next ones are often shorter."""
@@ -84,6 +84,10 @@ class Exploration:
         return "\n".join([head, *map(str, self.failures)])
 
 
+class RevisionsSeenError(Exception):
+    """A run watched or compacted, which the first one did not: from now on revisions matter, and the search begins again."""
+
+
 class Explorer:
     """One exploration under way: runs searches, and keeps the best schedule of each kind of failure."""
 
@@ -102,15 +106,17 @@ class Explorer:
         """Run once without counting, and the same once more to compare: what is filled on first use is filled then."""
         first = self.judge.run()
         first.end()
-        calls = {step.call for step in first.steps}
-        self.judge.revisions_matter |= bool(calls & {"watch", "compact"})
+        self.judge.revisions_matter |= shows_revisions(first)
         self.result.revisions_matter = self.judge.revisions_matter
         self.judge.twice(Schedule((), ()))
         self._note_calls(first)
 
-    def search(self, search: Search, *, faults: Sequence[Fault] = (), seconds_share: float = 1.0) -> bool:
-        """Run a search until it ends, or the budget or its share of the seconds does; return whether it ended."""
-        while self.has_room and (self._seconds < seconds_share * self._seconds_max or not self.result.schedules):
+    def search(self, search: Search, *, faults: Sequence[Fault] = (), share: float = 1.0) -> bool:
+        """Run a search until it ends, or the exploration has spent that share of its budget; return whether the search ended.
+
+        Raises RevisionsSeenError, once at most in an exploration.
+        """
+        while self.has_room and (self._has_share(share) or not self.result.schedules):
             run: Run | None = None
             try:
                 run = self.judge.run(search=search, faults=faults)
@@ -125,6 +131,9 @@ class Explorer:
                 return True
         self.result.has_run_out |= not self._found
         return False
+
+    def _has_share(self, share: float) -> bool:
+        return self._seconds < share * self._seconds_max and self.result.schedules < share * self._schedules_max
 
     @property
     def _seconds(self) -> float:
@@ -147,6 +156,9 @@ class Explorer:
         """Count a run, and judge it unless it was cut."""
         result = self.result
         result.schedules += 1
+        if not self.judge.revisions_matter and shows_revisions(run):
+            self.judge.revisions_matter = result.revisions_matter = True
+            raise RevisionsSeenError
         result.steps_max = max(result.steps_max, len(run.steps))
         if self.scenario.faults:
             self._note_calls(run)
@@ -199,3 +211,8 @@ class Explorer:
         self.result.failures.sort(key=lambda failure: rank_of(failure.schedule))
         self.result.seconds = self._seconds
         return self.result
+
+
+def shows_revisions(run: Run) -> bool:
+    """Whether an actor has seen numbers of revisions: it watched, or forgot history."""
+    return any(step.call in {"watch", "compact"} for step in run.steps)

@@ -41,7 +41,9 @@ ACTOR_ERRORS: Final[tuple[type[BaseException], ...]] = (
 )
 """What an actor may raise as a rule; CommitOutcomeUnknownError, too, where such a fault is planned."""
 
-_LETTERS: Final = "abcdefgh"
+_FAULTS_MAX: Final = 2
+"""Why: more faults at once are more variants than can be explored."""
+
 _NO_WAIT: Final = Backoff(sleep=lambda _seconds: None, chance=lambda: 0.5)
 
 
@@ -92,7 +94,7 @@ class Scenario:
     seen; a scenario that watches or compacts is taken so by itself. `may_wait_forever`: an actor may wait for what nobody
     does. The memory engine refuses what `profile` does not allow.
 
-    Raises InvalidInputError without an actor, with more than 8, and for an unknown fault.
+    Raises InvalidInputError without an actor, with more than 8, for two of one name, and for an unknown fault.
     """
 
     def __init__(
@@ -114,7 +116,13 @@ class Scenario:
                 source="scenario", problem=f"it has {len(actors)} actors; give it 1 to {SCHEDULE_ACTORS_MAX}"
             )
         if not 1 <= engines <= SCHEDULE_ACTORS_MAX:
-            raise InvalidInputError(source="scenario", problem=f"it has {engines} engines; give it 1 to 8")
+            raise InvalidInputError(
+                source="scenario", problem=f"it has {engines} engines; give it 1 to {SCHEDULE_ACTORS_MAX}"
+            )
+        if not 1 <= faults_max <= _FAULTS_MAX:
+            raise InvalidInputError(
+                source="scenario", problem=f"faults_max is {faults_max}; give it 1 to {_FAULTS_MAX} faults in a run"
+            )
         self.actors = _numbered([each if isinstance(each, Actor) else actor(each) for each in actors])
         self.setup = setup
         self.layouts = tuple(bound_of(layout) for layout in layouts)
@@ -196,4 +204,7 @@ def _numbered(actors: list[Actor]) -> tuple[Actor, ...]:
         counts[each.name] = counts.get(each.name, 0) + 1
         name = f"{each.name}#{counts[each.name]}" if names.count(each.name) > 1 else each.name
         numbered.append(Actor(each.function, name, each.answers, each.after_crash_of))
+    for name in (made := [each.name for each in numbered]):
+        if made.count(name) > 1:
+            raise InvalidInputError(source="scenario", problem=f"two actors are called {name!r}: give them other names")
     return tuple(numbered)

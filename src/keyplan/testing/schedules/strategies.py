@@ -13,7 +13,7 @@ __all__ = ["Exhaustive", "Pct", "Portfolio", "Preemptions", "Strategy", "Walk"]
 
 _EXHAUSTIVE_SHARE: Final = 0.5
 _BOUNDED_SHARE: Final = 0.75
-"""Of the seconds: the exhaustive search ends at the first, the bounded ones at the second, what is left is for chance."""
+"""Of seconds and schedules: the exhaustive search ends at the first, the bounded ones at the second, the rest is for chance."""
 
 
 class Strategy(Protocol):
@@ -28,13 +28,13 @@ class Strategy(Protocol):
 class Exhaustive:
     """Every trace of every variant, by source sets and sleep sets. It alone can say that an exploration is complete."""
 
-    seconds_share: float = 1.0
+    share: float = 1.0
 
     def __call__(self, explorer: Explorer, /) -> bool:
-        """Search until it ends or its share of the seconds does."""
+        """Search until it ends or it has spent its share of the budget."""
         for faults in explorer.variants():
             search = TraceSearch()
-            ended = explorer.search(search, faults=faults, seconds_share=self.seconds_share)
+            ended = explorer.search(search, faults=faults, share=self.share)
             explorer.cover(search.met)
             if not ended:
                 return False
@@ -47,15 +47,15 @@ class Preemptions:
 
     bound: int
     is_hashed: bool = True
-    seconds_share: float = 1.0
+    share: float = 1.0
 
     def __call__(self, explorer: Explorer, /) -> bool:
-        """Search each variant until it ends or its share of the seconds does. Never complete: a bound is a bound."""
+        """Search each variant until it ends or it has spent its share of the budget. Never complete: a bound is a bound."""
         for faults in explorer.variants():
             # Why hashed for one engine alone: revisions of several have the same numbers.
             is_hashed = self.is_hashed and explorer.scenario.engines == 1
             search = BoundedSearch(self.bound, is_hashed=is_hashed)
-            if not explorer.search(search, faults=faults, seconds_share=self.seconds_share):
+            if not explorer.search(search, faults=faults, share=self.share):
                 break
         return False
 
@@ -87,14 +87,14 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Everything, if that ends within half of the seconds; else one and two preemptions for a quarter, then chance."""
+    """Everything, if that ends within half of the budget; else one and two preemptions for a quarter, then chance."""
 
     def __call__(self, explorer: Explorer, /) -> bool:
         """Search."""
         if Exhaustive(_EXHAUSTIVE_SHARE)(explorer):
             return True
         for bound in (1, 2):
-            Preemptions(bound, seconds_share=_BOUNDED_SHARE)(explorer)
+            Preemptions(bound, share=_BOUNDED_SHARE)(explorer)
         return Pct(runs=1_000_000)(explorer)
 
 

@@ -13,7 +13,7 @@ from keyplan.limits import SCHEDULE_TEXT_MAX
 from keyplan.testing.schedules.faults import FAULT_LETTERS, Fault
 from keyplan.testing.schedules.scenario import Scenario
 
-__all__ = ["Schedule", "parse_schedule", "steps_text", "text_of"]
+__all__ = ["Schedule", "fault_text", "parse_schedule", "steps_text", "text_of"]
 
 _LETTERS: Final = "abcdefgh"
 _BLOCK: Final = re.compile(r"([a-h])([1-9][0-9]+|[2-9])?")
@@ -35,9 +35,14 @@ def steps_text(steps: Sequence[int]) -> str:
     return "".join(_LETTERS[actor] + (str(length) if length > 1 else "") for actor, length in blocks) or "-"
 
 
+def fault_text(fault: Fault) -> str:
+    """Return a fault as strings have it."""
+    return f"{_LETTERS[fault.actor]}{fault.call}{fault.letter}"
+
+
 def text_of(scenario: Scenario, schedule: Schedule) -> str:
     """Return the string of a schedule of the scenario."""
-    faults = ".".join(f"{_LETTERS[fault.actor]}{fault.call}{fault.letter}" for fault in schedule.faults)
+    faults = ".".join(map(fault_text, schedule.faults))
     return f"kps1:{scenario.digest}:{faults or '-'}:{steps_text(schedule.steps)}"
 
 
@@ -65,6 +70,8 @@ def _faults(text: str) -> tuple[Fault, ...]:
     faults = tuple(Fault(_LETTERS.index(match[1]), int(match[2]), match[3]) for match in found if match is not None)
     if len(faults) != len(found):
         raise _refused(f"not a schedule: {text!r} is not a list of faults such as a2u.b7c")
+    if len({fault[:2] for fault in faults}) < len(faults):
+        raise _refused(f"not a schedule: {text!r} has two faults at one call")
     return faults
 
 
