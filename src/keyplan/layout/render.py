@@ -8,9 +8,8 @@ from typing import Any
 
 from keyplan.codec import Element
 from keyplan.layout.rules.check import lint
-from keyplan.layout.rules.engine_limits import EngineLimits
-from keyplan.layout.rules.finding import RULES, abridged
-from keyplan.layout.rules.report import LintReport
+from keyplan.layout.rules.finding import RULES, LintReport, abridged
+from keyplan.layout.rules.refusals import EngineLimits
 from keyplan.layout.spec import Component, CounterSpec, IndexSpec, ItemSpec, LayoutSpec, Origin, TableSpec
 from keyplan.layout.template import Field, Literal, Template
 

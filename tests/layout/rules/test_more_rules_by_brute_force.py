@@ -193,10 +193,7 @@ def test_l12_finds_each_waiver_that_names_no_finding_and_only_those() -> None:
 
 # ---- mutations ------------------------------------------------------------------------------------------------------------
 
-directories, leaks, placement, range_ends, report = (
-    import_module(f"keyplan.layout.rules.{name}")
-    for name in ("directories", "leaks", "placement", "range_ends", "report")
-)
+overlaps, lists, finding = (import_module(f"keyplan.layout.rules.{name}") for name in ("overlaps", "lists", "finding"))
 
 _ANYTHING = Repeat(Bytes(ANY_BYTE))
 
@@ -206,24 +203,24 @@ def _nothing(*_: object, **__: object) -> Answer:
 
 
 def _same_twice(element: Any, _attribute: str) -> tuple[bytes | None, bytes | None]:
-    _, raw = next(iter(placement.members(element)), (None, None))
+    _, raw = next(iter(lists.members(element)), (None, None))
     return raw, raw
 
 
 MUTATIONS: list[tuple[str, Any, str, Any, Callable[[], None]]] = [
-    ("L4: other bytes than any below", leaks, "ANYTHING", literal(b"a"), check_lists),
-    ("L4: keys below are not looked for", leaks, "key_below", _nothing, check_lists),
-    ("L4: no pairs", leaks, "product", lambda *_: (), check_lists),
-    ("L8: one value twice", placement, "_placed_apart", _same_twice, check_placement),
-    ("L8: no finding", placement, "TableSpec", int, check_placement),
-    ("L9: FE for FF", range_ends, "_FF", literal(b"\xfe") + _ANYTHING, check_range_ends),
-    ("L9: nothing after FF", range_ends, "_FF", literal(b"\xff"), check_range_ends),
-    ("L11: no slash", directories, "_BELOW_TEXT", Repeat(Bytes(ANY_BYTE), 1), check_leases),
-    ("L11: nothing after the slash", directories, "_BELOW_TEXT", literal(b"/"), check_leases),
-    ("L11: leased entries too", directories, "_hangs_on_lease", lambda *_: False, check_leases),
-    ("L11: no entries", directories, "_hangs_on_lease", lambda *_: True, check_leases),
-    ("L12: no waiver is stale", report, "_stale", lambda _: Finding("L12", ("none",), ""), check_waivers),
-    ("L12: items as a set", report, "_target", lambda one: (one.rule, one.items[:2]), check_waivers),
+    ("L4: other bytes than any below", lists, "ANYTHING", literal(b"a"), check_lists),
+    ("L4: keys below are not looked for", lists, "key_below", _nothing, check_lists),
+    ("L4: no pairs", lists, "product", lambda *_: (), check_lists),
+    ("L8: one value twice", lists, "_placed_apart", _same_twice, check_placement),
+    ("L8: no finding", lists, "TableSpec", int, check_placement),
+    ("L9: FE for FF", lists, "_FF", literal(b"\xfe") + _ANYTHING, check_range_ends),
+    ("L9: nothing after FF", lists, "_FF", literal(b"\xff"), check_range_ends),
+    ("L11: no slash", overlaps, "_BELOW_TEXT", Repeat(Bytes(ANY_BYTE), 1), check_leases),
+    ("L11: nothing after the slash", overlaps, "_BELOW_TEXT", literal(b"/"), check_leases),
+    ("L11: leased entries too", overlaps, "_hangs_on_lease", lambda *_: False, check_leases),
+    ("L11: no entries", overlaps, "_hangs_on_lease", lambda *_: True, check_leases),
+    ("L12: no waiver is stale", finding, "_stale", lambda _: Finding("L12", ("none",), ""), check_waivers),
+    ("L12: items as a set", finding, "_target", lambda one: (one.rule, one.items[:2]), check_waivers),
 ]
 
 

@@ -26,7 +26,7 @@ from keyplan.layout import (
     layout_of_description,
     lint,
 )
-from keyplan.layout.rules.refused_defaults import refused_defaults
+from keyplan.layout.rules.refusals import refused_defaults
 from tests.layout.rules.builders import SHAPE, layout, table, text
 
 

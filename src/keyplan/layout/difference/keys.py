@@ -12,8 +12,8 @@ from keyplan.layout.difference.inclusion import Labels, key_beyond, key_read_oth
 from keyplan.layout.difference.pairing import field_labels, field_of, plain_shape
 from keyplan.layout.rules.decision import CANDIDATES_MAX, key_below, shortest_key
 from keyplan.layout.rules.reading import readings, spelled
-from keyplan.layout.rules.samples import MEMBER_BYTES_SPAN, key_with, members
 from keyplan.layout.rules.search import CommonWords, SearchTooLargeError, words
+from keyplan.layout.rules.subject import MEMBER_BYTES_SPAN, key_with, members
 from keyplan.layout.template import Field, Template
 
 __all__ = ["KeyComparison", "KeyRelation", "compare_keys"]

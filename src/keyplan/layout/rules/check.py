@@ -3,18 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from keyplan.layout.rules.collisions import ambiguities, collisions
-from keyplan.layout.rules.directories import directories, lease_mismatches
-from keyplan.layout.rules.engine_limits import EngineLimits
-from keyplan.layout.rules.finding import Finding
-from keyplan.layout.rules.leaks import leaks
-from keyplan.layout.rules.order import disorders
-from keyplan.layout.rules.placement import fan_outs
-from keyplan.layout.rules.range_ends import lost_range_ends
-from keyplan.layout.rules.refused_defaults import refused_defaults
-from keyplan.layout.rules.report import LintReport
-from keyplan.layout.rules.roots import nested_roots
-from keyplan.layout.rules.sizes import exceeded_limits
+from keyplan.layout.rules.finding import Finding, LintReport
+from keyplan.layout.rules.lists import disorders, fan_outs, leaks, lost_range_ends
+from keyplan.layout.rules.overlaps import ambiguities, collisions, directories, lease_mismatches, nested_roots
+from keyplan.layout.rules.refusals import EngineLimits, exceeded_limits, refused_defaults
 from keyplan.layout.rules.subject import subjects_of
 from keyplan.layout.spec import LayoutSpec
 
