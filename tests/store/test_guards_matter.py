@@ -11,12 +11,11 @@ from typing import NamedTuple
 import pytest
 
 import keyplan.store.session
-from keyplan.engine import Commit, Delete, Engine, Guard, KeyRange, MemoryEngine, Put, Snapshot, WrappedEngine
+from keyplan.engine import Commit, Delete, Engine, Guard, KeyRange, MemoryEngine, Put, Reads, Snapshot, WrappedEngine
 from keyplan.errors import IndexNotReadyError, KeyplanError
 from keyplan.maintenance import build_index, carry_out, check, drop_index, plan_repairs, prepare_index
 from keyplan.store import Plan, Store, plan_writes
 from keyplan.store.plan import plan_counts
-from keyplan.store.reads import Reads
 from tests.store.engines import no_waiting
 from tests.store.layouts import Blade, BladeKey, Rack, Site
 

@@ -9,8 +9,8 @@ from weakref import WeakSet
 from keyplan.aio.bridge import LoopBridge
 from keyplan.aio.changes import AwaitedChanges
 from keyplan.aio.lists import in_parts, one_by_one
+from keyplan.engine import transaction_ended
 from keyplan.layout import Changes
-from keyplan.store import transaction_ended
 
 __all__ = ["Calls", "PinnedCalls", "StoreCalls", "TransactionCalls"]
 

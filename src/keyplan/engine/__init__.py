@@ -46,6 +46,7 @@ from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.usage import ExposedFile, StoreUser
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
+from keyplan.engine.write_set import Reads, WriteSet, merged, transaction_ended
 
 __all__ = [
     "ALL_KEYS",
@@ -84,6 +85,7 @@ __all__ = [
     "RangeEmpty",
     "RangeUnchanged",
     "ReadOnlyEngine",
+    "Reads",
     "RecordingEngine",
     "Snapshot",
     "StoreUser",
@@ -91,6 +93,7 @@ __all__ = [
     "Watch",
     "WrappedEngine",
     "WrappedSnapshot",
+    "WriteSet",
     "admit_commit",
     "check_sorted",
     "default_profile",
@@ -98,9 +101,11 @@ __all__ = [
     "fingerprint",
     "known_schemes",
     "leapt",
+    "merged",
     "open_awaiting_engine",
     "open_engine",
     "put_existing",
     "store_users",
+    "transaction_ended",
     "utc_time",
 ]

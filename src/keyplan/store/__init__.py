@@ -27,7 +27,6 @@ from keyplan.store.plan import (
     plan_writes,
     stored_state,
 )
-from keyplan.store.reads import transaction_ended
 from keyplan.store.retry import Backoff, SystemPause
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.store import Store, open_store, url_with_options
@@ -75,6 +74,5 @@ __all__ = [
     "plan_writes",
     "root_values",
     "stored_state",
-    "transaction_ended",
     "url_with_options",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from keyplan.engine import NO_LEASE, Entry, KeyRange
+from keyplan.engine import NO_LEASE, Entry, KeyRange, merged
 from keyplan.layout import IndexEntry
 from keyplan.store.plan import RecordState, Write, given_up
 
@@ -59,7 +59,7 @@ class Overlay:
         own = sorted((key for key in self._written.keys() | self._removed if key in key_range), reverse=not reverse)
         if not own:
             return iter(stored)
-        return _merge(iter(stored), [(key, self.get(key)) for key in own], reverse=reverse)
+        return merged(iter(stored), [(key, self.get(key)) for key in own], reverse=reverse)
 
     def _lay_down(self) -> None:
         unread, self._unread = self._unread, []
@@ -82,21 +82,3 @@ class Overlay:
         self._written.update(new.index_entries)
         if new.lease != NO_LEASE or self._leases:
             self._leases.update(dict.fromkeys((write.raw_key, *new.index_entries), new.lease))
-
-
-def _merge(stored: Iterator[Entry], own: list[tuple[bytes, Entry | None]], *, reverse: bool) -> Iterator[Entry]:
-    """Merge two sorted sequences; `own` is in the opposite order, so that its next item is its last."""
-    for entry in stored:
-        while own and (own[-1][0] > entry.key if reverse else own[-1][0] < entry.key):
-            written = own.pop()[1]
-            if written is not None:
-                yield written
-        if own and own[-1][0] == entry.key:
-            written = own.pop()[1]
-            if written is not None:
-                yield written
-        else:
-            yield entry
-    for _, written in reversed(own):
-        if written is not None:
-            yield written

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange
+from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange, Reads, transaction_ended
 from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidInputError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable, ExpectedRevision, Versioned
 from keyplan.store.damage import entries_pointing_at, refused_as_damaged
@@ -31,7 +31,6 @@ from keyplan.store.plan import (
     unique_violation,
 )
 from keyplan.store.reader import EntryReads
-from keyplan.store.reads import Reads, transaction_ended
 
 __all__ = ["Session"]
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
-from keyplan.engine import Commit, Engine
+from keyplan.engine import Commit, Engine, transaction_ended
 from keyplan.errors import CommitConflictError, EngineLimitError
 from keyplan.layout import (
     Binding,
@@ -23,7 +23,6 @@ from keyplan.store.conflicts import explain_conflict, explain_limit
 from keyplan.store.counters import CounterNumber
 from keyplan.store.explanation import Explanation
 from keyplan.store.indexes import IndexEntries, UniqueEntries
-from keyplan.store.reads import transaction_ended
 from keyplan.store.session import Session
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.tables import TableRecords

@@ -95,6 +95,29 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("one key twice", "/v3/kv/txn", {"success": [put("/p/x", "1"), put("/p/x", "2")]}),
     (
+        "a put into what is deleted",
+        "/v3/kv/txn",
+        {"success": [{"request_delete_range": PREFIX}, put("/p/zzz", "1")]},
+    ),
+    (
+        "a put of what was not there and is deleted",
+        "/v3/kv/txn",
+        {"success": [{"request_delete_range": {"key": b64("/p/none")}}, put("/p/none", "1")]},
+    ),
+    (
+        "deletes that overlap, and a look at what is left",
+        "/v3/kv/txn",
+        {
+            "success": [
+                {"request_delete_range": {"key": b64("/p/s"), "range_end": b64("/p/v"), "prev_kv": True}},
+                {"request_delete_range": {"key": b64("/p/t"), "prev_kv": True}},
+                {"request_delete_range": {"key": b64("/p/r"), "range_end": b64("/p/u")}},
+                {"request_range": PREFIX},
+            ]
+        },
+    ),
+    ("what was deleted, again", "/v3/kv/put", {"key": b64("/p/t"), "value": b64("1")}),
+    (
         "a delete in a transaction",
         "/v3/kv/txn",
         {"success": [{"request_delete_range": {"key": b64("/p/t"), "prev_kv": True}}]},

@@ -13,10 +13,9 @@ from operator import attrgetter
 from threading import Condition
 from typing import Final, NamedTuple
 
-from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind
+from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Entry, Event, EventKind, WriteSet
 from keyplan.errors import CorruptionError, KeyplanError
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, text_of
-from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.operations import Journal, erase_directory
 from keyplan.server.etcd_v2.records import (
     DIRECTORIES,
@@ -146,9 +145,9 @@ def _is_visible(event: Event) -> bool:
 
 @dataclass
 class Backfill:
-    """Adds changes to a draft. `is_lease_over` tells the end of a lease from a deletion."""
+    """Adds changes to a writes. `is_lease_over` tells the end of a lease from a deletion."""
 
-    draft: Draft
+    writes: WriteSet
     tree: Tree
     journal: Journal
     state: State
@@ -160,17 +159,17 @@ class Backfill:
         After the end of a directory nothing more is added: the commit removes whole ranges then.
         """
         paths = [each.event.key.decode() for each in pending[:operations_max] if each.event.key not in DIRECTORIES]
-        self.draft.prefetch(key for path in paths for key in keys_about(path))
+        self.writes.reads.fetch_many(dict.fromkeys(key for path in paths for key in keys_about(path)))
         removed = self._removed_untold(pending)
         for each in pending:
             # Why: one change writes its event and record, drops an old event, and may make a record for each level above; when
             # it was removed untold, that is an event more.
-            if self.draft.operations + 6 + each.event.key.count(b"/") > operations_max or self.draft.has_ranges:
+            if self.writes.operations + 6 + each.event.key.count(b"/") > operations_max or self.writes.has_ranges:
                 return each.revision - 1, each.position, False
             self._count(each)
             if each in removed and each.event.entry is not None:
                 self._end_file(each.event.key.decode(), each.event.entry)
-        return up_to, 0, not self.draft.has_ranges
+        return up_to, 0, not self.writes.has_ranges
 
     def _removed_untold(self, pending: Sequence[Uncounted]) -> set[Uncounted]:
         """Return the writes whose keys a gateway removed with their directory, before it knew of them.
@@ -185,7 +184,7 @@ class Backfill:
             event = each.event
             if event.key in DIRECTORIES:
                 continue
-            if event.entry is not None and is_gone.get(event.key, self.draft.get(event.key) is None):
+            if event.entry is not None and is_gone.get(event.key, self.writes.get(event.key) is None):
                 removed.add(each)
             is_gone[event.key] = event.entry is not None and event.previous is None
         return removed
@@ -207,10 +206,10 @@ class Backfill:
         created = index if before is None else before.created
         node = Node(path, text_of(entry.value), created, index)
         self.journal.record(Action.CREATE if before is None else Action.UPDATE, node, before)
-        self.draft.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
+        self.writes.put(file_key(path), pack(FileRecord(created, index, entry.mod_revision)))
         for ancestor in ancestors(path):
             if self._directory_record(ancestor) is None:
-                self.draft.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
+                self.writes.put(directory_key(ancestor), pack(DirectoryRecord(index, index, is_kept=False)))
 
     def _end_file(self, path: str, previous: Entry) -> None:
         before = self._before(path, previous)
@@ -218,18 +217,18 @@ class Backfill:
         self.journal.record(
             Action.EXPIRE if is_over else Action.DELETE, before._replace(modified=self.journal.next_index), before
         )
-        self.draft.delete(file_key(path))
+        self.writes.delete(file_key(path))
         for ancestor in reversed(list(ancestors(path))):
             record = self._directory_record(ancestor)
-            if record is None or record.is_kept or self.draft.holds_any(below(ancestor)):
+            if record is None or record.is_kept or self.writes.holds_any(below(ancestor)):
                 return
-            self.draft.delete(directory_key(ancestor))
+            self.writes.delete(directory_key(ancestor))
 
     def _end_directory(self, path: str, previous: Entry) -> None:
         if previous.lease == NO_LEASE:
             # Why kept: no lease ended it. Somebody removed the record, to mend one that was damaged for instance.
-            if self.draft.holds_any(below(path)):
-                self.draft.put(directory_key(path), pack(DirectoryRecord(self.state.floor, self.state.floor)))
+            if self.writes.holds_any(below(path)):
+                self.writes.put(directory_key(path), pack(DirectoryRecord(self.state.floor, self.state.floor)))
             return
         try:
             record = unpack_directory(previous.value)
@@ -237,11 +236,11 @@ class Backfill:
             record = DirectoryRecord(self.state.floor, self.state.floor)
         before = Node(path, None, record.created, record.modified, record.expires_nanoseconds)
         self.journal.record(Action.EXPIRE, before._replace(modified=self.journal.next_index), before)
-        erase_directory(self.draft, path)
+        erase_directory(self.writes, path)
 
     def _before(self, path: str, previous: Entry) -> Node:
         try:
-            return file_node(path, previous, self.draft.get(file_key(path)), self.state)
+            return file_node(path, previous, self.writes.get(file_key(path)), self.state)
         except CorruptionError:
             # Why no failure: the change was made, and as long as it is not counted nobody could write anything.
             return file_node(path, previous, None, self.state)

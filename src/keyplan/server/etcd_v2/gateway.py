@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from keyplan.engine import Clock, Engine, Snapshot
+from keyplan.engine import Clock, Engine, Reads, Snapshot, WriteSet
 from keyplan.errors import EngineError
 from keyplan.server.answers import AnswerError
 from keyplan.server.etcd_member import Identity, load_identity
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, get_body
-from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.hub import Hub, Waiter
 from keyplan.server.etcd_v2.ledger import Ledger, Outcome, state_in
 from keyplan.server.etcd_v2.operations import Done, Operation
@@ -120,9 +119,9 @@ def read(
             return place
         # Why the counter for what is not counted: a client that waits from X-Etcd-Index + 1 gets that change as an event.
         state = place.state if place.is_settled else _with_floor(place.state)
-        draft = Draft(snapshot)
-        draft.prefetch(keys_about(path))
-        node = Tree(draft, draft.holds_any, state).find(path)
+        writes = WriteSet(Reads.of(snapshot), revision_written=snapshot.revision + 1)
+        writes.reads.fetch_many(keys_about(path))
+        node = Tree(writes, writes.holds_any, state).find(path)
         if node.is_directory:
             if is_recursive:
                 listed = subtree(snapshot, node, state, entries_max=entries_max)

@@ -18,7 +18,9 @@ from keyplan.engine import (
     KeyUnchanged,
     Lease,
     Put,
+    Reads,
     Snapshot,
+    WriteSet,
 )
 from keyplan.errors import (
     CommitConflictError,
@@ -34,7 +36,6 @@ from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
 from keyplan.server.etcd_v2.backfill import Backfill, Inbox, readable_events
-from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.operations import Done, Journal, Operation, Work
 from keyplan.server.etcd_v2.records import EVENTS, STATE_KEY, EventRecord, State, pack, unpack_state
 from keyplan.server.etcd_v2.tree import Tree, keys_about
@@ -192,31 +193,33 @@ class Ledger:
                 raise KeysFailure(Code.RAFT_INTERNAL, "etcdserver: the event counter is gone")
             state, is_quiet = found
             pending = [] if is_quiet else self.inbox.pending(state, snapshot.revision)
-            draft = Draft(snapshot)
+            writes = WriteSet(Reads.of(snapshot), revision_written=snapshot.revision + 1)
             journal = Journal(
-                draft, state, now_nanoseconds=int(self._clock.wall() * 1e9), history_events=self._history_events
+                writes, state, now_nanoseconds=int(self._clock.wall() * 1e9), history_events=self._history_events
             )
-            tree = Tree(draft, draft.holds_any, state)
-            settled, position, is_settled = Backfill(draft, tree, journal, state, self._is_over).settle(
+            tree = Tree(writes, writes.holds_any, state)
+            settled, position, is_settled = Backfill(writes, tree, journal, state, self._is_over).settle(
                 pending, up_to=snapshot.revision, operations_max=self._operations_max - 1
             )
             done: list[Outcome] = []
             if is_settled:
-                done = self._carry_out(operations, Work(draft, tree, journal, self._leases.lease_for))
-            if not draft.has_writes:
+                done = self._carry_out(operations, Work(writes, tree, journal, self._leases.lease_for))
+            if not writes.has_writes:
                 return done, is_settled
-            draft.guard(STATE_KEY)
-            draft.put(STATE_KEY, pack(journal.state(settled=settled, position=position)))
-            commit = draft.commit()
+            writes.reads.read_set.add(STATE_KEY)
+            writes.put(STATE_KEY, pack(journal.state(settled=settled, position=position)))
+            commit = writes.commit()
         self.revision = self._engine.commit(commit)
         return done, is_settled
 
     def _carry_out(self, operations: Sequence[Operation], work: Work) -> list[Outcome]:
-        draft = work.draft
-        draft.prefetch(key for operation in operations[: self._operations_max] for key in keys_about(operation.path))
+        writes = work.writes
+        writes.reads.fetch_many(
+            dict.fromkeys(key for operation in operations[: self._operations_max] for key in keys_about(operation.path))
+        )
         done: list[Outcome] = []
         for operation in operations:
-            if done and not self._fits(operation, draft):
+            if done and not self._fits(operation, writes):
                 break
             try:
                 done.append(work.carry_out(operation))
@@ -224,17 +227,20 @@ class Ledger:
                 done.append(failure)
         return done
 
-    def _fits(self, operation: Operation, draft: Draft) -> bool:
+    def _fits(self, operation: Operation, writes: WriteSet) -> bool:
         """Tell whether an operation may share the commit.
 
         Not one on a key that the commit writes already: v3 clients and watches are to see every value that was acknowledged.
         And none beside one that removes a directory.
         """
-        if draft.operations + _ROUND_OPERATIONS + operation.path.count("/") > self._operations_max or draft.has_ranges:
+        if (
+            writes.operations + _ROUND_OPERATIONS + operation.path.count("/") > self._operations_max
+            or writes.has_ranges
+        ):
             return False
         if operation.is_deletion:
-            return not draft.has_writes
-        return not draft.is_written([operation.path.encode()])
+            return not writes.has_writes
+        return not writes.is_written(operation.path.encode())
 
     def _is_over(self, lease: int) -> bool:
         try:

@@ -1,12 +1,11 @@
-"""The writes of the v2 keys API: each checks what it must, and adds its writes and its event to a draft."""
+"""The writes of the v2 keys API: each checks what it must, and adds its writes and its event to the commit's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from keyplan.engine import NO_LEASE
+from keyplan.engine import NO_LEASE, WriteSet
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, Node, bytes_of, event_body
-from keyplan.server.etcd_v2.draft import Draft
 from keyplan.server.etcd_v2.records import (
     Action,
     DirectoryRecord,
@@ -31,10 +30,10 @@ HISTORY_EVENTS_DEFAULT = 1_000
 
 
 class Journal:
-    """Numbers events and writes them into a draft; the oldest make room."""
+    """Numbers events and adds them to a commit's writes; the oldest make room."""
 
-    def __init__(self, draft: Draft, state: State, *, now_nanoseconds: int, history_events: int) -> None:
-        self._draft = draft
+    def __init__(self, writes: WriteSet, state: State, *, now_nanoseconds: int, history_events: int) -> None:
+        self._writes = writes
         self._state = state
         self.index = state.index
         self.now_nanoseconds = now_nanoseconds
@@ -50,7 +49,7 @@ class Journal:
         """Write an event for everybody who waits. Return its JSON."""
         is_end = action in {Action.DELETE, Action.EXPIRE} and node.is_directory
         body = self.count(action, node, previous)
-        self._draft.put(event_key(self.index), pack(EventRecord(self.index, node.path, is_end, body)))
+        self._writes.put(event_key(self.index), pack(EventRecord(self.index, node.path, is_end, body)))
         return body
 
     def count(self, action: Action, node: Node, previous: Node | None) -> str:
@@ -58,12 +57,12 @@ class Journal:
         self.index += 1
         for index in range(self._cleared + 1, self.index - self._history_events + 1):
             if index > 0:
-                self._draft.remove(event_key(index))
+                self._writes.delete_unread(event_key(index))
             self._cleared = index
         return event_body(action, node, previous, self.now_nanoseconds)
 
     def state(self, *, settled: int, position: int) -> State:
-        """Return where the counting stands after the draft."""
+        """Return where the counting stands after the writes."""
         return State(self.index, settled, position, self._state.floor, self._cleared)
 
 
@@ -121,15 +120,15 @@ _NEVER: Final = _Expiry(0, NO_LEASE, is_now=False)
 
 @dataclass
 class Work:
-    """Carries out operations on a draft, one after the other. `lease_for` gives the lease of a TTL."""
+    """Carries out operations, one after the other, by adding to a commit's writes. `lease_for` gives the lease of a TTL."""
 
-    draft: Draft
+    writes: WriteSet
     tree: Tree
     journal: Journal
     lease_for: Callable[[int], int]
 
     def carry_out(self, operation: Operation) -> Done:
-        """Do one operation. Raises KeysFailure; the draft is as before then."""
+        """Do one operation. Raises KeysFailure; the writes are as before then."""
         if operation.path == ROOT and not operation.is_unique:
             raise self._failure(Code.ROOT_READ_ONLY, ROOT)
         match operation.action:
@@ -192,7 +191,7 @@ class Work:
             node = Node(path, None, index, index, expiry.nanoseconds)
         else:
             if self.tree.directory_record(path) is not None:
-                self.draft.delete(directory_key(path))  # of a directory that went with its last key
+                self.writes.delete(directory_key(path))  # of a directory that went with its last key
             node = Node(path, value, index, index, expiry.nanoseconds)
             self._write_file(node, expiry)
         return self._record(operation, node, previous, expiry)
@@ -204,7 +203,7 @@ class Work:
                 continue
             found = self.tree.directory(ancestor)
             created, modified = (index, index) if found is None else (found.created, found.modified)
-            self.draft.put(directory_key(ancestor), pack(DirectoryRecord(created, modified)))
+            self.writes.put(directory_key(ancestor), pack(DirectoryRecord(created, modified)))
 
     # ---- update and compare ---------------------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ class Work:
             if not operation.is_recursive:
                 if not self.tree.is_empty(path):
                     raise self._failure(Code.DIRECTORY_NOT_EMPTY, path)
-                self.draft.guard_empty(below(path))
+                self.writes.reads.guard_empty(below(path))
         return self._end(operation.action, previous)
 
     def _compare_and_delete(self, operation: Operation) -> Done:
@@ -270,7 +269,7 @@ class Work:
         """Remove a node with everything below it; one event for all."""
         index = self.journal.next_index
         if previous.is_directory:
-            erase_directory(self.draft, previous.path)
+            erase_directory(self.writes, previous.path)
         else:
             self._erase_file(previous.path)
         node = previous._replace(modified=index)
@@ -290,20 +289,20 @@ class Work:
 
     def _write_file(self, node: Node, expiry: _Expiry) -> None:
         raw_key = node.path.encode()
-        self.draft.guard(raw_key)
-        self.draft.put(raw_key, bytes_of(node.value or ""), expiry.lease)
+        self.writes.reads.read_set.add(raw_key)
+        self.writes.put(raw_key, bytes_of(node.value or ""), expiry.lease)
         record = FileRecord(node.created, node.modified, 0, expiry.nanoseconds)
-        self.draft.put(file_key(node.path), pack(record))
+        self.writes.put(file_key(node.path), pack(record))
 
     def _write_directory(self, path: str, record: DirectoryRecord, expiry: _Expiry) -> None:
         # Why guarded: its lease may end between the look and the commit, and whoever comes next would erase what is renewed.
-        self.draft.guard(directory_key(path))
-        self.draft.put(directory_key(path), pack(record), expiry.lease)
+        self.writes.reads.read_set.add(directory_key(path))
+        self.writes.put(directory_key(path), pack(record), expiry.lease)
 
     def _erase_file(self, path: str) -> None:
-        self.draft.guard(path.encode())
-        self.draft.delete(path.encode())
-        self.draft.delete(file_key(path))
+        self.writes.reads.read_set.add(path.encode())
+        self.writes.delete(path.encode())
+        self.writes.delete(file_key(path))
 
     def _record(self, operation: Operation, node: Node, previous: Node | None, expiry: _Expiry) -> Done:
         """Write the event; and where the TTL was 0, the end that follows it at once."""
@@ -321,9 +320,9 @@ class Work:
         return KeysFailure(code, cause, self.journal.index)
 
 
-def erase_directory(draft: Draft, path: str) -> None:
+def erase_directory(writes: WriteSet, path: str) -> None:
     """Remove a directory, everything below it, and what is written of it all."""
-    draft.delete(directory_key(path))
-    draft.delete_range(below(path))
+    writes.delete(directory_key(path))
+    writes.delete_range(below(path))
     for records in records_below(path):
-        draft.delete_range(records)
+        writes.delete_range(records)

@@ -115,7 +115,7 @@ _RUN_KEYS_MAX: Final = 16
 
 
 class Reading(Protocol):
-    """What a tree needs to read from: a snapshot, or a draft over one."""
+    """What a tree needs to read from: a snapshot, or a write set over one."""
 
     def get(self, key: bytes) -> Entry | None:
         """Return an entry."""

@@ -4,17 +4,12 @@ from typing import Final
 
 from keyplan.engine import (
     Commit,
-    Delete,
-    DeleteRange,
     Entry,
-    Guard,
-    KeyAbsent,
     KeyRange,
-    KeyUnchanged,
-    Mutation,
-    Put,
     RangeUnchanged,
+    Reads,
     Snapshot,
+    WriteSet,
 )
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
@@ -30,88 +25,58 @@ class Changes:
     """Reads and writes over one snapshot. Everything that was read is guarded when something is written."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._written: dict[bytes, Entry | None] = {}
-        self._puts: dict[bytes, Put] = {}
-        self._ranges: list[KeyRange] = []
-        self._deletes: set[bytes] = set()
-        self._guards: dict[bytes, Guard] = {}
-        self._read_guards: list[RangeUnchanged] = []
+        self._reads = Reads.of(snapshot)
+        self._writes = WriteSet(self._reads, revision_written=NEW_REVISION)
+        self._deleted: list[KeyRange] = []
+        self._gone: set[bytes] = set()
+        """The keys that were there, and are deleted."""
         self._delete_guards: list[RangeUnchanged] = []
-        self._replaced: dict[bytes, Guard] = {}
 
     @property
     def revision(self) -> int:
         """The revision that is read."""
-        return self._snapshot.revision
+        return self._reads.revision
 
     @property
     def has_writes(self) -> bool:
         """True when there is something to commit."""
-        return bool(self._puts or self._ranges or self._deletes)
+        return self._writes.has_writes
 
     def get(self, key: bytes) -> Entry | None:
         """Return an entry, as this transaction leaves it so far."""
-        if key in self._written:
-            self._guard_replaced(key)
-            return self._written[key]
-        entry = self._snapshot.get(key)
-        self._guards[key] = _guard_of(key, entry)
-        return entry
-
-    def _guard_replaced(self, key: bytes) -> None:
-        """Guard what a written entry took the place of: who reads it back is told its version."""
-        if key in self._replaced:
-            self._guards[key] = self._replaced[key]
+        if key not in self._gone:
+            # Why also of a key that is written: who reads it back is told its version.
+            self._reads.read_set.add(key)
+        return self._writes.get(key)
 
     def range(self, key_range: KeyRange) -> list[Entry]:
         """Return the entries in a range, as this transaction leaves them so far."""
-        for key in self._replaced:
-            if key in key_range:
-                self._guard_replaced(key)
-        return self._range(key_range, self._read_guards)
-
-    def _range(self, key_range: KeyRange, guards: list[RangeUnchanged]) -> list[Entry]:
-        stored = list(self._snapshot.scan(key_range))
-        keys = tuple(entry.key for entry in stored)
-        guards.append(RangeUnchanged(key_range, self._snapshot.revision, keys))
-        found = {entry.key: entry for entry in stored}
-        for key, entry in self._written.items():
-            if key in key_range:
-                if entry is None:
-                    found.pop(key, None)
-                else:
-                    found[key] = entry
-        return [found[key] for key in sorted(found)]
+        self._reads.read_set.update(self._writes.put_keys_in(key_range))
+        return list(self._writes.over(list(self._reads.scan(key_range)), key_range))
 
     def put(self, key: bytes, value: bytes, lease: int) -> None:
         """Write a value. Raises CallFailure for a key that was written already, and for one that is keyplan's own."""
         if is_reserved(key):
             raise _reserved()
-        if key in self._written:
-            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
-        previous = self._snapshot.get(key)
-        self._replaced[key] = _guard_of(key, previous)
-        created = NEW_REVISION if previous is None else previous.create_revision
-        version = 1 if previous is None else previous.version + 1
-        self._written[key] = Entry(key, value, created, NEW_REVISION, version, lease)
-        self._puts[key] = Put(key, value, lease)
+        if self._writes.is_written(key) or any(key in deleted for deleted in self._deleted):
+            raise _duplicate()
+        self._writes.put(key, value, lease)
 
     def delete(self, key_range: KeyRange) -> list[Entry]:
         """Remove a range; return what was there. Raises CallFailure as `put` does."""
         if key_range.start < (_RESERVED_RANGE.end or b"") and (key_range.end is None or key_range.end > RESERVED):
             raise _reserved()
-        if any(key in key_range for key in self._puts):
-            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
-        gone = self._range(key_range, self._delete_guards)
-        overlaps = any(_overlap(key_range, other) for other in self._ranges)
-        if overlaps or any(key in key_range for key in self._deletes):
-            self._deletes.update(entry.key for entry in gone)
-        elif len(gone) == 1:
-            self._deletes.add(gone[0].key)
+        if self._writes.put_keys_in(key_range):
+            raise _duplicate()
+        stored = list(self._reads.look_through(key_range))
+        self._delete_guards.append(RangeUnchanged(key_range, self.revision, tuple(entry.key for entry in stored)))
+        gone = [entry for entry in stored if entry.key not in self._gone]
+        if len(gone) == 1:
+            self._writes.delete_unread(gone[0].key)
         elif gone:
-            self._ranges.append(key_range)
-        self._written.update((entry.key, None) for entry in gone)
+            self._writes.delete_range(key_range)
+        self._deleted.append(key_range)
+        self._gone.update(entry.key for entry in gone)
         return gone
 
     def commit(self, *, guards_max: int | None) -> Commit:
@@ -120,30 +85,23 @@ class Changes:
         A range that is only deleted is guarded where there is room: etcd takes a delete of any range, and what came into it
         meanwhile is deleted with it.
         """
-        mutations: list[Mutation] = [*self._puts.values()]
-        mutations += [Delete(key) for key in sorted(self._deletes)]
-        mutations += [DeleteRange(key_range) for key_range in self._ranges]
-        range_guards: list[Guard] = [*self._read_guards]
-        size = len(self._guards) + sum(len(guard.keys) + 1 for guard in self._read_guards)
-        if guards_max is not None and self._read_guards and size > guards_max:
+        size = self._reads.guard_size
+        if guards_max is not None and self._reads.ranges and size > guards_max:
             problem = (
                 f"keyplan: the transaction compares or reads {size} keys and ranges, and the store guards {guards_max}"
             )
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, f"{problem}; compare fewer keys")
+        guards: list[RangeUnchanged] = []
         for guard in self._delete_guards:
             grown = size + len(guard.keys) + 1
             if guards_max is None or grown <= guards_max:
-                range_guards.append(guard)
+                guards.append(guard)
                 size = grown
-        return Commit((*self._guards.values(), *range_guards), tuple(mutations), self._snapshot.epoch)
+        return self._writes.commit(guards)
 
 
-def _guard_of(key: bytes, entry: Entry | None) -> Guard:
-    return KeyAbsent(key) if entry is None else KeyUnchanged(key, entry.mod_revision)
-
-
-def _overlap(one: KeyRange, other: KeyRange) -> bool:
-    return (one.end is None or other.start < one.end) and (other.end is None or one.start < other.end)
+def _duplicate() -> CallFailure:
+    return CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
 
 
 def _reserved() -> CallFailure:
