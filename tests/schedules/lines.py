@@ -1,6 +1,7 @@
 """A line of the matrix: a scenario with the way it is searched, and where it belongs."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import TypeVar
@@ -22,6 +23,8 @@ class Line:
     """None: everything, which has to come to its end."""
     is_long: bool = False
     """Left to `scripts/schedules`: it takes seconds."""
+    under: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What holds while it is explored: constants that are replaced."""
     defect: str = ""
     """What is known to be wrong there. Such a line must fail."""
 

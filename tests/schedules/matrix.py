@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from tests.schedules.lines import Line
 from tests.schedules.matrix_applications import APPLICATION_GROUPS
+from tests.schedules.matrix_batches import BATCH_GROUPS
 from tests.schedules.matrix_gateways import GATEWAY_GROUPS
 from tests.schedules.matrix_hepnos import HEPNOS_GROUPS
 from tests.schedules.matrix_keyspaces import KEYSPACE_GROUPS
@@ -18,6 +19,7 @@ __all__ = ["GROUPS"]
 GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **WRITER_GROUPS,
     **MAINTENANCE_GROUPS,
+    **BATCH_GROUPS,
     **KEYSPACE_GROUPS,
     **OWNER_GROUPS,
     **APPLICATION_GROUPS,

@@ -296,6 +296,16 @@ def test_the_report_is_the_text_of_the_failure() -> None:
     assert " calls\n" in text
 
 
+def test_every_call_is_shown_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYPLAN_SCHEDULES", "full")
+    with guards_left_out(of_absent_entry):
+        failure = explore(of_pair(put_in_transaction, build, setup=unbuilt)).failures[0]
+    assert " calls\n" not in failure.script
+    assert len(failure.script.splitlines()) == len(failure.schedule.steps)
+    marked = [line.split()[0] for line in failure.script.splitlines() if line.endswith("<--")]
+    assert len(marked) == 2
+
+
 def test_a_quota_for_a_key_space_that_is_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     line = next(line for line in GROUPS["key spaces"]() if line.name == "delete and sweep x set quota")
     assert explore(line.make(), complete=True).failures == []
