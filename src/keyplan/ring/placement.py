@@ -1,7 +1,8 @@
 """By which bytes of a raw key a record is placed: from a layout's `place=`, for keys and for ranges. Pure.
 
-The placed bytes are those of the fields that `place=` names, as they stand in the key, one after the other. Tables without
-`place=`, counters, and keys that no template spells are kept in the first database.
+The placed bytes are those of the fields that `place=` names, as they stand in the key, one after the other. A key that no
+template spells is placed as the keys are that begin like it, up to the last placed field; so that what one database has of a
+range is all that there is. Tables without `place=`, and keys that begin like nothing that is placed, are in the first database.
 """
 
 import re
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from keyplan.codec import alphabet_of, byte_class, is_self_delimiting
 from keyplan.engine import KeyRange
 from keyplan.errors import LayoutError
 from keyplan.layout import BoundLayout, Field, KeyShape, Literal, Template, compile_keys, template_of_source
@@ -34,8 +36,8 @@ class _Rule:
     """How the keys of one template are placed.
 
     `start` is the literal that they begin with, `owns` tells them from others, `may_begin` whether any of them has a prefix.
-    `of_key` gives the placed bytes; `of_prefix` those that all keys with this prefix share, None when they may differ. Both are
-    None for what is not placed. `width` is set when the placed bytes are the first so many of the key.
+    `of_key` gives the placed bytes; `of_prefix` those of everything that begins with this prefix, spelled or not, None when
+    they may differ. Both are None for what is not placed. `width` is set when the placed bytes are the key's first ones.
     """
 
     start: bytes
@@ -66,8 +68,12 @@ class Placement:
         is_alone = len(self._rules) == 1
         for rule in self._rules:
             if is_alone or (raw_key.startswith(rule.start) and rule.owns(raw_key) is not None):
-                return None if rule.of_key is None else rule.of_key(raw_key)
-        return None
+                placed = None if rule.of_key is None else rule.of_key(raw_key)
+                if placed is not None or not is_alone:
+                    return placed
+        # Why: a scan of a prefix must find it where the keys are that the templates spell there.
+        begun = (rule.of_prefix(raw_key) for rule in self._rules if rule.of_prefix is not None)
+        return next((placed for placed in begun if placed is not None), None)
 
     def of_key(self, raw_key: bytes) -> int:
         """Return the database of a raw key."""
@@ -94,7 +100,10 @@ class Placement:
         return None if width is None or len(raw_key) < width else KeyRange.of_prefix(raw_key[:width])
 
     def _found_for_all(self, prefix: bytes) -> int | None:
-        """Return the one database that all keys with this prefix are in, by whatever template; None when there is none."""
+        """Return the one database that all keys with this prefix are in, by whatever template; None when there is none.
+
+        Keys that no template spells are there as well: each is placed by a rule that the prefix begins, or may still begin.
+        """
         found: set[int] = set()
         for rule in self._rules:
             if rule.of_prefix is not None and (placed := rule.of_prefix(prefix)) is not None:
@@ -153,26 +162,24 @@ def _rule(source: str, wanted: frozenset[str], *, is_text: bool) -> _Rule:
     if not wanted:
         return _Rule(start, owns, may_begin)
     last = max(at for at, part in enumerate(parts) if _is_placed(part, wanted))
+    of_prefix = _prefix_reader(template, wanted, last, may_begin)
     if all(_is_placed(part, wanted) for part in parts[: last + 1]):
         widths = [part.element.width for part in parts[: last + 1] if isinstance(part, Field)]
         if None not in widths:
-            return _leading(start, owns, may_begin, sum(width for width in widths if width is not None))
+            width = sum(width for width in widths if width is not None)
+            return _Rule(start, owns, may_begin, _first(width), of_prefix, width)
     whole = re.compile(_pattern(parts, wanted), re.DOTALL).fullmatch
 
     def of_key(raw: bytes) -> bytes | None:
         match = whole(raw)
         return None if match is None else b"".join(match.groups())
 
-    return _Rule(start, owns, may_begin, of_key, _prefix_reader(template, wanted, last))
+    return _Rule(start, owns, may_begin, of_key, of_prefix)
 
 
-def _leading(start: bytes, owns: Callable[[bytes], object], may_begin: Callable[[bytes], bool], width: int) -> _Rule:
-    """The rule of keys that are placed by their first bytes."""
-
-    def first_bytes(raw: bytes) -> bytes | None:
-        return raw[:width] if len(raw) >= width else None
-
-    return _Rule(start, owns, may_begin, first_bytes, first_bytes, width)
+def _first(width: int) -> Callable[[bytes], bytes | None]:
+    """Read the placed bytes of keys that are placed by their first ones."""
+    return lambda raw: raw[:width] if len(raw) >= width else None
 
 
 def _prefix_judge(template: Template) -> Callable[[bytes], bool]:
@@ -190,21 +197,36 @@ def _prefix_judge(template: Template) -> Callable[[bytes], bool]:
     return may_begin
 
 
-def _prefix_reader(template: Template, wanted: frozenset[str], last: int) -> Callable[[bytes], bytes | None]:
-    """Read the placed bytes from a prefix of keys, when it holds them to their end."""
+def _prefix_reader(
+    template: Template, wanted: frozenset[str], last: int, may_begin: Callable[[bytes], bool]
+) -> Callable[[bytes], bytes | None]:
+    """Read the placed bytes from a prefix of keys, when it holds them to their end, whatever comes behind it."""
     # Why: a field ends at the literal behind it, one of fixed width by itself; any other may go on behind the prefix.
-    after = template.parts[last + 1 : last + 2]
+    has_literal = isinstance(_following(template, last), Literal)
     final = template.parts[last]
-    has_literal = bool(after) and isinstance(after[0], Literal)
-    if not has_literal and not (isinstance(final, Field) and final.element.width is not None):
+    is_ended = has_literal or (isinstance(final, Field) and final.element.width is not None)
+    if not is_ended or not all(_is_told_apart(template, at) for at in range(last + 1)):
         return lambda _: None
     leading = re.compile(_pattern(template.parts[: last + 1 + has_literal], wanted), re.DOTALL).match
 
     def of_prefix(prefix: bytes) -> bytes | None:
         match = leading(prefix)
-        return None if match is None else b"".join(match.groups())
+        # Why both: the pattern knows no bounds of a field, and what cannot begin a key may begin another template's.
+        return None if match is None or not may_begin(prefix[: match.end()]) else b"".join(match.groups())
 
     return of_prefix
+
+
+def _is_told_apart(template: Template, at: int) -> bool:
+    """Tell whether a part has one end only, whatever comes behind it."""
+    part, following = template.parts[at], _following(template, at)
+    if not isinstance(part, Field) or part.element.width is not None or is_self_delimiting(part.element):
+        return True
+    return isinstance(following, Literal) and not alphabet_of(part.language) & byte_class(following.raw[:1])
+
+
+def _following(template: Template, at: int) -> Literal | Field | None:
+    return template.parts[at + 1] if at + 1 < len(template.parts) else None
 
 
 def _pattern(parts: Sequence[Literal | Field], wanted: frozenset[str]) -> bytes:
