@@ -94,7 +94,7 @@ def line_of(function: str) -> str:
             id="twice",
         ),
         pytest.param(
-            lambda: PAGE.replace("`store/listing.py`. Given", "`store/reads.py`. Given"),
+            lambda: PAGE.replace("`store/listing.py`. Given", "`store/levels.py`. Given"),
             "store/listing.py: listing   <- not on the page",
             id="another file",
         ),
