@@ -186,7 +186,9 @@ def measure_process(extent: Extent) -> Iterator[Result]:
 
 def _dataset_of(both: Stand, events: int) -> hepnos.DataSet:
     """Return a data set of so many events, each with a product of eight bytes."""
-    dataset = both.dataset.datastore.root.ensure(f"process-{events}")
+    store = both.dataset.datastore
+    assert isinstance(store, hepnos.DataStore)
+    dataset = store.root.ensure(f"process-{events}")
     numbers = np.arange(events)
     columns = [numbers // 100_000, numbers // 1_000, numbers]
     dataset.create_items(*columns)

@@ -1,7 +1,8 @@
-"""Who imports what: no reaching into another package's modules, no module that nobody imports."""
+"""Who imports what: no circles, no reaching into another package's modules, no module that nobody imports."""
 
 import ast
 from collections.abc import Iterator, Set
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from tests.tidy.public import listed_names
@@ -28,6 +29,27 @@ def imports(source: Source) -> Iterator[Import]:
             yield from (Import(alias.name, "", node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (Import(node.module, alias.name, node.lineno) for alias in node.names)
+
+
+def circles(sources: tuple[Source, ...]) -> Iterator[Finding]:
+    """A circle of modules that import one another, also inside functions and under TYPE_CHECKING: one at a time.
+
+    Why these, too: whoever reads one of the modules has to read the others.
+    """
+    lines: dict[str, dict[str, int]] = {}
+    modules = {source.module: source for source in sources}
+    for source in sources:
+        reached = lines[source.module] = {}
+        for found in imports(source):
+            target = next((target for target in reversed(found.targets) if target in modules), source.module)
+            if target != source.module:
+                reached.setdefault(target, found.line)
+    try:
+        TopologicalSorter(lines).prepare()
+    except CycleError as error:
+        circle = list(reversed(error.args[1]))
+        line = lines[circle[0]][circle[1]]
+        yield Finding(modules[circle[0]].path, line, f"the circle {' -> '.join(circle)}", "a module below them")
 
 
 def package_of(module: str) -> str:

@@ -80,6 +80,10 @@ def test_no_import_reaches_into_another_package() -> None:
     nothing(imports.reaches_inside(python_files("src")))
 
 
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    nothing(imports.circles(python_files("src")))
+
+
 def declared_entry_points() -> list[str]:
     """The `module:name` of each command and plug-in that an installation registers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

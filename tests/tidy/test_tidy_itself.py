@@ -108,6 +108,35 @@ def test_an_application_may_use_its_own_modules_and_not_another_s() -> None:
     assert [finding.path for finding in imports.reaches_inside((own, inside, outside))] == [outside.path]
 
 
+CIRCLE = (
+    Source("src/keyplan/store/plan.py", "from keyplan.store.reads import Reads\n"),
+    Source("src/keyplan/store/reads.py", "import os\n\nfrom keyplan.store import session\n"),
+    Source("src/keyplan/store/watch.py", "from keyplan.store.plan import Write\n"),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from keyplan.store.plan import Write\n",
+        "if TYPE_CHECKING:\n    from keyplan.store.plan import Write\n",
+        "def late() -> None:\n    import keyplan.store.plan\n",
+    ],
+)
+def test_a_circle_of_imports_is_found_wherever_the_import_stands(text: str) -> None:
+    closing = Source("src/keyplan/store/session.py", text)
+    (finding,) = imports.circles((*CIRCLE, closing))
+    assert finding.path in {"src/keyplan/store/plan.py", "src/keyplan/store/reads.py", closing.path}
+    assert all(name in finding.problem for name in ("store.plan", "store.reads", "store.session"))
+    assert "store.watch" not in finding.problem
+
+
+def test_imports_without_a_circle_are_none() -> None:
+    assert not list(
+        imports.circles((*CIRCLE, Source("src/keyplan/store/session.py", "import keyplan.store.session\n")))
+    )
+
+
 def test_a_module_that_nobody_imports_is_found() -> None:
     user = Source("src/keyplan/codec/__init__.py", "from keyplan.codec.text import Text\n")
     lonely = Source("src/keyplan/codec/lonely.py", "")

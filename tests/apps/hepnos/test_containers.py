@@ -19,7 +19,7 @@ from keyplan.ring import RING_KEY
 BIG = 2**64 - 2
 
 
-def raw(store: hepnos.DataStore, kind: hepnos.Kind) -> list[list[tuple[bytes, bytes]]]:
+def raw(store: hepnos.OpenStore, kind: hepnos.Kind) -> list[list[tuple[bytes, bytes]]]:
     """What each database of a kind has, without the ring's description."""
     found = []
     for engine in store.databases.rings[kind].databases:
@@ -28,7 +28,7 @@ def raw(store: hepnos.DataStore, kind: hepnos.Kind) -> list[list[tuple[bytes, by
     return found
 
 
-def keys(store: hepnos.DataStore, kind: hepnos.Kind) -> list[bytes]:
+def keys(store: hepnos.OpenStore, kind: hepnos.Kind) -> list[bytes]:
     return [key for database in raw(store, kind) for key, _ in database]
 
 
@@ -173,6 +173,7 @@ def test_the_root_has_neither_runs_nor_products(store: hepnos.DataStore) -> None
 
 def test_absent_children_are_key_errors_that_name_the_path(dataset: hepnos.DataSet) -> None:
     store = dataset.datastore
+    assert isinstance(store, hepnos.DataStore)
     run = dataset.create_run(7)
     for look, path in (
         (lambda: store["nova/none"], "nova/none"),
@@ -325,7 +326,9 @@ def test_deleting_takes_what_is_held_along_and_nothing_else(dataset: hepnos.Data
     dataset.create_dataset("inner").create_run(5)
     dataset.delete()
     assert [len(keys(dataset.datastore, kind)) for kind in hepnos.Kind] == [1, 0, 0, 0, 0]
-    again = dataset.datastore.root.ensure("nova/2019")
+    store = dataset.datastore
+    assert isinstance(store, hepnos.DataStore)
+    again = store.root.ensure("nova/2019")
     assert again.uuid != dataset.uuid
     assert not dataset.exists()
 

@@ -278,7 +278,7 @@ def test_keys_and_values_that_the_database_cannot_have_are_refused(
     assert raw_keys(remote, kind) == before
 
 
-def raw_keys(store: hepnos.DataStore, kind: str) -> list[bytes]:
+def raw_keys(store: hepnos.OpenStore, kind: str) -> list[bytes]:
     found: list[bytes] = []
     for database in store.databases.rings[hepnos.Kind(kind)].databases:
         with database.snapshot() as snapshot:

@@ -68,11 +68,13 @@ if TYPE_CHECKING:
     from keyplan.apps.hepnos.keys import Kind
     from keyplan.apps.hepnos.loading import Loaded
     from keyplan.apps.hepnos.numbered import Event, Numbers, Run, SubRun
+    from keyplan.apps.hepnos.open_store import OpenStore
     from keyplan.apps.hepnos.parallel import ParallelProcessor, Processed
     from keyplan.apps.hepnos.parquet_files import load_parquet
     from keyplan.apps.hepnos.pieces import EventBatch
     from keyplan.apps.hepnos.prefetch import Prefetcher, PrefetchStatistics, PreloadedProducts
-    from keyplan.apps.hepnos.products import Container, ProductID
+    from keyplan.apps.hepnos.product_id import ProductID
+    from keyplan.apps.hepnos.products import Container
     from keyplan.apps.hepnos.queues import HEPnOSQueues, Queue, Queues
     from keyplan.apps.hepnos.references import Ref
     from keyplan.apps.hepnos.root_files import load_root
@@ -134,6 +136,7 @@ __all__ = [
     "Migrated",
     "MissingError",
     "Numbers",
+    "OpenStore",
     "ParallelProcessor",
     "PrefetchStatistics",
     "Prefetcher",
@@ -200,11 +203,13 @@ _MODULES: Final = {
     "keys": ("Kind",),
     "loading": ("Loaded",),
     "numbered": ("Event", "Numbers", "Run", "SubRun"),
+    "open_store": ("OpenStore",),
     "parallel": ("ParallelProcessor", "Processed"),
     "parquet_files": ("load_parquet",),
     "pieces": ("EventBatch",),
     "prefetch": ("PrefetchStatistics", "Prefetcher", "PreloadedProducts"),
-    "products": ("Container", "ProductID"),
+    "product_id": ("ProductID",),
+    "products": ("Container",),
     "queues": ("HEPnOSQueues", "Queue", "Queues"),
     "references": ("Ref",),
     "root_files": ("load_root",),

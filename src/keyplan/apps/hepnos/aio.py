@@ -22,7 +22,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import numpy.typing as npt
 
-from keyplan.apps.hepnos import datasets, event_set, numbered, products
+from keyplan.apps.hepnos import access, datasets, event_set, numbered, product_id, products
 from keyplan.apps.hepnos import store as stores
 from keyplan.apps.hepnos.batch import MAX_OPERATIONS, WriteBatch
 from keyplan.apps.hepnos.bulk import Created
@@ -139,7 +139,7 @@ class Container(View[C_co]):
 
     def products(
         self, label: str | None = None, *, is_prefix: bool = False
-    ) -> AsyncGenerator[products.ProductID, None]:
+    ) -> AsyncGenerator[product_id.ProductID, None]:
         """Yield the ids of its products, as `hepnos.Container.products` does."""
         return self.each(partial(self.sync.products, label, is_prefix=is_prefix))
 
@@ -184,7 +184,7 @@ class Numbers(View[numbered.Numbers[N]], Generic[N, R]):
         super().__init__(sync, threads)
         self._view = view
 
-    async def create(self, number: int, *, into: products.Writer | None = None) -> R:
+    async def create(self, number: int, *, into: access.Writer | None = None) -> R:
         """Create a child unless it exists, and return it."""
         return self._view(await self.call(self.sync.create, number, into=into), self.threads)
 

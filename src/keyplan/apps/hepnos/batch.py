@@ -5,17 +5,14 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from threading import BoundedSemaphore, Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from keyplan.apps.hepnos.access import StoreAccess, checked_mode
 from keyplan.apps.hepnos.errors import BatchError
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.products import checked_mode
 from keyplan.engine import AscendingKeys, Commit, Guard, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import InvalidInputError, KeyplanError, SplitCommitError
 from keyplan.store import Backoff
-
-if TYPE_CHECKING:  # Why: a store makes batches, and they write to it.
-    from keyplan.apps.hepnos.store import DataStore
 
 __all__ = ["MAX_OPERATIONS", "AsyncEngine", "BatchStatistics", "WriteBatch"]
 
@@ -45,7 +42,7 @@ class WriteBatch:
 
     def __init__(
         self,
-        datastore: "DataStore",
+        datastore: StoreAccess,
         *,
         max_operations: int = MAX_OPERATIONS,
         atomic: bool = False,
@@ -183,7 +180,7 @@ class AsyncEngine:
     reading what was written.
     """
 
-    def __init__(self, datastore: "DataStore", *, threads: int = 1, executor: Executor | None = None) -> None:
+    def __init__(self, datastore: StoreAccess, *, threads: int = 1, executor: Executor | None = None) -> None:
         self._datastore = datastore
         self._databases = datastore.databases
         self._is_own = executor is None

@@ -4,11 +4,12 @@ The rows may come in any order and more than once; every write is idempotent, so
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.columns import (
     EVENT_COLUMNS,
     Columns,
@@ -18,14 +19,11 @@ from keyplan.apps.hepnos.columns import (
     places,
     raw_keys,
 )
+from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.keys import ITEM_BYTES, Kind, product_suffix
 from keyplan.apps.hepnos.types import ProductType, VectorType, product_type, vector
 from keyplan.engine import AscendingKeys, KeyRange
 from keyplan.errors import CorruptionError, InvalidInputError
-
-if TYPE_CHECKING:  # Why: a store does this, and is given to it.
-    from keyplan.apps.hepnos.datasets import DataSet
-    from keyplan.apps.hepnos.store import DataStore
 
 __all__ = [
     "OPERATION_KEYS",
@@ -68,7 +66,7 @@ class Table(NamedTuple):
 
 
 def create_items(
-    dataset: "DataSet",
+    dataset: DataSetRef,
     run: Any,
     subrun: Any = None,
     event: Any = None,
@@ -97,7 +95,7 @@ def create_items(
 
 
 def create_events(
-    dataset: "DataSet", run: int, subrun: int, events: Any, *, operation_keys: int = OPERATION_KEYS
+    dataset: DataSetRef, run: int, subrun: int, events: Any, *, operation_keys: int = OPERATION_KEYS
 ) -> int:
     """Create events of one subrun, whose numbers may come in any order; return how many are new."""
     column = checked_column("event", events)
@@ -146,7 +144,7 @@ def _is_first(columns: Columns) -> npt.NDArray[np.bool_]:
     return is_first
 
 
-def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], operation_keys: int) -> int:
+def _create(store: StoreAccess, kind: Kind, matrix: npt.NDArray[np.uint64], operation_keys: int) -> int:
     """Write sorted keys, in each database what belongs there, in commits of so many keys."""
     made = 0
     for database, chosen in _shares(store, kind, matrix):
@@ -159,7 +157,7 @@ def _create(store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64], oper
 
 
 def _shares(
-    store: "DataStore", kind: Kind, matrix: npt.NDArray[np.uint64]
+    store: StoreAccess, kind: Kind, matrix: npt.NDArray[np.uint64]
 ) -> Iterator[tuple[int, slice | npt.NDArray[np.intp]]]:
     """Yield each database with what chooses its rows, in their order."""
     databases = len(store.databases.rings[kind].databases)
@@ -183,7 +181,7 @@ def _homes(placed: npt.NDArray[np.uint64], databases: int) -> npt.NDArray[np.int
 
 
 def store_table(
-    dataset: "DataSet",
+    dataset: DataSetRef,
     label: str,
     table: Any,
     *,
@@ -228,7 +226,7 @@ def _counted(body: bytes, size: int, starts: npt.NDArray[Any], stops: npt.NDArra
 
 
 def store_products(
-    dataset: "DataSet",
+    dataset: DataSetRef,
     label: str,
     type: Any,  # noqa: A002  # Why: as above.
     columns: Sequence[Any],
@@ -275,7 +273,7 @@ def _operations(values: Sequence[bytes], operation_keys: int) -> Iterator[tuple[
 
 
 def load_products(
-    dataset: "DataSet",
+    dataset: DataSetRef,
     label: str,
     type: Any,  # noqa: A002  # Why: as above.
     *,
@@ -296,7 +294,7 @@ def load_products(
                     yield key[:ITEM_BYTES], value
 
 
-def load_table(dataset: "DataSet", label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: as above.
+def load_table(dataset: DataSetRef, label: str, type: Any, *, events: Any = None) -> Table:  # noqa: A002  # Why: as above.
     """Load the vector products of a label and type of all events, or of those in an array of EVENT_COLUMNS, as one table.
 
     Events that have none are left out. Raises CorruptionError when stored bytes are no vectors of the type.
@@ -324,7 +322,7 @@ def _joined(kind: VectorType, values: Sequence[bytes]) -> tuple[npt.NDArray[np.i
     return offsets, np.frombuffer(b"".join(value[8:] for value in values), kind.dtype)
 
 
-def _of_events(dataset: "DataSet", label: str, kind: ProductType, events: Any) -> Iterator[tuple[bytes, bytes]]:
+def _of_events(dataset: DataSetRef, label: str, kind: ProductType, events: Any) -> Iterator[tuple[bytes, bytes]]:
     suffix = product_suffix(label, kind.name)
     databases = dataset.datastore.databases
     columns = [checked_column(name, events[name]) for name in EVENT_COLUMNS.names or ()]

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.hepnos.datasets import uuid_of
+from keyplan.apps.hepnos.dataset_ref import uuid_of
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key
 from keyplan.apps.hepnos.layout import (
     DataSetKey,

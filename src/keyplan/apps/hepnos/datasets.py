@@ -2,74 +2,29 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
+from keyplan.apps.hepnos.access import Writer
 from keyplan.apps.hepnos.bulk import Created, Table, create_items, load_table, store_table
+from keyplan.apps.hepnos.dataset_ref import DataSetRef, uuid_of
 from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
 from keyplan.apps.hepnos.event_set import EventSet
-from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range, product_item
+from keyplan.apps.hepnos.keys import Kind, dataset_key, dataset_range
 from keyplan.apps.hepnos.numbered import Numbers, Run
-from keyplan.apps.hepnos.products import Container, Writer
+from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.engine import KeyRange
-from keyplan.errors import CorruptionError
 
-if TYPE_CHECKING:  # Why: a data set belongs to a store, and a store has a root.
-    from keyplan.apps.hepnos.store import DataStore
-
-__all__ = ["DataSet", "DataSets", "new_uuid", "uuid_of"]
+__all__ = ["DataSet", "DataSets", "made_dataset", "new_uuid"]
 
 
-class DataSet(Container):
+class DataSet(DataSetRef):
     """A data set: its full name and its UUID. The root has the name "", and neither runs nor products.
 
     Two handles are equal when they name the same data set of the same store, whatever its UUID.
     """
 
-    __slots__ = ("_is_known", "_record", "_uuid", "name_path")
-
-    def __init__(self, datastore: "DataStore", path: str, uuid: UUID | None) -> None:
-        self.datastore = datastore
-        self.name_path = path
-        self._uuid = uuid
-        self._is_known = False
-        self._record: tuple[bytes, bytes] | None = None
-        """The raw key and value of its record, once it was asked for."""
-
-    @property
-    def path(self) -> str:
-        return self.name_path
-
-    @property
-    def name(self) -> str:
-        """The last part of its name."""
-        return self.name_path.rpartition("/")[2]
-
-    @property
-    def container(self) -> str:
-        """The full name of the data set that it lies in; "" at the top."""
-        return self.name_path.rpartition("/")[0]
-
-    @property
-    def level(self) -> int:
-        """How many data sets it lies in: 0 at the top."""
-        return self.name_path.count("/")
-
-    @property
-    def uuid(self) -> UUID:
-        """The UUID that was made with it. Raises InvalidNameError for the root, which has none."""
-        if self._uuid is None:
-            raise InvalidNameError(problem="the root is no data set: it has no UUID, no runs and no products")
-        return self._uuid
-
-    @property
-    def is_root(self) -> bool:
-        """True for the root of a store."""
-        return self._uuid is None
-
-    @property
-    def item(self) -> bytes:
-        return product_item(self.uuid, ())
+    __slots__ = ()
 
     # ---- data sets in it -----------------------------------------------------------------------------------------------
 
@@ -85,7 +40,7 @@ class DataSet(Container):
         """
         if "/" in name:
             raise InvalidNameError(problem="a name holds no slash; `ensure` creates a whole path", value=name)
-        return self.datastore.make_dataset(f"{self.name_path}/{name}" if self.name_path else name)
+        return made_dataset(self.datastore, f"{self.name_path}/{name}" if self.name_path else name)
 
     def ensure(self, path: str) -> "DataSet":
         """Create the data sets on a path below this one, as far as they do not exist, and return the last.
@@ -163,25 +118,6 @@ class DataSet(Container):
         """Load the vector products of a label and type as one table; see `bulk.load_table`."""
         return load_table(self, label, type, events=events)
 
-    def exists(self) -> bool:
-        """Tell whether it is there, with this UUID: one that was deleted and made again is another."""
-        raw = self.datastore.raw_value(Kind.DATASET, dataset_key(self.name_path)) if self.name_path else None
-        return raw is not None and uuid_of(raw) == self._uuid
-
-    def require(self, *, again: bool = True) -> None:
-        """Raise MissingError when it is not there, with this UUID: what is made in it would be found by nobody.
-
-        Without `again` one look is enough for the handle's life, until `delete` is called on it.
-        """
-        if again or not self._is_known:
-            # Why not `exists`: one look comes with each creation, and need not spell the key anew.
-            record = self._record
-            if record is None:
-                record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
-            self._is_known = self.datastore.raw_value(Kind.DATASET, record[0]) == record[1]
-        if not self._is_known:
-            raise MissingError(table="datasets", key=self.name_path)
-
     def delete(self) -> None:
         """Remove it with all that it holds: products, events, subruns, runs, the data sets in it.
 
@@ -189,16 +125,7 @@ class DataSet(Container):
         left without a data set: `keyplan hepnos check --repair` removes it.
         """
         self._is_known = False
-        self.datastore.remove_dataset(self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataSet) and other.name_path == self.name_path and other.datastore is self.datastore
-
-    def __hash__(self) -> int:
-        return hash(self.name_path)
-
-    def __repr__(self) -> str:
-        return f"<DataSet {self.name_path or 'root'}>"
+        _remove(self)
 
 
 class DataSets:
@@ -260,20 +187,13 @@ class DataSets:
         """Return how many there are."""
         return sum(1 for _ in self)
 
-    def _found(self, store: "DataStore", key_range: KeyRange, *, reverse: bool, limit: int | None) -> Iterator[DataSet]:
+    def _found(self, store: OpenStore, key_range: KeyRange, *, reverse: bool, limit: int | None) -> Iterator[DataSet]:
         parent = self.parent.path
         size = len(dataset_range(parent).start)
         with store.databases.rings[Kind.DATASET].snapshot() as snapshot:
             for key, value in islice(snapshot.pairs(key_range, reverse=reverse), limit):
                 name = key[size:].decode()
                 yield DataSet(store, f"{parent}/{name}" if parent else name, uuid_of(value))
-
-
-def uuid_of(raw: bytes) -> UUID:
-    """Return the UUID that a data set's value is. Raises CorruptionError."""
-    if len(raw) != 16:
-        raise CorruptionError(table="datasets", problem=f"a data set's UUID has 16 bytes, not {len(raw)}")
-    return UUID(bytes=raw)
 
 
 def _stripped(path: str) -> str:
@@ -284,3 +204,35 @@ def _stripped(path: str) -> str:
 def new_uuid() -> UUID:
     """Return the UUID of a data set that is made now."""
     return uuid4()
+
+
+def made_dataset(store: OpenStore, path: str) -> DataSet:
+    """Create a data set by its full name unless it exists; its parents are not looked at. Of a race, the first wins."""
+    raw_key = dataset_key(path)
+    store.check_key(Kind.DATASET, raw_key)
+    stored = store.raw_value(Kind.DATASET, raw_key)
+    while stored is None:
+        place = store.databases.place(Kind.DATASET, raw_key)
+        store.databases.put(Kind.DATASET, place, [raw_key], [new_uuid().bytes], mode="new")
+        stored = store.raw_value(Kind.DATASET, raw_key)
+    return DataSet(store, path, uuid_of(stored))
+
+
+def _remove(dataset: DataSet) -> None:
+    """Remove a data set with all that it holds, those in it first; of one that was made again, what the old one held.
+
+    Raises CommitConflictError when its record changes meanwhile.
+    """
+    children = list(dataset.datasets)
+    # Why asked: by its name alone, the data sets and the record of one that was made again would go. Why after the list:
+    # what was listed before is not in one that was made since, and each child is asked for its own UUID.
+    if dataset.is_root or dataset.exists():
+        for child in children:
+            _remove(child)
+    if dataset.is_root:
+        return
+    store, uuid = dataset.datastore, dataset.uuid
+    store.remove_contents(uuid)
+    store.databases.remove(Kind.DATASET, dataset_key(dataset.path), value=uuid.bytes)  # if it is still this one's
+    # Why again: who looked before the record was gone may have written meanwhile.
+    store.remove_contents(uuid)

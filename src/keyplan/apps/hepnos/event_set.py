@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from keyplan.apps.hepnos.columns import EVENT_COLUMNS, key_numbers
+from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.keys import Kind, event_numbers
 from keyplan.apps.hepnos.numbered import Event
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
-
-if TYPE_CHECKING:  # Why: a data set has events, and events are of a data set.
-    from keyplan.apps.hepnos.datasets import DataSet
 
 __all__ = ["EventSet"]
 
@@ -30,7 +28,7 @@ class EventSet:
 
     __slots__ = ("dataset", "target")
 
-    def __init__(self, dataset: "DataSet", target: int | None = None) -> None:
+    def __init__(self, dataset: DataSetRef, target: int | None = None) -> None:
         count = len(dataset.datastore.databases.rings[Kind.EVENT].databases)
         if target == -1:  # Why: the C++ program's word for all of them.
             target = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from keyplan.apps.hepnos.datasets import uuid_of
+from keyplan.apps.hepnos.dataset_ref import uuid_of
 from keyplan.apps.hepnos.keys import Kind, dataset_key, number_key, split_product
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
 from keyplan.engine import ALL_KEYS, Snapshot

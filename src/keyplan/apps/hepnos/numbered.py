@@ -3,10 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import UUID
 
+from keyplan.apps.hepnos.access import Writer
 from keyplan.apps.hepnos.bulk import create_events
+from keyplan.apps.hepnos.dataset_ref import DataSetRef
 from keyplan.apps.hepnos.errors import MissingError
 from keyplan.apps.hepnos.keys import (
     NUMBER_BYTES,
@@ -18,12 +20,8 @@ from keyplan.apps.hepnos.keys import (
     whole_number,
 )
 from keyplan.apps.hepnos.layout import INVALID_NUMBER
-from keyplan.apps.hepnos.products import Container, Writer
+from keyplan.apps.hepnos.products import Container
 from keyplan.engine import KeyRange
-
-if TYPE_CHECKING:  # Why: a run belongs to a data set, and a data set has runs.
-    from keyplan.apps.hepnos.datasets import DataSet
-    from keyplan.apps.hepnos.store import DataStore
 
 __all__ = ["Event", "Numbered", "Numbers", "Run", "SubRun"]
 
@@ -37,7 +35,7 @@ class Numbered(Container):
 
     kind: ClassVar[Kind]
 
-    def __init__(self, dataset: "DataSet", numbers: tuple[int, ...], raw_key: bytes | None = None) -> None:
+    def __init__(self, dataset: DataSetRef, numbers: tuple[int, ...], raw_key: bytes | None = None) -> None:
         self.datastore = dataset.datastore
         self.dataset = dataset
         self.numbers = numbers
@@ -87,7 +85,7 @@ class Numbered(Container):
 
     def delete(self) -> None:
         """Remove it with all that it holds, products first. One that is not there is no error."""
-        self.datastore.remove_container(self)
+        self.datastore.remove_container(self.kind, self.raw_key)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -190,7 +188,7 @@ class Run(Numbered):
 
     @property
     def siblings(self) -> "Numbers[Run]":
-        return self.dataset.runs
+        return Numbers(self.dataset, (), Run)
 
     @property
     def subruns(self) -> "Numbers[SubRun]":
@@ -235,12 +233,12 @@ class Numbers(Generic[N]):
 
     def __init__(
         self,
-        dataset: "DataSet",
+        dataset: DataSetRef,
         parents: tuple[int, ...],
-        make: "Callable[[DataSet, tuple[int, ...], bytes | None], N]",
+        make: Callable[[DataSetRef, tuple[int, ...], bytes | None], N],
     ) -> None:
         self.dataset = dataset
-        self.datastore: DataStore = dataset.datastore
+        self.datastore = dataset.datastore
         self._parents = parents
         self._make = make
         self._prefix = b""

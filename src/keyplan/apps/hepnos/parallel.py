@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from keyplan.apps.hepnos.datasets import DataSet
+from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.pieces import Done, Job, Piece, known_here, pieces_of, work
 from keyplan.apps.hepnos.ranks import Communicator, agree, through_ranks
-from keyplan.apps.hepnos.store import DataStore
 from keyplan.apps.hepnos.types import product_type
 from keyplan.errors import InvalidInputError, UnsupportedByEngineError
 
@@ -50,7 +50,7 @@ class ParallelProcessor:
 
     def __init__(
         self,
-        datastore: DataStore,
+        datastore: OpenStore,
         *,
         executor: Executor | None = None,
         client: Any = None,

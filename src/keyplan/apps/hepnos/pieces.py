@@ -18,8 +18,9 @@ from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.errors import ProcessingError
 from keyplan.apps.hepnos.keys import Kind, event_numbers, product_suffix
 from keyplan.apps.hepnos.numbered import Event
+from keyplan.apps.hepnos.open_store import OpenStore
 from keyplan.apps.hepnos.prefetch import PreloadedProducts
-from keyplan.apps.hepnos.store import DataStore, open_at
+from keyplan.apps.hepnos.store import open_at
 from keyplan.apps.hepnos.types import ProductType, product_type
 from keyplan.engine import KeyRange
 
@@ -88,7 +89,7 @@ def pieces_of(dataset: DataSet, events_max: int) -> Iterator[Piece]:
             start = found[-1].end
 
 
-def _some_pieces(store: DataStore, target: int, key_range: KeyRange, events_max: int) -> list[Piece]:
+def _some_pieces(store: OpenStore, target: int, key_range: KeyRange, events_max: int) -> list[Piece]:
     """Return the first pieces in a range. Its snapshot is closed before any of them is handed out."""
     pieces: list[Piece] = []
     with store.databases.snapshot(Kind.EVENT, target) as snapshot:
@@ -100,12 +101,12 @@ def _some_pieces(store: DataStore, target: int, key_range: KeyRange, events_max:
 
 # ---- in a worker ----------------------------------------------------------------------------------------------------------
 
-_stores: Final[dict[tuple[int, str], DataStore]] = {}
+_stores: Final[dict[tuple[int, str], OpenStore]] = {}
 """The stores of this process: by the token of a run for the one that runs it, by address for its workers."""
 
 
 @contextmanager
-def known_here(token: str, datastore: DataStore) -> Generator[None, None, None]:
+def known_here(token: str, datastore: OpenStore) -> Generator[None, None, None]:
     """Let workers in this very process use the store of the run that has this token."""
     key = (os.getpid(), token)
     _stores[key] = datastore
@@ -115,7 +116,7 @@ def known_here(token: str, datastore: DataStore) -> Generator[None, None, None]:
         _stores.pop(key, None)
 
 
-def _store_of(job: Job) -> DataStore:
+def _store_of(job: Job) -> OpenStore:
     """Return the store that threads of the run's own process share, or this process's own, opened by address."""
     own = _stores.get((os.getpid(), job.token))
     if own is not None:

@@ -2,19 +2,34 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from keyplan.apps.hepnos.access import ProductSource, StoreAccess
 from keyplan.apps.hepnos.keys import Kind, product_suffix
-from keyplan.apps.hepnos.products import Container
 from keyplan.apps.hepnos.types import product_type
 from keyplan.errors import InvalidInputError
 
-if TYPE_CHECKING:  # Why: a store makes prefetchers, and they read it.
-    from keyplan.apps.hepnos.store import DataStore
-
 __all__ = ["PrefetchStatistics", "Prefetcher", "PreloadedProducts"]
 
-C = TypeVar("C", bound=Container)
+
+class Readable(Protocol):
+    """A container, as far as products are read from it; see `Container`."""
+
+    @property
+    def item(self) -> bytes: ...
+
+    def load(
+        self,
+        label: str,
+        type: Any,  # noqa: A002  # Why: the document's word.
+        default: Any = None,
+        *,
+        missing: str = "default",
+        source: ProductSource | None = None,
+    ) -> Any: ...
+
+
+C = TypeVar("C", bound=Readable)
 
 
 class PrefetchStatistics(NamedTuple):
@@ -30,7 +45,7 @@ class PrefetchStatistics(NamedTuple):
 class PreloadedProducts:
     """The products of a batch of containers, by raw key, with those that are known not to exist."""
 
-    def __init__(self, datastore: "DataStore", products: Sequence[tuple[str, Any]]) -> None:
+    def __init__(self, datastore: StoreAccess, products: Sequence[tuple[str, Any]]) -> None:
         self._datastore = datastore
         self._suffixes = [product_suffix(label, product_type(kind).name) for label, kind in products]
         self._found: dict[bytes, bytes | None] = {}
@@ -86,7 +101,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        datastore: "DataStore",
+        datastore: StoreAccess,
         *,
         cache: int = 1_024,
         batch: int = 1_024,
@@ -122,7 +137,7 @@ class Prefetcher:
                 self._evicted += self._preloaded.evict(self._cache * self._per_container)
             yield from batch
 
-    def load(self, container: Container, label: str, type: Any, default: Any = None) -> Any:  # noqa: A002  # Why: the document's word.
+    def load(self, container: Readable, label: str, type: Any, default: Any = None) -> Any:  # noqa: A002  # Why: the document's word.
         """Return a product of a container; see `Container.load`."""
         return container.load(label, type, default, source=self)
 

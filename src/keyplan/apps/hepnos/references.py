@@ -1,16 +1,14 @@
 """References: storable pointers to a product, or to an element of a stored vector, that are loaded when they are asked for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.errors import MissingError
-from keyplan.apps.hepnos.products import ProductID
+from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.types import register_type
 from keyplan.errors import InvalidInputError
-
-if TYPE_CHECKING:  # Why: a reference is loaded from a store.
-    from keyplan.apps.hepnos.store import DataStore
 
 __all__ = ["Ref"]
 
@@ -36,7 +34,7 @@ class Ref(msgspec.Struct, frozen=True):
         """The id of what it points at."""
         return ProductID(self.raw)
 
-    def load(self, datastore: "DataStore", type: Any = None) -> Any:  # noqa: A002  # Why: the word of the document.
+    def load(self, datastore: StoreAccess, type: Any = None) -> Any:  # noqa: A002  # Why: the word of the document.
         """Return what it points at; the type is the one that the product's id names unless given. Raises MissingError."""
         value = datastore.load_product(self.product, type)
         if value is None or (self.index is not None and self.index >= len(value)):

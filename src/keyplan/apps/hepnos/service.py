@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from keyplan.apps.hepnos.access import checked_mode
 from keyplan.apps.hepnos.databases import Address, Databases, database_counts
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
-from keyplan.apps.hepnos.products import checked_mode
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
 from keyplan.apps.hepnos.service_description import DESCRIPTION
 from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRange, Mutation, Put, Snapshot

@@ -1,0 +1,98 @@
+"""What names a data set: its store, its full name and its UUID. Runs, subruns, events and bulk operations hold this."""
+
+from uuid import UUID
+
+from keyplan.apps.hepnos.errors import InvalidNameError, MissingError
+from keyplan.apps.hepnos.keys import Kind, dataset_key, product_item
+from keyplan.apps.hepnos.open_store import OpenStore
+from keyplan.apps.hepnos.products import Container
+from keyplan.errors import CorruptionError
+
+__all__ = ["DataSetRef", "uuid_of"]
+
+
+class DataSetRef(Container):
+    """A data set as the containers in it see it. Every one is a DataSet, which has the operations on what lies in it.
+
+    Two handles are equal when they name the same data set of the same store, whatever its UUID.
+    """
+
+    __slots__ = ("_is_known", "_record", "_uuid", "name_path")
+
+    def __init__(self, datastore: OpenStore, path: str, uuid: UUID | None) -> None:
+        self.datastore = datastore
+        self.name_path = path
+        self._uuid = uuid
+        self._is_known = False
+        self._record: tuple[bytes, bytes] | None = None
+        """The raw key and value of its record, once it was asked for."""
+
+    @property
+    def path(self) -> str:
+        return self.name_path
+
+    @property
+    def name(self) -> str:
+        """The last part of its name."""
+        return self.name_path.rpartition("/")[2]
+
+    @property
+    def container(self) -> str:
+        """The full name of the data set that it lies in; "" at the top."""
+        return self.name_path.rpartition("/")[0]
+
+    @property
+    def level(self) -> int:
+        """How many data sets it lies in: 0 at the top."""
+        return self.name_path.count("/")
+
+    @property
+    def uuid(self) -> UUID:
+        """The UUID that was made with it. Raises InvalidNameError for the root, which has none."""
+        if self._uuid is None:
+            raise InvalidNameError(problem="the root is no data set: it has no UUID, no runs and no products")
+        return self._uuid
+
+    @property
+    def is_root(self) -> bool:
+        """True for the root of a store."""
+        return self._uuid is None
+
+    @property
+    def item(self) -> bytes:
+        return product_item(self.uuid, ())
+
+    def exists(self) -> bool:
+        """Tell whether it is there, with this UUID: one that was deleted and made again is another."""
+        raw = self.datastore.raw_value(Kind.DATASET, dataset_key(self.name_path)) if self.name_path else None
+        return raw is not None and uuid_of(raw) == self._uuid
+
+    def require(self, *, again: bool = True) -> None:
+        """Raise MissingError when it is not there, with this UUID: what is made in it would be found by nobody.
+
+        Without `again` one look is enough for the handle's life, until `delete` is called on it.
+        """
+        if again or not self._is_known:
+            # Why not `exists`: one look comes with each creation, and need not spell the key anew.
+            record = self._record
+            if record is None:
+                record = self._record = (dataset_key(self.name_path), self.uuid.bytes)
+            self._is_known = self.datastore.raw_value(Kind.DATASET, record[0]) == record[1]
+        if not self._is_known:
+            raise MissingError(table="datasets", key=self.name_path)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DataSetRef) and other.name_path == self.name_path and other.datastore is self.datastore
+
+    def __hash__(self) -> int:
+        return hash(self.name_path)
+
+    def __repr__(self) -> str:
+        return f"<DataSet {self.name_path or 'root'}>"
+
+
+def uuid_of(raw: bytes) -> UUID:
+    """Return the UUID that a data set's value is. Raises CorruptionError."""
+    if len(raw) != 16:
+        raise CorruptionError(table="datasets", problem=f"a data set's UUID has 16 bytes, not {len(raw)}")
+    return UUID(bytes=raw)

@@ -1,0 +1,85 @@
+"""An open store of a HEPnOS service, as handles know it: raw reads and writes, many at once, queues."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+
+from keyplan.apps.hepnos.access import StoreAccess
+from keyplan.apps.hepnos.batch import MAX_OPERATIONS, AsyncEngine, WriteBatch
+from keyplan.apps.hepnos.databases import Address, Databases
+from keyplan.apps.hepnos.prefetch import Prefetcher
+from keyplan.apps.hepnos.queues import Queues
+from keyplan.apps.hepnos.references import Ref
+from keyplan.engine import open_engine
+from keyplan.store import Store
+
+__all__ = ["OpenStore"]
+
+
+class OpenStore(StoreAccess):
+    """An open store without its root: DataStore has that, and every store is one."""
+
+    def __init__(self, databases: Databases) -> None:
+        super().__init__(databases)
+        self._lock = Lock()
+        self._queues: Queues | None = None
+        self._queue_stores: list[Store] = []
+
+    @property
+    def address(self) -> Address:
+        """By what another process opens it."""
+        return self.databases.address
+
+    def counts(self) -> dict[str, int]:
+        """Return how many databases of each kind there are."""
+        return {kind.value: len(ring.databases) for kind, ring in self.databases.rings.items()}
+
+    def resolve(self, ref: Ref, type: Any = None) -> Any:  # noqa: A002  # Why: as above.
+        """Return what a reference points at. Raises MissingError when that is gone."""
+        return ref.load(self, type)
+
+    # ---- many at once --------------------------------------------------------------------------------------------------
+
+    def batch(
+        self, *, max_operations: int = MAX_OPERATIONS, atomic: bool = False, engine: AsyncEngine | None = None
+    ) -> WriteBatch:
+        """Return a batch that gathers writes, for a `with` block: `create(..., into=batch)`; see `WriteBatch`."""
+        return WriteBatch(self, max_operations=max_operations, atomic=atomic, engine=engine)
+
+    def async_engine(self, *, threads: int = 1, executor: Executor | None = None) -> AsyncEngine:
+        """Return what writes in the background, for a `with` block: `create(..., into=engine)`; see `AsyncEngine`."""
+        return AsyncEngine(self, threads=threads, executor=executor)
+
+    def prefetch(
+        self, *, cache: int = 1_024, batch: int = 1_024, products: Sequence[tuple[str, Any]] = ()
+    ) -> Prefetcher:
+        """Return what reads containers and products ahead; see `Prefetcher`."""
+        return Prefetcher(self, cache=cache, batch=batch, products=products)
+
+    @property
+    def queues(self) -> Queues:
+        """The queues of the store, in a database of their own, which is made when it is first asked for."""
+        with self._lock:
+            if self._queues is None:
+                durable, volatile = Store(self.address.queues()), Store(open_engine("memory:"))
+                self._queues = Queues(durable, volatile)
+                self._queue_stores = [durable, volatile]
+            return self._queues
+
+    # ---- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the databases. Closing twice is harmless."""
+        self.databases.close()
+        for store in self._queue_stores:
+            store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
