@@ -16,9 +16,9 @@ from benchmarks.inventory import Inventory, Item, item, item_key
 from benchmarks.measure import Result, Work, compared
 from keyplan.engine import Commit, EngineUrl, MemoryEngine, RecordingEngine
 from keyplan.engine.etcd import channel_options, options_of
-from keyplan.engine.etcd import messages as wire
 from keyplan.engine.etcd.transactions import transaction_of
 from keyplan.engine.etcd.transport import RANGE, TRANSACTION
+from keyplan.protobuf import ETCD
 from keyplan.store import Store
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
@@ -135,7 +135,7 @@ def measure_etcd(extent: Extent) -> Iterator[Result]:
         stack.callback(lambda: runner.run(bare.close()))
         items = Inventory(store).items
         runner.run(items.insert(item_key(1), item(1)))
-        read = wire.RangeRequest(key=f"/inventory/items/{item_key(1)}".encode()).SerializeToString()
+        read = ETCD.classes.RangeRequest(key=f"/inventory/items/{item_key(1)}".encode()).SerializeToString()
         ours, theirs = count(1_000), _requests(5_000_000)
         theirs = chain((next(theirs),), theirs)
         for tasks in (1, _IN_FLIGHT):

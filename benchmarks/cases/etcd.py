@@ -24,9 +24,9 @@ from benchmarks.measure import Act, Result, Work, compared, in_threads, single
 from keyplan.codec import JsonForm
 from keyplan.engine import ALL_KEYS, Commit, Engine, EngineUrl, KeyRange, MemoryEngine, Put, RecordingEngine
 from keyplan.engine.etcd import channel_options, options_of
-from keyplan.engine.etcd import messages as wire
 from keyplan.engine.etcd.transactions import transaction_of
 from keyplan.engine.etcd.transport import RANGE, TRANSACTION
+from keyplan.protobuf import ETCD
 from keyplan.store import Store
 from tests.servers.etcd import EtcdServer, why_no_etcd
 
@@ -58,7 +58,7 @@ def measure(extent: Extent) -> Iterator[Result]:
         items, engine = Inventory(store).items, store.engine
         items.insert(item_key(1), item(1))
         raw_key = f"/inventory/items/{item_key(1)}".encode()
-        read = wire.RangeRequest(key=raw_key).SerializeToString()
+        read = ETCD.classes.RangeRequest(key=raw_key).SerializeToString()
         written = transaction_of(Commit((), (Put(_KEY, value),))).SerializeToString()
         ours, theirs = count(1_000), _requests(5_000_000)
         theirs = chain((next(theirs),), theirs)
@@ -115,8 +115,8 @@ def measure_list(extent: Extent) -> Iterator[Result]:
         bare = stack.enter_context(_Bare(server.url))
         encode = JsonForm[Any](type(item(1))).encode
         engine.load((f"/inventory/items/{item_key(number)}".encode(), encode(item(number))) for number in range(size))
-        everything = wire.RangeRequest(key=b"\x00", range_end=b"\x00").SerializeToString()
-        parse = wire.RangeResponse.FromString
+        everything = ETCD.classes.RangeRequest(key=b"\x00", range_end=b"\x00").SerializeToString()
+        parse = ETCD.classes.RangeResponse.FromString
 
         def listed(operations: int) -> None:
             for _ in range(max(1, operations // size)):

@@ -95,6 +95,20 @@ def test_a_missing_driver_is_refused_with_what_to_install(monkeypatch: pytest.Mo
     assert problem_of("lmdb:x") == "the package 'lmdb' is not installed: pip install 'keyplan[lmdb]'"
 
 
+def test_etcd_without_protobuf_is_refused_with_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["google.protobuf"] = sys.modules["google"] = None
+import keyplan.engine
+try:
+    keyplan.engine.open_engine("etcd://127.0.0.1:1")
+except keyplan.errors.EngineOpenError as error:
+    print(error.problem)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "the package 'protobuf' is not installed: pip install 'keyplan[etcd]'\n"
+
+
 def test_the_driver_is_imported_only_when_its_scheme_is_opened() -> None:
     program = "import sys, keyplan.engine as e; e.open_engine('memory:'); print('lmdb' in sys.modules)"
     assert (

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from keyplan.engine.etcd import messages
-from keyplan.engine.etcd.messages import field_table
+from keyplan.engine.etcd.transport import messages
+from keyplan.protobuf import ETCD
 
-SCALARS = {8: "bool", 12: "bytes", 5: "int32", 3: "int64", 9: "string", 4: "uint64", 14: "int32"}
-"""Numbers of protobuf's types; 14 is an enumeration, which has an int32's bytes."""
+SCALARS = {8: "bool", 12: "bytes", 3: "int64", 9: "string", 4: "uint64"}
+"""Numbers of protobuf's types."""
 
 
 def generated() -> dict[str, Any]:
@@ -27,16 +27,23 @@ def generated() -> dict[str, Any]:
 def test_every_field_has_the_number_and_type_that_generated_files_give_it() -> None:
     theirs = generated()
     compared = 0
-    for message, fields in field_table().items():
+    for message, fields in ETCD.messages.items():
         described = theirs.get(message)
         if described is None:
             continue  # aetcd leaves some out
-        for number, name, kind, mark in fields:
+        for number, name, kind, is_repeated, is_choice in fields:
             field = described.fields_by_number[number]
-            their_kind = field.message_type.name if field.type == 11 else SCALARS[field.type]
-            is_repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == 3
-            assert (field.name, their_kind, is_repeated) == (name, kind, mark == "*"), (message, number)
-            assert (field.containing_oneof is not None) == (mark == "|"), (message, number)
+            own = field.message_type or field.enum_type
+            their_kind = own.name if own else SCALARS[field.type]
+            their_repeated = field.is_repeated if hasattr(field, "is_repeated") else field.label == 3
+            assert (field.name, their_kind, their_repeated) == (name, kind.rpartition(".")[2], is_repeated), (
+                message,
+                number,
+            )
+            assert (field.containing_oneof is not None) == is_choice, (message, number)
+            if field.enum_type:
+                their_values = {value.name: value.number for value in field.enum_type.values}
+                assert {member.name: member.value for member in ETCD.enums[kind]} == their_values
             compared += 1
     assert compared > 80
 

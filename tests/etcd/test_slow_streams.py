@@ -3,9 +3,10 @@
 import pytest
 
 from keyplan.engine import ALL_KEYS, Event
-from keyplan.engine.etcd import messages, watch
+from keyplan.engine.etcd import watch
 from keyplan.engine.etcd.client import EtcdClient
 from keyplan.engine.etcd.lineage import Sightings
+from keyplan.engine.etcd.transport import messages
 from keyplan.engine.etcd.watch import EtcdWatch
 
 REVISION = 68

@@ -15,7 +15,7 @@ from keyplan.errors import KeyplanError
 from keyplan.maintenance import list_indexes
 from keyplan.server.etcd_member import Identity
 from keyplan.server.etcd_v3.calls import Calls
-from keyplan.server.etcd_v3.fields import Fields
+from keyplan.server.etcd_v3.messages import RECORDS, read_message
 from keyplan.store import Store
 from keyplan.testing.schedules import ACTOR_ERRORS, Outcome, Preemptions, Scenario, actor, as_in_some_order, healthy
 from tests.schedules.lines import Line, line_name
@@ -189,21 +189,23 @@ def _swap_if(key: bytes, value: bytes, other: bytes) -> Callable[[Store], object
             "success": [_put_request(other, b"taken")],
             "failure": [{"requestRange": {"key": _coded(key)}}],
         }
-        return bool(Calls(store.engine, IDENTITY).transact(Fields(body)).get("succeeded", False))
+        return bool(Calls(store.engine, IDENTITY).transact(read_message(body, RECORDS.TxnRequest)).succeeded)
 
     return transact
 
 
 def _puts(key: bytes, value: bytes) -> Callable[[Store], object]:
     def put(store: Store) -> None:
-        Calls(store.engine, IDENTITY).put(Fields({"key": _coded(key), "value": _coded(value)}))
+        Calls(store.engine, IDENTITY).put(
+            read_message({"key": _coded(key), "value": _coded(value)}, RECORDS.PutRequest)
+        )
 
     return put
 
 
 def _deletes(key: bytes) -> Callable[[Store], object]:
     def delete(store: Store) -> None:
-        Calls(store.engine, IDENTITY).delete_range(Fields({"key": _coded(key)}))
+        Calls(store.engine, IDENTITY).delete_range(read_message({"key": _coded(key)}, RECORDS.DeleteRangeRequest))
 
     return delete
 

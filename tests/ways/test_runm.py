@@ -9,8 +9,8 @@ import pytest
 
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import Dispatcher
-from keyplan.apps.runm.messages import message_class, service_name
 from keyplan.apps.runm.start import ensure_started
+from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.store import open_store
 from tests.apps.runm.client import I1, PROJECT, SW, WEST
 from tests.ways.frames import frames_of
@@ -36,12 +36,12 @@ class Context:
 
 def calling(deployment: Deployment, name: str, **fields: Any) -> Callable[[], bytes]:
     """Return the call, with its request spelled as bytes."""
-    service = service_name("RunmMetadata")
+    service = RUNM.full_name("RunmMetadata")
     handlers: list[Any] = [*Dispatcher(deployment, Event()).handlers()]
     found = [one.service(Details(f"/{service}/{name}")) for one in handlers]
     (handler,) = [one for one in found if one is not None]
     spelled = "".join(word.capitalize() for word in name.split("_"))
-    raw = message_class(f"{spelled}Request")(**fields).SerializeToString()
+    raw = getattr(messages, f"{spelled}Request")(**fields).SerializeToString()
     return lambda: handler.unary_unary(raw, Context())
 
 

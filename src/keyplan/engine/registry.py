@@ -140,11 +140,12 @@ def _module(url: EngineUrl, builtin: _Builtin) -> object:
     try:
         return import_module(builtin.module)
     except ModuleNotFoundError as error:
-        if builtin.driver is None or error.name != builtin.driver:
+        missing = (error.name or "").partition(".")[0]
+        # Why two: etcd needs the package protobuf beside its driver, whose modules are below `google`.
+        package = {builtin.driver: builtin.driver, "google": "protobuf"}.get(missing)
+        if builtin.driver is None or package is None:
             raise
-        advice = (
-            f"the package {builtin.driver!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
-        )
+        advice = f"the package {package!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
         raise url.refuse(advice) from error
 
 

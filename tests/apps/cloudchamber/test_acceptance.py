@@ -14,7 +14,6 @@ from keyplan.apps.cloudchamber import (
     InstanceKey,
     InstanceTarget,
     Pdu,
-    ProtoJson,
     Rack,
     RackDetails,
     Tor,
@@ -25,6 +24,7 @@ from keyplan.apps.cloudchamber import (
 from keyplan.engine import Commit, Put
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, NotFoundError, StaleRecordError
 from keyplan.layout import Kind
+from keyplan.protobuf import ProtoJson
 from keyplan.store import Store
 from tests.apps.cloudchamber.conftest import raw_entries, raw_keys
 

@@ -19,7 +19,6 @@ from keyplan.apps.cloudchamber import (
     InventoryKey,
     InventoryRecord,
     Port,
-    ProtoJson,
     Rack,
     RackDetails,
     RackIds,
@@ -35,6 +34,7 @@ from keyplan.apps.cloudchamber import (
 )
 from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Commit, DelayedEngine, MemoryEngine, Put
 from keyplan.errors import CorruptionError, InvalidInputError, KeyplanError
+from keyplan.protobuf import ProtoJson
 from keyplan.store import Store
 from keyplan.testing.checked import check_after
 from keyplan.testing.faults import FailingEngine

@@ -21,10 +21,8 @@ from keyplan.apps.cloudchamber import (
     HardwareType,
     Instance,
     InstanceTarget,
-    Message,
     Pdu,
     Port,
-    ProtoJson,
     Rack,
     RackDetails,
     RequiredCapacity,
@@ -35,6 +33,7 @@ from keyplan.apps.cloudchamber import (
     Workload,
 )
 from keyplan.errors import CorruptionError, InvalidRecordError
+from keyplan.protobuf import Message, ProtoJson
 
 RACK = Rack(
     details=RackDetails(

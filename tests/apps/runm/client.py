@@ -7,8 +7,7 @@ from typing import Any, Final
 import grpc
 import pytest
 
-from keyplan.apps.runm.messages import message_class, service_name
-from keyplan.apps.runm.wire_table import CALLS
+from keyplan.apps.runm.wire_table import RUNM, messages
 
 __all__ = ["EAST", "GROUP", "I1", "I2", "PROJECT", "SW", "WEST", "Client", "refused"]
 
@@ -29,13 +28,13 @@ class Client:
 
     def __init__(self, address: str, service: str = "RunmMetadata", token: str = "") -> None:
         self.channel = grpc.insecure_channel(address)
-        self._service = service_name(service)
-        self._calls = {call.name: call for call in CALLS[service]}
+        self._service = RUNM.full_name(service)
+        self._calls = {call.name: call for call in RUNM.services[service]}
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     def __getattr__(self, name: str) -> Any:
         call = self._calls[name]
-        request_class, response_class = message_class(call.request), message_class(call.response)
+        request_class, response_class = getattr(messages, call.request), getattr(messages, call.response)
         path = f"/{self._service}/{call.name}"
         make = self.channel.unary_stream if call.is_stream else self.channel.unary_unary
         invoke = make(
@@ -52,11 +51,11 @@ class Client:
     def stream(self, name: str, session: dict[str, Any], **fields: Any) -> Any:
         """Open a stream, and give its call: an iterator that can be cancelled."""
         call = self._calls[name]
-        request_class = message_class(call.request)
+        request_class = getattr(messages, call.request)
         open_stream = self.channel.unary_stream(
             f"/{self._service}/{name}",
             request_serializer=request_class.SerializeToString,
-            response_deserializer=message_class(call.response).FromString,
+            response_deserializer=getattr(messages, call.response).FromString,
         )
         return open_stream(request_class(session=session, **fields), timeout=_TIMEOUT_SECONDS)
 

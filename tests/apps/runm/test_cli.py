@@ -10,8 +10,8 @@ import pytest
 from keyplan.apps.runm import cli_client
 from keyplan.apps.runm.deployment import Rulings
 from keyplan.apps.runm.documents import object_document, read_document
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.rendering import permission_text
+from keyplan.apps.runm.wire_table import messages
 from keyplan.store import Store
 from tests.apps.runm.client import I1, PROJECT, SW, WEST, refused
 from tests.apps.runm.conftest import Served, served
@@ -146,7 +146,7 @@ def test_values_are_texts_as_json_writes_them_and_nothing_else_is_a_value() -> N
     ],
 )
 def test_a_permission_reads_as_the_original_prints_it(fields: dict[str, object], text: str) -> None:
-    assert permission_text(message_class("PropertyPermission")(**fields)) == text
+    assert permission_text(messages.PropertyPermission(**fields)) == text
 
 
 @pytest.mark.parametrize("uuid", ["-", "--", "g", "a" * 33, "0x1"])

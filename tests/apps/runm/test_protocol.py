@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import keyplan
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.server import Listening, serving
 from keyplan.apps.runm.start import ensure_started
-from keyplan.apps.runm.wire_table import CALLS, ENUMS, MESSAGES, SCALARS
+from keyplan.apps.runm.wire_table import RUNM
+from keyplan.protobuf import SCALARS
 from keyplan.server import Role, Token
 from keyplan.store import Store
 from tests.apps.runm.client import EAST, GROUP, I1, PROJECT, SW, WEST, Client, refused
@@ -84,7 +84,7 @@ def test_a_caller_without_a_known_token_is_refused(lmdb_store: Store) -> None:
 
 PANICS: Final = {"UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 NAMED_CALLS: Final = [
-    (service, call) for service, calls in CALLS.items() for call in calls if call.name != "object_watch"
+    (service, call) for service, calls in RUNM.services.items() for call in calls if call.name != "object_watch"
 ]
 
 texts = st.one_of(
@@ -106,7 +106,7 @@ def values(kind: str, depth: int) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind in SCALARS:
         return st.integers(0, 2**32 - 1)
-    if kind in ENUMS:
+    if kind in RUNM.enums:
         return st.integers(-1, 5)
     return messages(kind, depth + 1)
 
@@ -123,7 +123,7 @@ def fields_of(name: str, depth: int) -> st.SearchStrategy[dict[str, Any]]:
         return st.just({})
     optional = {
         field.name: st.lists(values(field.kind, depth), max_size=3) if field.is_repeated else values(field.kind, depth)
-        for field in MESSAGES[name]
+        for field in RUNM.messages[name]
     }
     return st.fixed_dictionaries({}, optional=optional)
 
@@ -140,7 +140,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_request_of_whatever_content_makes_the_server_fail(fuzzed: Served, data: st.DataObject) -> None:
     service, call = data.draw(st.sampled_from(NAMED_CALLS))
-    request = message_class(call.request)(**data.draw(messages(call.request)))
+    request = getattr(RUNM.classes, call.request)(**data.draw(messages(call.request)))
     client = fuzzed.client if service == "RunmMetadata" else fuzzed.api
     answer = client.raw(call.name, request.SerializeToString())
     if isinstance(answer, grpc.RpcError):
@@ -175,16 +175,16 @@ def test_an_empty_request_has_an_answer_with_a_reason(fuzzed: Served, service: s
 def test_a_watch_tells_what_becomes_of_the_objects_of_a_type(west: Served) -> None:
     image = {"partition": WEST, "object_type": "runm.image", "project": PROJECT, "name": "a"}
     west.client.object_create(SW, object={**image, "uuid": I1})
-    request = message_class("ObjectWatchRequest")(session=SW, object_type_code="runm.image", include_existing=True)
-    event_class = message_class("ObjectEvent")
+    request = RUNM.classes.ObjectWatchRequest(session=SW, object_type_code="runm.image", include_existing=True)
+    event_class = RUNM.classes.ObjectEvent
 
     def opened(**fields: Any) -> Any:
-        asked = message_class("ObjectWatchRequest")()
+        asked = RUNM.classes.ObjectWatchRequest()
         asked.CopyFrom(request)
-        asked.MergeFrom(message_class("ObjectWatchRequest")(**fields))
+        asked.MergeFrom(RUNM.classes.ObjectWatchRequest(**fields))
         watch = west.client.channel.unary_stream(
             "/runm.RunmMetadata/object_watch",
-            request_serializer=message_class("ObjectWatchRequest").SerializeToString,
+            request_serializer=RUNM.classes.ObjectWatchRequest.SerializeToString,
             response_deserializer=event_class.FromString,
         )
         return watch(asked, timeout=30)

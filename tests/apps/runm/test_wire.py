@@ -22,8 +22,7 @@ from keyplan.apps.runm import (
     ProviderType,
     Runm,
 )
-from keyplan.apps.runm.messages import POOL, message_class
-from keyplan.apps.runm.wire_form import WireForm
+from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.codec import ValueForm
 from keyplan.errors import CorruptionError, InvalidRecordError
 from tests.apps.runm.golden import GOLDEN
@@ -84,7 +83,7 @@ def test_a_record_is_stored_as_the_original_stores_it(name: str) -> None:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_message_classes_write_the_same_bytes(name: str) -> None:
     _, value = GOLDEN[name]
-    message = message_class(type(RECORDS[name]).__name__).FromString(value)
+    message = getattr(messages, type(RECORDS[name]).__name__).FromString(value)
     assert message.SerializeToString(deterministic=True) == value
 
 
@@ -103,25 +102,25 @@ objects = st.builds(
 
 @given(objects)
 def test_our_encoding_of_an_object_is_protobufs(record: Object) -> None:
-    message = message_class("Object")(
+    message = messages.Object(
         partition=record.partition.hex,
         object_type=record.object_type,
         project=record.project,
         uuid=record.uuid.hex,
         name=record.name,
-        properties=[message_class("Property")(key=one.key, value=one.value) for one in record.properties],
+        properties=[messages.Property(key=one.key, value=one.value) for one in record.properties],
         tags=record.tags,
     )
-    raw = WireForm(Object).encode(record)
+    raw = RUNM.wire_form(Object).encode(record)
     assert raw == message.SerializeToString(deterministic=True)
-    assert WireForm(Object).decode(raw) == record
+    assert RUNM.wire_form(Object).decode(raw) == record
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_damage(raw: bytes) -> None:
     for kind in (Object, ObjectType, ObjectDefinition):
         try:
-            record = WireForm(kind).decode(raw)
+            record = RUNM.wire_form(kind).decode(raw)
         except CorruptionError:
             continue
         else:
@@ -130,9 +129,9 @@ def test_any_bytes_are_a_record_or_damage(raw: bytes) -> None:
 
 @given(objects, st.integers(0, 400), st.binary(min_size=1, max_size=3))
 def test_damage_to_a_stored_object_never_raises_anything_else(record: Object, place: int, damage: bytes) -> None:
-    raw = WireForm(Object).encode(record)
+    raw = RUNM.wire_form(Object).encode(record)
     with suppress(CorruptionError):
-        WireForm(Object).decode(raw[:place] + damage + raw[place + len(damage) :])
+        RUNM.wire_form(Object).decode(raw[:place] + damage + raw[place + len(damage) :])
 
 
 def test_fields_that_are_unknown_or_out_of_order_are_read_as_proto3_reads_them() -> None:
@@ -140,7 +139,7 @@ def test_fields_that_are_unknown_or_out_of_order_are_read_as_proto3_reads_them()
     later = (
         b"\xa0\x06\x07" + b"\x7d\x00\x00\x00\x00" + b"\x81\x01" + bytes(8)
     )  # 100: a number; 15: 4 bytes; 16: 8 bytes
-    assert WireForm(Partition).decode(name + later + uuid + b"\x12\x01b") == Partition(EAST, "b")
+    assert RUNM.wire_form(Partition).decode(name + later + uuid + b"\x12\x01b") == Partition(EAST, "b")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def test_fields_that_are_unknown_or_out_of_order_are_read_as_proto3_reads_them()
 )
 def test_what_is_no_partition_is_damage(raw: bytes) -> None:
     with pytest.raises(CorruptionError):
-        WireForm(Partition).decode(raw)
+        RUNM.wire_form(Partition).decode(raw)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_what_is_no_partition_is_damage(raw: bytes) -> None:
 )
 def test_a_record_with_a_field_of_the_wrong_type_is_refused_before_it_is_written(record: Object) -> None:
     with pytest.raises(InvalidRecordError):
-        WireForm(Object).encode(record)
+        RUNM.wire_form(Object).encode(record)
 
 
 # ---- the contract ------------------------------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ def test_a_message_has_the_contracts_numbers_names_and_types(line: str) -> None:
     name, _, fields = line.partition(": ")
     found = [
         f"{field.number} {field.name} {shown_type(field)}"
-        for field in POOL.FindMessageTypeByName(f"runm.{name}").fields
+        for field in messages.pool.FindMessageTypeByName(f"runm.{name}").fields
         if field.number not in EXTENSIONS.get(name, ())
     ]
     # Why: some lines have the name first, some the type; the contract is the same.
@@ -211,7 +210,7 @@ ORIGINAL_CALLS: Final = [
 
 
 def test_the_service_has_the_originals_eighteen_calls_first_and_four_of_them_stream() -> None:
-    methods = POOL.FindServiceByName("runm.RunmMetadata").methods
+    methods = messages.pool.FindServiceByName("runm.RunmMetadata").methods
     assert [method.name for method in methods][:18] == ORIGINAL_CALLS
     streams = [method.name for method in methods[:18] if method.server_streaming]
     assert streams == ["partition_find", "object_type_find", "object_find", "provider_type_find"]
@@ -219,7 +218,7 @@ def test_the_service_has_the_originals_eighteen_calls_first_and_four_of_them_str
 
 
 def test_every_call_of_the_front_end_is_there() -> None:
-    methods = [method.name for method in POOL.FindServiceByName("runm.RunmAPI").methods]
+    methods = [method.name for method in messages.pool.FindServiceByName("runm.RunmAPI").methods]
     assert re.sub(r"\s+", " ", " ".join(methods)) == (
         "partition_get partition_list partition_create provider_type_get provider_type_list provider_definition_get"
         " provider_definition_set provider_get provider_list provider_create provider_delete"

@@ -19,7 +19,7 @@ from keyplan.errors import EngineUnavailableError
 from keyplan.server import Access, Closing, ServiceContext, Workers
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
-from keyplan.server.etcd_v3.fields import Fields
+from keyplan.server.etcd_v3.messages import RECORDS
 from keyplan.server.etcd_v3.watching import Selection, WatchHub
 
 BELOW = KeyRange.of_prefix(b"/m/")
@@ -95,7 +95,7 @@ def test_a_follower_that_is_lost_before_it_is_known_silences_no_watch() -> None:
         hub = WatchHub(ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry()))
         told: list[object] = []
         for number in range(3):
-            stream, _, _ = await hub.open(Selection(Fields({"key": "YQ=="})))
+            stream, _, _ = await hub.open(Selection(RECORDS.WatchCreateRequest(key=b"a")))
             memory.commit(Commit((), (Put(b"a", b"%d" % number),)))
             batch = await stream.next_batch(10)
             told.append("ended" if batch is None else len(batch[0]))

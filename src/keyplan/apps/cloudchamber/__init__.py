@@ -98,10 +98,6 @@ from keyplan.apps.cloudchamber.namespaces import (
     range_of_tests,
     timestamp_of_this_process,
 )
-from keyplan.apps.cloudchamber.proto_json import (
-    Message,
-    ProtoJson,
-)
 from keyplan.apps.cloudchamber.reconcile import (
     ImportOutcome,
     planned_import,
@@ -221,7 +217,6 @@ __all__ = [
     "InventoryRecord",
     "LayoutSide",
     "Leftover",
-    "Message",
     "Migration",
     "MigrationOptions",
     "MigrationOutcome",
@@ -235,7 +230,6 @@ __all__ = [
     "PartsExistError",
     "Pdu",
     "Port",
-    "ProtoJson",
     "Rack",
     "RackContents",
     "RackDefinition",

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.indexed import store_for_writing
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.readable import listed
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
@@ -26,6 +25,7 @@ from keyplan.errors import (
     StaleRecordError,
 )
 from keyplan.layout import Damaged, ExpectedRevision, Versioned, shown_key
+from keyplan.protobuf import Message
 from keyplan.store import Store
 
 __all__ = ["Chamber", "DeletePolicy", "PartsExistError", "RackContents", "carried_out_in_steps"]

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import check_production_key
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.errors import (
     AlreadyExistsError,
     CorruptionError,
@@ -21,6 +20,7 @@ from keyplan.errors import (
     StaleRecordError,
 )
 from keyplan.layout import Kind, Versioned, shown_key
+from keyplan.protobuf import Message
 
 __all__ = [
     "ANY",

@@ -22,9 +22,9 @@ from keyplan.apps.cloudchamber.conditions import (
 from keyplan.apps.cloudchamber.configuration import StoreSettings
 from keyplan.apps.cloudchamber.indexed import layout_in_use
 from keyplan.apps.cloudchamber.namespaces import namespace_named, namespace_of
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.watches import RecordWatch
 from keyplan.errors import ConflictError, EngineUnavailableError
+from keyplan.protobuf import Message
 
 __all__ = ["AlreadyConnectedError", "Connection", "NotConnectedError"]
 

@@ -6,8 +6,8 @@ Any layout of inventories will do: what the plan must know of one, it asks its p
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from keyplan.apps.cloudchamber.proto_json import Message, with_unknown_fields_of
 from keyplan.layout import ExpectedRevision
+from keyplan.protobuf import Message, with_unknown_fields_of
 
 __all__ = ["ImportChange", "ImportPlan", "InventoryPlace", "PlaceOrder", "StoredRecord", "plan_import"]
 

@@ -8,7 +8,6 @@ D and R numbers in the notes are the rulings in this folder's README. Which reco
 
 from typing import Annotated, Final, NamedTuple
 
-from keyplan.apps.cloudchamber.proto_json import ProtoJson
 from keyplan.apps.cloudchamber.records import (
     Blade,
     Instance,
@@ -24,6 +23,7 @@ from keyplan.apps.cloudchamber.records import (
 )
 from keyplan.codec import Decimal, Enclosed, Text, Word
 from keyplan.layout import BoundLayout, Layout, Parameter, Table, Waiver
+from keyplan.protobuf import ProtoJson
 
 __all__ = [
     "BladeKey",

@@ -1,4 +1,4 @@
-"""What CloudChamber stores: users, racks with their parts, workloads with their instances. How it is spelled: proto_json.py.
+"""What CloudChamber stores: users, racks with their parts, workloads with their instances. Spelled as proto3 JSON.
 
 Fields stand in the order in which they are written, and each is spelled as its name in lowerCamelCase. A message that is
 None was not given; a scalar that was not given is zero. Enumerators are numbered from 0 in the order they stand.
@@ -8,7 +8,7 @@ from enum import StrEnum, auto
 
 import msgspec
 
-from keyplan.apps.cloudchamber.proto_json import Message
+from keyplan.protobuf import Message
 
 __all__ = [
     "Accelerator",

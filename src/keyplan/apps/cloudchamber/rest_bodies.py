@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.proto_json import INT64_MAX, INT64_MIN, Message, ProtoJson
 from keyplan.apps.cloudchamber.records import (
     Blade,
     Capacity,
@@ -23,6 +22,7 @@ from keyplan.apps.cloudchamber.records import (
 )
 from keyplan.apps.cloudchamber.refusals import invalid, quoted
 from keyplan.errors import CorruptionError
+from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
 
 __all__ = [
     "BladeEntry",

@@ -6,7 +6,6 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from keyplan.apps.cloudchamber.layout import CloudChamber, InstanceKey
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.records import Instance, InstanceActual, InstanceTarget
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
@@ -30,6 +29,7 @@ from keyplan.apps.cloudchamber.rest_stored import (
 from keyplan.apps.cloudchamber.rest_uris import instance_uri
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
 from keyplan.errors import CorruptionError
+from keyplan.protobuf import Message
 
 __all__ = ["instance_operations"]
 

@@ -16,7 +16,6 @@ from starlette.types import Scope
 
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
     invalid,
@@ -29,6 +28,7 @@ from keyplan.apps.cloudchamber.rest_bodies import schemas_of, text_answer
 from keyplan.apps.cloudchamber.sessions import COOKIE, LoginBound, Session, SessionTable
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.errors import KeyplanError
+from keyplan.protobuf import Message
 from keyplan.server import LOGGER, AnswerError, ServiceContext, answers
 
 __all__ = ["AuthenticatedRequest", "Handler", "Operation", "Query", "described", "route_list"]

@@ -11,13 +11,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from keyplan.apps.cloudchamber.proto_json import INT64_MAX, INT64_MIN
 from keyplan.apps.cloudchamber.refusals import invalid, permission_denied, quoted
 from keyplan.apps.cloudchamber.rest_bodies import etag, message_answer, revision_expected
 from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
 from keyplan.apps.cloudchamber.stepper import DELAY_SECONDS_MAX, Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.waiting_bodies import StepperStatus, Ticks
+from keyplan.protobuf import INT64_MAX, INT64_MIN
 
 __all__ = ["status_of_stepper", "stepper_operations", "whole_number"]
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found, permission_denied
 from keyplan.apps.cloudchamber.rest_bodies import revision_expected
 from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler
 from keyplan.apps.cloudchamber.rest_uris import WORKLOADS
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import TableView
+from keyplan.protobuf import Message
 
 __all__ = ["ONE_WORKLOAD", "READ_FAILURES", "WRITE_FAILURES", "StoredOperations", "revision_if_given"]
 

@@ -6,10 +6,10 @@ It lives in the memory of one server, as the original's does in that of its own 
 from enum import StrEnum
 from typing import Final
 
-from keyplan.apps.cloudchamber.proto_json import INT64_MAX
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
 from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
+from keyplan.protobuf import INT64_MAX
 
 __all__ = ["DELAY_SECONDS_MAX", "Stepper", "StepperPolicy"]
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.apps.cloudchamber.stepper import StepperPolicy
+from keyplan.protobuf import Message
 
 __all__ = [
     "LogAnswer",

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 from keyplan.apps.cloudchamber.conditions import Address
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import range_of_tests
-from keyplan.apps.cloudchamber.proto_json import Message
 from keyplan.engine import Engine, Entry, Event, EventKind, KeyRange, Watch
 from keyplan.errors import ConflictError, CorruptionError, EngineUnavailableError
 from keyplan.layout import BoundLayout, Kind, shown_key
+from keyplan.protobuf import Message
 
 __all__ = ["AlreadyClosedError", "RecordEvent", "RecordWatch", "watch_records"]
 

@@ -6,7 +6,6 @@ from uuid import UUID, uuid4
 
 from keyplan.apps.runm.deployment import Stored
 from keyplan.apps.runm.identity import checked_uuid, spelled_project
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.records import (
     Object,
     ObjectDefinition,
@@ -17,6 +16,7 @@ from keyplan.apps.runm.records import (
     PropertyPermissions,
     ProviderType,
 )
+from keyplan.apps.runm.wire_table import messages
 
 __all__ = [
     "definition_message",
@@ -31,14 +31,14 @@ __all__ = [
     "uuid_or_new",
 ]
 
-_Definition = message_class("ObjectDefinition")
-_Object = message_class("Object")
-_ObjectType = message_class("ObjectType")
-_Partition = message_class("Partition")
-_Permission = message_class("PropertyPermission")
-_Permissions = message_class("PropertyPermissions")
-_Property = message_class("Property")
-_ProviderType = message_class("ProviderType")
+_Definition = messages.ObjectDefinition
+_Object = messages.Object
+_ObjectType = messages.ObjectType
+_Partition = messages.Partition
+_Permission = messages.PropertyPermission
+_Permissions = messages.PropertyPermissions
+_Property = messages.Property
+_ProviderType = messages.ProviderType
 
 _NOBODYS_UUID = UUID(int=0)
 

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from keyplan.apps.runm.messages import message_class, service_name
-from keyplan.apps.runm.wire_table import CALLS
+from keyplan.apps.runm.wire_table import RUNM, messages
 
 __all__ = ["CALL_SECONDS_MAX", "LIST_SECONDS_MAX", "Connection", "RunmClient"]
 
@@ -83,22 +82,21 @@ class RunmClient:
         self.close()
 
     def _call(self, service: str, name: str, fields: Mapping[str, Any]) -> Any:
-        call = next(one for one in CALLS[service] if one.name == name)
-        invoke = self._invoke(service, name)
+        call, invoke = RUNM.method(service, name), self._invoke(service, name)
         seconds_max = LIST_SECONDS_MAX if call.is_stream else CALL_SECONDS_MAX
         return invoke(self._request(call.request, fields), timeout=seconds_max, metadata=self._metadata)
 
     def _invoke(self, service: str, name: str) -> Callable[..., Any]:
-        call = next(one for one in CALLS[service] if one.name == name)
+        call = RUNM.method(service, name)
         make = self._channel.unary_stream if call.is_stream else self._channel.unary_unary
         invoke: Callable[..., Any] = make(
-            f"/{service_name(service)}/{name}",
-            request_serializer=message_class(call.request).SerializeToString,
-            response_deserializer=message_class(call.response).FromString,
+            call.path,
+            request_serializer=getattr(messages, call.request).SerializeToString,
+            response_deserializer=getattr(messages, call.response).FromString,
         )
         return invoke
 
     def _request(self, name: str, fields: Mapping[str, Any]) -> Any:
-        request_class = message_class(name)
+        request_class = getattr(messages, name)
         has_session = "session" in request_class.DESCRIPTOR.fields_by_name
         return request_class(session=self._session, **fields) if has_session else request_class(**fields)

@@ -9,13 +9,13 @@ from keyplan.apps.runm.definitions import definition_at, remove, resolved, set_d
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition
 from keyplan.apps.runm.refusal import missing, not_found
 from keyplan.apps.runm.session import caller_of
 from keyplan.apps.runm.type_calls import provider_type_of
 from keyplan.apps.runm.versions import versions_of
+from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
 
 __all__ = [
@@ -84,7 +84,7 @@ def definition_get(deployment: Deployment, request: Any) -> Any:
     message = definition_message(definition)
     if definition is _ANYTHING:
         message.uuid = ""
-    return message_class("DefinitionGetResponse")(object_definition=message, scope=_scope_message(where))
+    return messages.DefinitionGetResponse(object_definition=message, scope=_scope_message(where))
 
 
 def definition_set(deployment: Deployment, request: Any) -> Any:
@@ -100,7 +100,7 @@ def definition_delete(deployment: Deployment, request: Any) -> Any:
     with deployment.reading_for(request) as state:
         caller_of(request, state)
         scope = _scope_of(deployment, state, request.scope)
-    return message_class("DeleteResponse")(num_deleted=int(remove(deployment, scope, request.session.user)))
+    return messages.DeleteResponse(num_deleted=int(remove(deployment, scope, request.session.user)))
 
 
 def definition_history(deployment: Deployment, request: Any) -> Iterator[Any]:
@@ -108,7 +108,7 @@ def definition_history(deployment: Deployment, request: Any) -> Iterator[Any]:
     with deployment.reading_for(request) as state:
         caller_of(request, state)
         found = list(versions_of(state, _scope_of(deployment, state, request.scope)))
-    make = message_class("DefinitionVersion")
+    make = messages.DefinitionVersion
     return (
         make(
             number=number,
@@ -128,7 +128,7 @@ def _set(deployment: Deployment, scope: Scope, request: Any) -> Any:
         raise missing("object definition is required.")
     given = request.object_definition
     stored = set_definition(deployment, scope, given.uuid, definition_record(given), request.session.user)
-    return message_class("ObjectDefinitionSetResponse")(object_definition=definition_message(stored))
+    return messages.ObjectDefinitionSetResponse(object_definition=definition_message(stored))
 
 
 def _exact(state: State, scope: Scope) -> Any:
@@ -179,6 +179,6 @@ def _has_sub_type(state: State, code: str, sub_code: str) -> bool:
 
 def _scope_message(scope: Scope) -> Any:
     partition = "" if scope.partition is None else scope.partition.hex
-    return message_class("DefinitionScope")(
+    return messages.DefinitionScope(
         partition_uuid=partition, object_type_code=scope.object_type, sub_type_code=scope.sub_type
     )

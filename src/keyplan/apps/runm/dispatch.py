@@ -12,12 +12,12 @@ from google.protobuf.message import DecodeError
 from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import LOGGER
-from keyplan.apps.runm.messages import message_class, service_name
 from keyplan.apps.runm.refusal import RefusedError, invalid
 from keyplan.apps.runm.watching import object_watch
-from keyplan.apps.runm.wire_table import CALLS, Call
+from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
+from keyplan.protobuf import Method
 from keyplan.server import Token
 
 __all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
@@ -55,13 +55,13 @@ class Dispatcher:
         """Return what a grpc server is given: one handler for each service, bytes in and bytes out."""
         return [
             grpc.method_handlers_generic_handler(
-                service_name(service), {call.name: self._handler(service, call) for call in calls}
+                RUNM.full_name(service), {call.name: self._handler(service, call) for call in calls}
             )
-            for service, calls in CALLS.items()
+            for service, calls in RUNM.services.items()
         ]
 
-    def _handler(self, service: str, call: Call) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        request_class = message_class(call.request)
+    def _handler(self, service: str, call: Method) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        request_class = getattr(messages, call.request)
         if call.name == _WATCH:
             return grpc.unary_stream_rpc_method_handler(self._watching(request_class))
         handle = _handle_named(service, call.name)

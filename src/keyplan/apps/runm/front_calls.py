@@ -21,7 +21,6 @@ from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
 from keyplan.apps.runm.documents import ProviderDocument, partition_document, provider_document, read_document
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.json_schema import checked_schema, violations
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.object_calls import require_own_place
 from keyplan.apps.runm.objects import create, created
 from keyplan.apps.runm.ordering import options_of
@@ -32,6 +31,7 @@ from keyplan.apps.runm.records import Object, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.session import Caller, caller_of, partition_named
 from keyplan.apps.runm.type_calls import provider_type_of, provider_types
+from keyplan.apps.runm.wire_table import messages
 from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
@@ -85,7 +85,7 @@ def partition_create(deployment: Deployment, request: Any) -> Any:
             caller_of(request, state)
     given = partition_document(read_document(_payload(request)))
     record = add_partition(deployment, given.name, uuid_or_new(given.uuid))
-    return message_class("PartitionCreateResponse")(partition=partition_message(record))
+    return messages.PartitionCreateResponse(partition=partition_message(record))
 
 
 def provider_type_get(deployment: Deployment, request: Any) -> Any:
@@ -138,7 +138,7 @@ def provider_definition_set(deployment: Deployment, request: Any) -> Any:
         scope = _scope_of(state, request)
     definition = compiled_definition(read_document(_payload(request)), caller.project)
     stored = set_definition(deployment, scope, "", definition, request.session.user)
-    return message_class("ObjectDefinitionSetResponse")(object_definition=definition_message(stored))
+    return messages.ObjectDefinitionSetResponse(object_definition=definition_message(stored))
 
 
 # ---- providers ---------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def provider_create(deployment: Deployment, request: Any) -> Any:
     beside = ProviderRecord(partition.uuid, given.provider_type, record.uuid, parent)
     stored = created(deployment, lambda state: create(deployment, state, caller, record, provider=beside))
     with deployment.reading() as state:
-        return message_class("ProviderCreateResponse")(provider=provider_messages(state, [Found(stored, beside)])[0])
+        return messages.ProviderCreateResponse(provider=provider_messages(state, [Found(stored, beside)])[0])
 
 
 def provider_delete(deployment: Deployment, request: Any) -> Any:
@@ -217,7 +217,7 @@ def provider_delete(deployment: Deployment, request: Any) -> Any:
     if not found:
         raise not_found(_NOTHING)
     deleted = delete(deployment, caller, [one.stored.record.uuid for one in found])
-    return message_class("DeleteResponse")(num_deleted=deleted)
+    return messages.DeleteResponse(num_deleted=deleted)
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def _scope_of(state: State, request: Any) -> Scope:
 
 def _partition_filters(given: Any) -> list[Any]:
     """A search is for a UUID or for a name, or for the beginning of either."""
-    make = message_class("PartitionFindFilter")
+    make = messages.PartitionFindFilter
     filters = []
     if given.search:
         filters.append(make(name_filter={"name": given.search, "use_prefix": given.use_prefix}))
@@ -259,9 +259,7 @@ def _parent(deployment: Deployment, caller: Caller, state: State, partition: UUI
     """The UUID of the parent provider that a document names, in hex; empty for none."""
     if not text:
         return ""
-    filters = [
-        message_class("ProviderFilter")(primary_filter={"search": text}, partition_filter={"search": partition.hex})
-    ]
+    filters = [messages.ProviderFilter(primary_filter={"search": text}, partition_filter={"search": partition.hex})]
     found = list(found_providers(deployment, caller, state, filters))
     if len(found) != 1:
         raise missing(f"Parent provider {text} not found")

@@ -1,6 +1,6 @@
 """The keys of runm-metadata: the layout of the document, K1 to K15, and the service registry beside it, K16.
 
-`S..`, `C..`, `D..` in the notes are the rulings that README.md lists. Records are in records.py, their bytes in wire_form.py.
+`S..`, `C..`, `D..` in the notes are the rulings that README.md lists. Records are in records.py, their bytes by wire_table.py.
 """
 
 from typing import Annotated, Final, NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ from keyplan.apps.runm.records import (
     ProviderRecord,
     ProviderType,
 )
-from keyplan.apps.runm.wire_form import WireForm
+from keyplan.apps.runm.wire_table import RUNM
 from keyplan.codec import Decimal, Percent, Text
 from keyplan.layout import Index, Layout, Only, Parameter, Table, Unique, Unlike, Waiver
 
@@ -136,21 +136,21 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         f"types/object/{{code:{TYPE_CODE.spec}}}",
         key=str,
         value=ObjectType,
-        form=WireForm(ObjectType),
+        form=RUNM.wire_form(ObjectType),
         note='K1 "types/object/ runm.image -> serialized ObjectType message"; S8: no type is called object',
     )
     sub_types = Table(
         "types/{object_type}/{sub_type}",
         key=ObjectSubType,
         value=ProviderType,
-        form=WireForm(ProviderType),
+        form=RUNM.wire_form(ProviderType),
         note='K2 "types/runm.provider/ runm.compute_node -> serialized ProviderType message"; S6',
     )
     definitions = Table(
         "definitions/by-uuid/{uuid}",
         key=UUID,
         value=ObjectDefinition,
-        form=WireForm(ObjectDefinition),
+        form=RUNM.wire_form(ObjectDefinition),
         note='K3 "a set of valued keys where the keys are UUIDs"',
     )
     type_definitions = Table(
@@ -169,7 +169,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         "partitions/by-uuid/{uuid}",
         key=UUID,
         value=Partition,
-        form=WireForm(Partition),
+        form=RUNM.wire_form(Partition),
         note='K7 "a valued key that will have as its value a serialized Partition protobuffer object"',
     )
     partitions_by_name = Unique(
@@ -194,7 +194,7 @@ class Runm(Layout, root="{prefix}runm/metadata/"):
         "objects/by-uuid/{uuid}",
         key=UUID,
         value=Object,
-        form=WireForm(Object),
+        form=RUNM.wire_form(Object),
         note='K8 "the UUID of the object as the key and a serialized ... Object"; S10: records are global',
     )
     objects_by_name = Unique(
@@ -325,7 +325,7 @@ class RunmBeside(Layout, root="{prefix}runm/beside/"):
         "providers/by-uuid/{uuid}",
         key=UUID,
         value=ProviderRecord,
-        form=WireForm(ProviderRecord),
+        form=RUNM.wire_form(ProviderRecord),
         note="S28: an Object carries no sub-type; written and removed in the commit of its Object",
     )
     deleted = Table(

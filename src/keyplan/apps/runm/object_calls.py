@@ -12,7 +12,6 @@ from keyplan.apps.runm.deletion import delete, deleted_objects, restore
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.objects import create, created, get, update
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.read_ahead import Scope
@@ -20,6 +19,7 @@ from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
 from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
 from keyplan.apps.runm.session import Caller, caller_of
+from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.store import KeyRef
@@ -105,7 +105,7 @@ def object_create(deployment: Deployment, request: Any) -> Any:
         return create(deployment, state, caller, record)
 
     stored = created(deployment, work, *_places_of_new(deployment, request, new_uuid))
-    return message_class("ObjectCreateResponse")(object=object_message(stored))
+    return messages.ObjectCreateResponse(object=object_message(stored))
 
 
 def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
@@ -115,7 +115,7 @@ def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
     if not request.uuids:
         raise missing("at least one UUID is required.")
     uuids = [checked_uuid(text) for text in request.uuids]
-    return message_class("DeleteResponse")(num_deleted=delete(deployment, caller, uuids))
+    return messages.DeleteResponse(num_deleted=delete(deployment, caller, uuids))
 
 
 def object_deleted_find(deployment: Deployment, request: Any) -> Iterator[Any]:
@@ -126,7 +126,7 @@ def object_deleted_find(deployment: Deployment, request: Any) -> Iterator[Any]:
         if not options.is_by_identity:
             raise invalid("deleted objects are listed by uuid, ascending.")
         found = list(islice(deleted_objects(deployment, caller, state, options.after), options.limit or None))
-    make = message_class("DeletedObject")
+    make = messages.DeletedObject
     return (
         make(object=object_message(Stored(one.object, 0, 0)), deleted_at=one.deleted_at, user=one.user) for one in found
     )
@@ -139,7 +139,7 @@ def object_restore(deployment: Deployment, request: Any) -> Any:
     if not request.uuid:
         raise missing("UUID is required.")
     stored = restore(deployment, caller, checked_uuid(request.uuid))
-    return message_class("ObjectRestoreResponse")(object=object_message(stored))
+    return messages.ObjectRestoreResponse(object=object_message(stored))
 
 
 def object_update(deployment: Deployment, request: Any) -> Any:
@@ -194,7 +194,7 @@ def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, c
     if not uuid:
         raise missing("UUID is required.")
     stored = update(deployment, caller, checked_uuid(uuid), generation, change)
-    return message_class("ObjectUpdateResponse")(object=object_message(stored))
+    return messages.ObjectUpdateResponse(object=object_message(stored))
 
 
 def _places_of_name(deployment: Deployment, request: Any) -> Iterator[KeyRef]:

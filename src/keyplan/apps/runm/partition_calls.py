@@ -9,11 +9,11 @@ from keyplan.apps.runm.answers import partition_message, uuid_or_new
 from keyplan.apps.runm.constraint import digits_of, range_of_digits
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.records import Partition
 from keyplan.apps.runm.refusal import already_exists, invalid, missing, not_found
 from keyplan.apps.runm.session import caller_of
+from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, UniqueViolationError
 from keyplan.layout import Only
 
@@ -27,7 +27,7 @@ __all__ = [
     "partition_get_by_uuid",
 ]
 
-_PartitionFindFilter = message_class("PartitionFindFilter")
+_PartitionFindFilter = messages.PartitionFindFilter
 
 PARTITION_FIELDS: Final[Mapping[str, Callable[[Partition], str]]] = {
     "uuid": lambda record: record.uuid.hex,
@@ -91,7 +91,7 @@ def partition_create(deployment: Deployment, request: Any) -> Any:
             caller_of(request, state)
     uuid = uuid_or_new(request.partition.uuid) if request.partition.name else uuid4()
     record = add_partition(deployment, request.partition.name, uuid)
-    return message_class("PartitionCreateResponse")(partition=partition_message(record))
+    return messages.PartitionCreateResponse(partition=partition_message(record))
 
 
 def bootstrap(deployment: Deployment, request: Any) -> Any:
@@ -115,7 +115,7 @@ def bootstrap(deployment: Deployment, request: Any) -> Any:
         deployment.store.run(lambda transaction: work(deployment.over(transaction)))
     except (AlreadyExistsError, UniqueViolationError) as error:
         raise failed from error
-    return message_class("BootstrapResponse")(partition=partition_message(record))
+    return messages.BootstrapResponse(partition=partition_message(record))
 
 
 def add_partition(deployment: Deployment, name: str, uuid: UUID) -> Partition:

@@ -10,18 +10,18 @@ from keyplan.apps.runm.answers import partition_message, property_messages, prov
 from keyplan.apps.runm.constraint import constraints_of
 from keyplan.apps.runm.deployment import PROVIDER, Deployment, State, Stored
 from keyplan.apps.runm.identity import parsed_uuid
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.ordering import Options
 from keyplan.apps.runm.records import Partition, ProviderRecord, ProviderType
 from keyplan.apps.runm.search import search
 from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.type_calls import provider_type_of
 from keyplan.apps.runm.walk import WANTED_MAX, walked
+from keyplan.apps.runm.wire_table import messages
 
 __all__ = ["PROVIDER_FIELDS", "Found", "found_providers", "provider_messages"]
 
-_ObjectFilter = message_class("ObjectFilter")
-_Provider = message_class("Provider")
+_ObjectFilter = messages.ObjectFilter
+_Provider = messages.Provider
 
 EVERYTHING: Final = Options(limit=0, marker="", sort=())
 
@@ -55,7 +55,7 @@ def found_providers(
     Of the options, marker and limit say where to begin and how many are likely to be taken; the caller ends the list. The state
     must stay open meanwhile.
     """
-    given = tuple(filters) or (message_class("ProviderFilter")(),)
+    given = tuple(filters) or (messages.ProviderFilter(),)
     merged = merge(*(_found(deployment, caller, state, one, options) for one in given), key=_uuid)
     return (next(same) for _, same in groupby(merged, key=_uuid))
 

@@ -1,7 +1,7 @@
 """The records of runm-metadata, with the names and defaults of its protobuf messages.
 
-They are stored as proto3 wire bytes (wire_form.py), the same bytes as the original service's. `ProviderRecord` is of the layout
-beside the document's, which holds what an Object has no field for.
+They are stored as proto3 wire bytes (wire_table.py), the same bytes as the original service's. `ProviderRecord` is of the
+layout beside the document's, which holds what an Object has no field for.
 """
 
 from enum import IntEnum

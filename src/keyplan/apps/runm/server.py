@@ -16,8 +16,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
-from keyplan.apps.runm.messages import POOL, service_name
-from keyplan.apps.runm.wire_table import CALLS
+from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
 from keyplan.server import Token
 
@@ -138,7 +137,7 @@ def _credentials(certificate: tuple[Path, Path] | None) -> grpc.ServerCredential
 
 def _with_health(server: grpc.Server) -> health.HealthServicer:
     servicer = health.HealthServicer()
-    for name in ("", *map(service_name, CALLS)):
+    for name in ("", *map(RUNM.full_name, RUNM.services)):
         servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     return servicer
@@ -148,9 +147,9 @@ def _with_reflection(server: grpc.Server) -> None:
     standard = (health_pb2, reflection_pb2)
     for module in standard:
         # Why: reflection reads one pool, and clients ask it for the services around ours as well.
-        POOL.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+        messages.pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     names = [
-        *map(service_name, CALLS),
+        *map(RUNM.full_name, RUNM.services),
         *(next(iter(m.DESCRIPTOR.services_by_name.values())).full_name for m in standard),
     ]
-    reflection.enable_server_reflection(names, server, pool=POOL)
+    reflection.enable_server_reflection(names, server, pool=messages.pool)

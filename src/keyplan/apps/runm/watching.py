@@ -8,11 +8,11 @@ from keyplan.apps.runm.answers import object_message
 from keyplan.apps.runm.deployment import Deployment, State, Stored, generation_of
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.logs import LOGGER
-from keyplan.apps.runm.messages import message_class
 from keyplan.apps.runm.objects import RulesByScope
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import missing
 from keyplan.apps.runm.session import Caller, caller_of
+from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import CorruptionError
 from keyplan.layout import Change, ChangeKind, Changes
 
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.5
 
 _KINDS = {ChangeKind.INSERTED: 0, ChangeKind.CHANGED: 1, ChangeKind.REMOVED: 2}
 
-_ObjectEvent = message_class("ObjectEvent")
+_ObjectEvent = messages.ObjectEvent
 
 
 def object_watch(deployment: Deployment, request: Any, is_wanted: Callable[[], bool]) -> Iterator[Any]:

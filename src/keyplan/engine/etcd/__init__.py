@@ -6,9 +6,8 @@ threads, which the asynchronous twin runs as it is.
 
 from keyplan.engine.etcd.engine import EtcdEngine, open_etcd
 from keyplan.engine.etcd.grpc_transport import GrpcTransport, channel_options, credentials_of, transport_error
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import ETCD_PROFILE, EtcdOptions, options_of
-from keyplan.engine.etcd.transport import Metadata, Method, Stream, Transport, TransportError, TransportFactory
+from keyplan.engine.etcd.transport import Message, Metadata, Method, Stream, Transport, TransportError, TransportFactory
 
 __all__ = [
     "ETCD_PROFILE",

@@ -16,9 +16,8 @@ import grpc.aio
 
 from keyplan.engine.etcd.engine import EtcdEngine
 from keyplan.engine.etcd.grpc_transport import channel_options, credentials_of, transport_error
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions, options_of
-from keyplan.engine.etcd.transport import Metadata, Method, Stream, TransportError
+from keyplan.engine.etcd.transport import Message, Metadata, Method, Stream, TransportError
 from keyplan.engine.interface import Engine
 from keyplan.engine.url import EngineUrl
 

@@ -8,22 +8,22 @@ import os
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.crowds import Crowds
 from keyplan.engine.etcd.failures import COMPACTED, FUTURE, NAME, Verdict, has_no_address, refusal, says, verdict
 from keyplan.engine.etcd.lineage import Sightings
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
 from keyplan.engine.etcd.transport import (
     AUTHENTICATE,
     RANGE,
     STATUS,
     WATCH,
+    Message,
     Metadata,
     Method,
     Stream,
     Transport,
     TransportError,
+    messages,
 )
 from keyplan.errors import (
     CommitOutcomeUnknownError,

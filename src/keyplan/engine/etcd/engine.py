@@ -5,18 +5,16 @@ from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import EtcdClient
 from keyplan.engine.etcd.failures import COMPACTED, FUTURE, WENT_BACK, says
 from keyplan.engine.etcd.grpc_transport import GrpcTransport
 from keyplan.engine.etcd.horizon import Horizons
 from keyplan.engine.etcd.lease import EtcdLease, grant_lease, granted_seconds
 from keyplan.engine.etcd.load import Pair, batches
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions, options_of, profile_of
 from keyplan.engine.etcd.snapshot import EtcdSnapshot
 from keyplan.engine.etcd.transactions import failed_guards, has_changed, transaction_of
-from keyplan.engine.etcd.transport import COMPACT, TRANSACTION, TransportFactory
+from keyplan.engine.etcd.transport import COMPACT, TRANSACTION, Message, TransportFactory, messages
 from keyplan.engine.etcd.watch import EtcdWatch
 from keyplan.engine.interface import (
     NO_LEASE,

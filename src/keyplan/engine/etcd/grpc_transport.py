@@ -7,9 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
-from keyplan.engine.etcd.transport import Metadata, Method, Stream, TransportError
+from keyplan.engine.etcd.transport import Message, Metadata, Method, Stream, TransportError
 
 __all__ = ["CHANNEL_OPTIONS", "GrpcTransport", "channel_options", "credentials_of", "transport_error"]
 

@@ -3,10 +3,16 @@
 import math
 from collections.abc import Callable
 
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import EtcdClient
 from keyplan.engine.etcd.failures import says
-from keyplan.engine.etcd.transport import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, LEASE_TIME_TO_LIVE
+from keyplan.engine.etcd.transport import (
+    LEASE_GRANT,
+    LEASE_KEEP_ALIVE,
+    LEASE_REVOKE,
+    LEASE_TIME_TO_LIVE,
+    Message,
+    messages,
+)
 from keyplan.errors import EngineRefusedError, LeaseNotFoundError
 
 __all__ = ["EtcdLease", "grant_lease", "granted_seconds"]
@@ -67,7 +73,7 @@ def granted_seconds(client: EtcdClient, lease: int) -> float:
     return float(_time_to_live(client, lease).grantedTTL)
 
 
-def _time_to_live(client: EtcdClient, lease: int) -> messages.Message:
+def _time_to_live(client: EtcdClient, lease: int) -> Message:
     answer = client.call(LEASE_TIME_TO_LIVE, messages.LeaseTimeToLiveRequest(ID=lease))
     if answer.TTL < 0 or answer.grantedTTL <= 0:
         raise LeaseNotFoundError(lease=lease)

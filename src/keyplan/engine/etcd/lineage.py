@@ -7,8 +7,7 @@ revision. A cluster that was restored has another id, or, where it was given the
 from typing import Final, NamedTuple
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.etcd.messages import Message
-from keyplan.engine.etcd.transport import RANGE, TRANSACTION, Method
+from keyplan.engine.etcd.transport import RANGE, TRANSACTION, Message, Method
 from keyplan.engine.lineage import Lineage
 
 __all__ = ["Sightings"]

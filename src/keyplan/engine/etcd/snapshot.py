@@ -3,15 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
 from keyplan.engine.etcd.failures import COMPACTED, FUTURE, NAME, WENT_BACK, says
 from keyplan.engine.etcd.horizon import Horizon
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
 from keyplan.engine.etcd.ranges import etcd_range
 from keyplan.engine.etcd.transactions import entry_of
-from keyplan.engine.etcd.transport import RANGE, TRANSACTION, Method
+from keyplan.engine.etcd.transport import RANGE, TRANSACTION, Message, Method, messages
 from keyplan.engine.etcd.watch import compacted_revision
 from keyplan.engine.interface import Entry, KeyRange, Snapshot
 from keyplan.errors import EngineRefusedError, EngineUnavailableError, HistoryCompactedError

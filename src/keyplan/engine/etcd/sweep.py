@@ -8,9 +8,8 @@ short distances only.
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
-from keyplan.engine.etcd.transport import TransportError
+from keyplan.engine.etcd.transport import TransportError, messages
 from keyplan.engine.interface import KeyRange
 
 __all__ = ["Sweep"]

@@ -15,9 +15,8 @@ that was read must still be there. A key deleted and written again is a newcomer
 from collections.abc import Iterable
 from typing import Final
 
-from keyplan.engine.etcd import messages
-from keyplan.engine.etcd.messages import CompareResult, CompareTarget, Message
 from keyplan.engine.etcd.ranges import etcd_range
+from keyplan.engine.etcd.transport import Message, messages
 from keyplan.engine.guards import first_difference
 from keyplan.engine.interface import (
     Commit,
@@ -31,12 +30,16 @@ from keyplan.engine.interface import (
     RangeEmpty,
     RangeUnchanged,
 )
+from keyplan.protobuf import CompareResult, CompareTarget
 
 __all__ = ["entry_of", "failed_guards", "has_changed", "transaction_of"]
 
-_EQUAL: Final = CompareResult.EQUAL
-_CREATE: Final = CompareTarget.CREATE
-_MOD: Final = CompareTarget.MOD
+# Why plain numbers: protobuf takes them faster than members.
+_EQUAL: Final = CompareResult.EQUAL.value
+_LESS: Final = CompareResult.LESS.value
+_GREATER: Final = CompareResult.GREATER.value
+_CREATE: Final = CompareTarget.CREATE.value
+_MOD: Final = CompareTarget.MOD.value
 
 
 def transaction_of(commit: Commit) -> Message:
@@ -86,12 +89,12 @@ def _add_range_guard(request: Message, guard: RangeEmpty | RangeUnchanged) -> No
         if isinstance(guard, RangeEmpty):
             compare.result, compare.target, compare.create_revision = _EQUAL, _CREATE, 0
         else:
-            compare.result, compare.target = CompareResult.LESS, _MOD
+            compare.result, compare.target = _LESS, _MOD
             compare.mod_revision = guard.revision + 1
         read = request.failure.add().request_range
         read.key, read.range_end, read.limit, read.keys_only = start, end, len(keys) + 1, True
     for key in keys:
-        request.compare.add(result=CompareResult.GREATER, target=_CREATE, key=key, create_revision=0)
+        request.compare.add(result=_GREATER, target=_CREATE, key=key, create_revision=0)
 
 
 def failed_guards(commit: Commit, response: Message) -> tuple[FailedGuard, ...]:

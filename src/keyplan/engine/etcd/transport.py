@@ -6,11 +6,10 @@ asynchronous twin runs the same code in greenlets on a transport that gives way 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from keyplan.engine.etcd import messages
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.options import EtcdOptions
+from keyplan.protobuf import ETCD
 
 __all__ = [
     "AUTHENTICATE",
@@ -24,13 +23,21 @@ __all__ = [
     "STATUS",
     "TRANSACTION",
     "WATCH",
+    "Message",
     "Metadata",
     "Method",
     "Stream",
     "Transport",
     "TransportError",
     "TransportFactory",
+    "messages",
 ]
+
+messages: Final = ETCD.classes
+"""The classes of etcd's messages, as attributes."""
+
+Message = Any
+"""A protobuf message. Why Any: classes that are made at run time have no static type; this package wraps each use."""
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -44,28 +51,23 @@ class Method:
     response: Message
 
 
-RANGE: Final = Method("/etcdserverpb.KV/Range", messages.RangeRequest, messages.RangeResponse)
-TRANSACTION: Final = Method("/etcdserverpb.KV/Txn", messages.TxnRequest, messages.TxnResponse)
-COMPACT: Final = Method("/etcdserverpb.KV/Compact", messages.CompactionRequest, messages.CompactionResponse)
-WATCH: Final = Method("/etcdserverpb.Watch/Watch", messages.WatchRequest, messages.WatchResponse)
-LEASE_GRANT: Final = Method("/etcdserverpb.Lease/LeaseGrant", messages.LeaseGrantRequest, messages.LeaseGrantResponse)
-LEASE_REVOKE: Final = Method(
-    "/etcdserverpb.Lease/LeaseRevoke", messages.LeaseRevokeRequest, messages.LeaseRevokeResponse
-)
+def _method(service: str, name: str) -> Method:
+    declared = ETCD.method(service, name)
+    return Method(declared.path, getattr(messages, declared.request), getattr(messages, declared.response))
+
+
+RANGE: Final = _method("KV", "Range")
+TRANSACTION: Final = _method("KV", "Txn")
+COMPACT: Final = _method("KV", "Compact")
+WATCH: Final = _method("Watch", "Watch")
+LEASE_GRANT: Final = _method("Lease", "LeaseGrant")
+LEASE_REVOKE: Final = _method("Lease", "LeaseRevoke")
 # Why a unary call of a streaming procedure: a stream of one request and one response has the same bytes.
-LEASE_KEEP_ALIVE: Final = Method(
-    "/etcdserverpb.Lease/LeaseKeepAlive", messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse
-)
-LEASE_TIME_TO_LIVE: Final = Method(
-    "/etcdserverpb.Lease/LeaseTimeToLive", messages.LeaseTimeToLiveRequest, messages.LeaseTimeToLiveResponse
-)
-LEASE_LEASES: Final = Method(
-    "/etcdserverpb.Lease/LeaseLeases", messages.LeaseLeasesRequest, messages.LeaseLeasesResponse
-)
-AUTHENTICATE: Final = Method(
-    "/etcdserverpb.Auth/Authenticate", messages.AuthenticateRequest, messages.AuthenticateResponse
-)
-STATUS: Final = Method("/etcdserverpb.Maintenance/Status", messages.StatusRequest, messages.StatusResponse)
+LEASE_KEEP_ALIVE: Final = _method("Lease", "LeaseKeepAlive")
+LEASE_TIME_TO_LIVE: Final = _method("Lease", "LeaseTimeToLive")
+LEASE_LEASES: Final = _method("Lease", "LeaseLeases")
+AUTHENTICATE: Final = _method("Auth", "Authenticate")
+STATUS: Final = _method("Maintenance", "Status")
 
 
 class TransportError(Exception):

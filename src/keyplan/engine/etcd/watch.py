@@ -14,14 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.etcd import messages
 from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
 from keyplan.engine.etcd.failures import NAME, WENT_BACK, refusal
-from keyplan.engine.etcd.messages import Message
 from keyplan.engine.etcd.ranges import etcd_range
 from keyplan.engine.etcd.sweep import Sweep
 from keyplan.engine.etcd.transactions import entry_of
-from keyplan.engine.etcd.transport import Stream, TransportError
+from keyplan.engine.etcd.transport import Message, Stream, TransportError, messages
 from keyplan.engine.interface import Event, EventKind, KeyRange
 from keyplan.errors import EngineRefusedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 

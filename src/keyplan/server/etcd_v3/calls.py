@@ -1,4 +1,4 @@
-"""The calls that answer once: key-value, lease, cluster and maintenance, each a blocking function of one message."""
+"""The calls that answer once: key-value, lease and maintenance, each a blocking function of one record, giving one."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
-from keyplan.server.etcd_v3.fields import Fields, header, shown_bytes
+from keyplan.server.etcd_v3.messages import RECORDS, header
 from keyplan.server.etcd_v3.transaction import Answer, delete_range, put, read_range, transact
 
 __all__ = ["Calls"]
@@ -24,7 +24,9 @@ _TTL_SECONDS_MAX: Final = 9_000_000_000
 
 _LEASES_HELD_MAX: Final = 10_000
 
-Body = dict[str, Any]
+Request = Any
+Response = Any
+"""A record of the etcd table; its classes are made at run time."""
 
 
 class Calls:
@@ -35,9 +37,9 @@ class Calls:
         self._identity = identity
         self._leases = _Leases(engine)
 
-    def header(self, revision: int) -> Body:
-        """Return an answer that has only its header."""
-        return {"header": header(self._identity, revision)}
+    def header(self, revision: int) -> Response:
+        """Return the header of an answer."""
+        return header(self._identity, revision)
 
     @property
     def revision(self) -> int:
@@ -47,50 +49,54 @@ class Calls:
 
     # ---- keys -----------------------------------------------------------------------------------------------------------
 
-    def range(self, fields: Fields) -> Body:
+    def range(self, request: Request) -> Response:
         """Read."""
         with self._engine.snapshot() as snapshot:
-            answer = read_range(Changes(snapshot), fields)
-            return self.header(snapshot.revision) | answer(snapshot.revision)
+            return self._headed(read_range(Changes(snapshot), request), snapshot.revision)
 
-    def put(self, fields: Fields) -> Body:
+    def put(self, request: Request) -> Response:
         """Write."""
-        return self._commit(put, fields)
+        return self._commit(put, request)
 
-    def delete_range(self, fields: Fields) -> Body:
+    def delete_range(self, request: Request) -> Response:
         """Delete."""
-        return self._commit(delete_range, fields)
+        return self._commit(delete_range, request)
 
-    def transact(self, fields: Fields) -> Body:
+    def transact(self, request: Request) -> Response:
         """Compare and write."""
-        return self._commit(transact, fields)
+        return self._commit(transact, request)
 
-    def _commit(self, plan: Callable[[Changes, Fields], Answer], fields: Fields) -> Body:
+    def _commit(self, plan: Callable[[Changes, Request], Answer], request: Request) -> Response:
         """Plan on a snapshot and commit with what was read as guards; again when somebody else was faster."""
         guards_max = self._engine.profile.commit_operations_max
         for _ in range(COMMIT_RETRIES_MAX):
             with self._engine.snapshot() as snapshot:
                 changes = Changes(snapshot)
-                answer = plan(changes, fields)
+                answer = plan(changes, request)
                 if not changes.has_writes:
-                    return self.header(snapshot.revision) | answer(snapshot.revision)
+                    return self._headed(answer, snapshot.revision)
                 commit = changes.commit(guards_max=guards_max)
             try:
                 revision = self._engine.commit(commit)
             except CommitConflictError:
                 continue
-            return self.header(revision) | answer(revision)
+            return self._headed(answer, revision)
         raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
 
-    def compact(self, fields: Fields) -> Body:
+    def _headed(self, answer: Answer, revision: int) -> Response:
+        response = answer(revision)
+        response.header = self.header(revision)
+        return response
+
+    def compact(self, request: Request) -> Response:
         """Forget history."""
-        revision, now = fields.number("revision"), self.revision
+        revision, now = request.revision, self.revision
         if revision > now:
             raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
         if revision <= 0 or self._is_compacted(revision):
             raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
         self._engine.compact(revision)
-        return self.header(now)
+        return RECORDS.CompactionResponse(header=self.header(now))
 
     def _is_compacted(self, revision: int) -> bool:
         """Tell whether history is forgotten up to here: then no watch can begin before it."""
@@ -102,65 +108,63 @@ class Calls:
 
     # ---- leases ---------------------------------------------------------------------------------------------------------
 
-    def grant(self, fields: Fields) -> Body:
+    def grant(self, request: Request) -> Response:
         """Grant a lease. Its id is the engine's: one that the client chose is refused."""
-        if fields.number("ID"):
+        if request.ID:
             raise CallFailure(GrpcStatus.UNIMPLEMENTED, "keyplan: the id of a lease cannot be chosen")
-        ttl_seconds = max(fields.number("TTL"), _TTL_SECONDS_MIN)
+        ttl_seconds = max(request.TTL, _TTL_SECONDS_MIN)
         if ttl_seconds > _TTL_SECONDS_MAX:
             raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: too large lease TTL")
         lease = self._leases.grant(ttl_seconds)
-        return self.header(self.revision) | {"ID": str(lease.id), "TTL": str(ttl_seconds)}
+        return RECORDS.LeaseGrantResponse(header=self.header(self.revision), ID=lease.id, TTL=ttl_seconds)
 
-    def keep_alive(self, fields: Fields) -> Body:
+    def keep_alive(self, request: Request) -> Response:
         """Start a lease's time again. One that is gone has no TTL in the answer: so clients learn of it."""
-        number = fields.number("ID")
-        shown = {"ID": str(number)} if number else {}
+        response = RECORDS.LeaseKeepAliveResponse(ID=request.ID)
         try:
-            left_seconds = self._leases.held(number).keep_alive()
+            response.TTL = max(1, int(self._leases.held(request.ID).keep_alive()))
         except LeaseNotFoundError:
-            self._leases.forget(number)
-            return self.header(self.revision) | shown
-        return self.header(self.revision) | shown | {"TTL": str(max(1, int(left_seconds)))}
+            self._leases.forget(request.ID)
+        response.header = self.header(self.revision)
+        return response
 
-    def revoke(self, fields: Fields) -> Body:
+    def revoke(self, request: Request) -> Response:
         """End a lease. Raises LeaseNotFoundError when there is none."""
-        number = fields.number("ID")
-        self._leases.forget(number)
-        self._leases.held(number).revoke()
-        self._leases.forget(number)
-        return self.header(self.revision)
+        self._leases.forget(request.ID)
+        self._leases.held(request.ID).revoke()
+        self._leases.forget(request.ID)
+        return RECORDS.LeaseRevokeResponse(header=self.header(self.revision))
 
-    def time_to_live(self, fields: Fields) -> Body:
+    def time_to_live(self, request: Request) -> Response:
         """Tell how long a lease still lives, and with `keys` what hangs on it; a TTL of -1 says that there is no such lease."""
-        number = fields.number("ID")
-        shown = {"ID": str(number)} if number else {}
+        response = RECORDS.LeaseTimeToLiveResponse(ID=request.ID)
         try:
-            lease = self._leases.held(number)
+            lease = self._leases.held(request.ID)
             left_seconds = int(lease.seconds_left())
         except LeaseNotFoundError:
-            self._leases.forget(number)
-            return self.header(self.revision) | shown | {"TTL": "-1"}
-        body = self.header(self.revision) | shown | {"grantedTTL": str(round(lease.ttl_seconds))}
-        if left_seconds > 0:
-            body["TTL"] = str(left_seconds)
-        if fields.flag("keys"):
+            self._leases.forget(request.ID)
+            response.TTL, response.header = -1, self.header(self.revision)
+            return response
+        response.header = self.header(self.revision)
+        response.TTL, response.grantedTTL = max(0, left_seconds), round(lease.ttl_seconds)
+        if request.keys:
             with self._engine.snapshot() as snapshot:
-                keys = [entry.key for entry in snapshot.scan(ALL_KEYS, keys_only=True) if entry.lease == number]
-            body |= {"keys": [shown_bytes(key) for key in keys if not is_reserved(key)]} if keys else {}
-        return body
+                keys = [entry.key for entry in snapshot.scan(ALL_KEYS, keys_only=True) if entry.lease == request.ID]
+            response.keys = [key for key in keys if not is_reserved(key)]
+        return response
 
     # ---- the rest -------------------------------------------------------------------------------------------------------
 
-    def status(self, _fields: Fields) -> Body:
+    def status(self, _request: Request) -> Response:
         """Tell the version and where the store stands."""
         revision = self.revision
-        return self.header(revision) | {
-            "version": SERVER_VERSION,
-            "leader": str(self._identity.member_id),
-            "raftIndex": str(revision),
-            "raftTerm": str(self._identity.term),
-        }
+        return RECORDS.StatusResponse(
+            header=self.header(revision),
+            version=SERVER_VERSION,
+            leader=self._identity.member_id,
+            raftIndex=revision,
+            raftTerm=self._identity.term,
+        )
 
 
 class _Leases:

@@ -14,7 +14,7 @@ from keyplan.engine import (
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
 from keyplan.server.etcd_v3.failures import CallFailure
-from keyplan.server.etcd_v3.fields import NEW_REVISION
+from keyplan.server.etcd_v3.messages import NEW_REVISION
 
 __all__ = ["Changes"]
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+from msgspec import json
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,13 +15,14 @@ from keyplan.server.access import caller_of
 from keyplan.server.etcd_member import Membership
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.failures import CallFailure, failure_of
-from keyplan.server.etcd_v3.fields import Fields, encoded, messages_in
+from keyplan.server.etcd_v3.messages import RECORDS, encoded, messages_in
 from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "Handler"]
 
-Handler = Callable[[Fields], dict[str, Any]]
+Handler = Callable[[Any], Any]
+"""Of a request, the answer: records of the etcd table, whose classes are made at run time."""
 
 _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
@@ -41,13 +43,18 @@ class Endpoint:
 
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
-    def unary(self, handler: Callable[[Calls], Handler], *, is_read: bool = False) -> Callable[[Request], Any]:
-        """Return the function of a call: made at once when it only reads and the engine is near, else in a thread."""
+    def unary(
+        self, handler: Callable[[Calls], Handler], record: Any, *, is_read: bool = False
+    ) -> Callable[[Request], Any]:
+        """Return the function of a call that takes such a record.
+
+        The call is made at once when it only reads and the engine is near, else in a thread.
+        """
 
         async def answer(request: Request) -> Response:
             try:
                 self._admit(request)
-                message = await _one_message(request)
+                message = await _one_message(request, record)
                 call = handler(self._ready())
                 body = await (self._context.read if is_read else self._context.run)(call, message)
             except CallFailure as failure:
@@ -61,8 +68,8 @@ class Endpoint:
     def read_range(self) -> Callable[[Request], Any]:
         """Return the function of `range`: one key at once, ranges in a thread, because they may be long."""
         at_once, in_thread = (
-            self.unary(lambda calls: calls.range, is_read=True),
-            self.unary(lambda calls: calls.range),
+            self.unary(lambda calls: calls.range, RECORDS.RangeRequest, is_read=True),
+            self.unary(lambda calls: calls.range, RECORDS.RangeRequest),
         )
 
         async def answer(request: Request) -> Response:
@@ -83,19 +90,19 @@ class Endpoint:
             return _failed(failure_of(error))
         assert self.membership is not None
         shown = [
-            {"ID": str(member.id), "name": member.name, "peerURLs": [member.url], "clientURLs": [member.url]}
+            RECORDS.Member(ID=member.id, name=member.name, peerURLs=[member.url], clientURLs=[member.url])
             for member in self.membership.members(request.scope)
         ]
-        return _answered(self._ready().header(revision) | {"members": shown})
+        return _answered(RECORDS.MemberListResponse(header=self._ready().header(revision), members=shown))
 
     async def authenticate(self, request: Request) -> Response:
         """Give a token for a password: with tokens configured, the password is the token."""
         try:
-            message = await _one_message(request)
+            message = await _one_message(request, RECORDS.AuthenticateRequest)
             if not self._context.access.tokens:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
-            password = message.text("password")
-            if not message.text("name") or self._context.access.caller(_with_token(request.scope, password)) is None:
+            password = message.password
+            if not message.name or self._context.access.caller(_with_token(request.scope, password)) is None:
                 problem = "etcdserver: authentication failed, invalid user ID or password"
                 raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
             revision = await self._context.read(lambda: self._ready().revision)
@@ -103,7 +110,7 @@ class Endpoint:
             return _failed(failure)
         except KeyplanError as error:
             return _failed(failure_of(error))
-        return _answered(self._ready().header(revision) | {"token": password})
+        return _answered(RECORDS.AuthenticateResponse(header=self._ready().header(revision), token=password))
 
     def _admit(self, request: Request) -> None:
         """Refuse nobody's request. Why here: etcd's clients send their token without the word Bearer before it."""
@@ -121,21 +128,21 @@ class Endpoint:
         """Renew leases: one line of answer for each message."""
         try:
             self._admit(request)
-            messages = messages_in(await request.body())
-            bodies = [await self._context.run(self._ready().keep_alive, message) for message in messages]
+            messages = messages_in(await request.body(), RECORDS.LeaseKeepAliveRequest)
+            answers = [await self._context.run(self._ready().keep_alive, message) for message in messages]
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
             return _failed(failure_of(error))
-        lines = b"".join(encoded({"result": body}) + b"\n" for body in bodies)
+        lines = b"".join(map(_line, answers))
         return Response(lines, media_type="application/json", headers=_HEADERS)
 
     async def watch(self, request: Request) -> Response:
         """Watch: a line that it was made, then a line for each batch of events, until the client goes."""
         try:
             self._admit(request)
-            messages = messages_in(await request.body())
-            created = messages[0].message("create_request") if messages else None
+            messages = messages_in(await request.body(), RECORDS.WatchRequest)
+            created = messages[0].create_request if messages else None
             if created is None:
                 raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
             selection = Selection(created)
@@ -151,49 +158,50 @@ class Endpoint:
                 stream, revision, past = await self._hub.open(selection)
             except HistoryCompactedError as error:
                 revision = await self._context.read(lambda: calls.revision)
-                yield _line(calls.header(revision) | {"created": True})
-                yield _line(calls.header(revision) | _compacted(error))
+                yield _line(RECORDS.WatchResponse(header=calls.header(revision), created=True))
+                yield _line(_compacted(calls.header(revision), error))
                 return
             except KeyplanError as error:
-                yield encoded(failure_of(error).stream_body) + b"\n"
+                yield json.encode(failure_of(error).stream_body) + b"\n"
                 return
-            yield _line(calls.header(revision) | {"created": True})
+            yield _line(RECORDS.WatchResponse(header=calls.header(revision), created=True))
             if past:
-                yield _line(calls.header(stream.after) | {"events": past})
+                yield _line(RECORDS.WatchResponse(header=calls.header(stream.after), events=past))
             while (batch := await stream.next_batch(self._progress_seconds)) is not None:
                 events, reached = batch
                 if events:
-                    yield _line(calls.header(reached) | {"events": events})
+                    yield _line(RECORDS.WatchResponse(header=calls.header(reached), events=events))
                 elif selection.has_progress:
-                    yield _line(calls.header(reached))
+                    yield _line(RECORDS.WatchResponse(header=calls.header(reached)))
             if isinstance(stream.error, HistoryCompactedError):
-                yield _line(calls.header(stream.after) | _compacted(stream.error))
+                yield _line(_compacted(calls.header(stream.after), stream.error))
             elif stream.error is not None:
-                yield encoded(failure_of(stream.error).stream_body) + b"\n"
+                yield json.encode(failure_of(stream.error).stream_body) + b"\n"
         finally:
             if stream is not None:
                 self._hub.leave(stream)
 
 
-def _compacted(error: HistoryCompactedError) -> dict[str, Any]:
-    return {"canceled": True, "compact_revision": str(error.facts["compacted_revision"])}
+def _compacted(header: Any, error: HistoryCompactedError) -> Any:
+    compacted = error.facts["compacted_revision"]
+    return RECORDS.WatchResponse(header=header, canceled=True, compact_revision=compacted)
 
 
-def _line(result: dict[str, Any]) -> bytes:
-    return encoded({"result": result}) + b"\n"
+def _line(result: Any) -> bytes:
+    return b'{"result":' + encoded(result) + b"}\n"
 
 
-def _answered(body: dict[str, Any]) -> Response:
-    return Response(encoded(body), media_type="application/json", headers=_HEADERS)
+def _answered(answer: Any) -> Response:
+    return Response(encoded(answer), media_type="application/json", headers=_HEADERS)
 
 
 def _failed(failure: CallFailure) -> Response:
-    return Response(encoded(failure.body), failure.status, media_type="application/json")
+    return Response(json.encode(failure.body), failure.status, media_type="application/json")
 
 
-async def _one_message(request: Request) -> Fields:
-    messages = messages_in(await request.body())
-    return messages[0] if messages else Fields({})
+async def _one_message(request: Request, record: Any) -> Any:
+    messages = messages_in(await request.body(), record)
+    return messages[0] if messages else record()
 
 
 def _with_token(scope: Scope, token: str) -> Scope:

@@ -13,6 +13,7 @@ from keyplan.errors import InvalidInputError, UnsupportedByEngineError
 from keyplan.server.etcd_member import EtcdRoute, Membership, load_identity, not_found_route, version_route
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.endpoint import Endpoint
+from keyplan.server.etcd_v3.messages import RECORDS
 from keyplan.server.etcd_v3.watching import WatchHub
 from keyplan.server.service import Service, ServiceContext
 
@@ -86,19 +87,19 @@ async def _ending_with(context: ServiceContext, hub: WatchHub) -> AsyncIterator[
 def _routes(endpoint: Endpoint) -> list[Route]:
     functions = {
         "/v3/kv/range": endpoint.read_range(),
-        "/v3/kv/put": endpoint.unary(lambda calls: calls.put),
-        "/v3/kv/deleterange": endpoint.unary(lambda calls: calls.delete_range),
-        "/v3/kv/txn": endpoint.unary(lambda calls: calls.transact),
-        "/v3/kv/compaction": endpoint.unary(lambda calls: calls.compact),
-        "/v3/lease/grant": endpoint.unary(lambda calls: calls.grant),
+        "/v3/kv/put": endpoint.unary(lambda calls: calls.put, RECORDS.PutRequest),
+        "/v3/kv/deleterange": endpoint.unary(lambda calls: calls.delete_range, RECORDS.DeleteRangeRequest),
+        "/v3/kv/txn": endpoint.unary(lambda calls: calls.transact, RECORDS.TxnRequest),
+        "/v3/kv/compaction": endpoint.unary(lambda calls: calls.compact, RECORDS.CompactionRequest),
+        "/v3/lease/grant": endpoint.unary(lambda calls: calls.grant, RECORDS.LeaseGrantRequest),
         "/v3/lease/keepalive": endpoint.keep_alive,
-        "/v3/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
-        "/v3/kv/lease/revoke": endpoint.unary(lambda calls: calls.revoke),
-        "/v3/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live),
-        "/v3/kv/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live),
+        "/v3/lease/revoke": endpoint.unary(lambda calls: calls.revoke, RECORDS.LeaseRevokeRequest),
+        "/v3/kv/lease/revoke": endpoint.unary(lambda calls: calls.revoke, RECORDS.LeaseRevokeRequest),
+        "/v3/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live, RECORDS.LeaseTimeToLiveRequest),
+        "/v3/kv/lease/timetolive": endpoint.unary(lambda calls: calls.time_to_live, RECORDS.LeaseTimeToLiveRequest),
         "/v3/watch": endpoint.watch,
         "/v3/cluster/member/list": endpoint.members,
-        "/v3/maintenance/status": endpoint.unary(lambda calls: calls.status, is_read=True),
+        "/v3/maintenance/status": endpoint.unary(lambda calls: calls.status, RECORDS.StatusRequest, is_read=True),
         "/v3/auth/authenticate": endpoint.authenticate,
     }
     calls = [EtcdRoute(path, function, methods=("POST",)) for path, function in functions.items()]

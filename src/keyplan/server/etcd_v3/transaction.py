@@ -1,213 +1,201 @@
 """etcd's transactions: compares, and the requests of the branch that they choose, nested ones too.
 
-Each function adds to Changes and returns an answer that is filled in when the commit's revision is known.
+Requests and answers are records of the etcd table. Each function adds to Changes and returns an answer that is filled in when
+the commit's revision is known.
 """
 
 from collections.abc import Callable
-from operator import eq, gt, lt, ne
+from operator import attrgetter, eq, gt, lt, ne
 from typing import Any, Final
 
 from keyplan.engine import Entry, KeyRange
 from keyplan.grpc_status import GrpcStatus
+from keyplan.protobuf import CompareResult, CompareTarget, SortOrder, SortTarget
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
-from keyplan.server.etcd_v3.fields import Fields, key_value, range_of
+from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
 
 __all__ = ["Answer", "delete_range", "put", "read_range", "transact"]
 
-Answer = Callable[[int], dict[str, Any]]
+Request = Any
+Answer = Callable[[int], Any]
 """Of the commit's revision, the answer without its header."""
 
-_TARGETS: Final = ("VERSION", "CREATE", "MOD", "VALUE", "LEASE")
-_RESULTS: Final = {"EQUAL": eq, "GREATER": gt, "LESS": lt, "NOT_EQUAL": ne}
-_ORDERS: Final = ("NONE", "ASCEND", "DESCEND")
-_SORTS: Final = ("KEY", "VERSION", "CREATE", "MOD", "VALUE")
+_RESULTS: Final = {
+    CompareResult.EQUAL: eq,
+    CompareResult.GREATER: gt,
+    CompareResult.LESS: lt,
+    CompareResult.NOT_EQUAL: ne,
+}
+_NUMBERS: Final = {
+    CompareTarget.VERSION: "version",
+    CompareTarget.CREATE: "create_revision",
+    CompareTarget.MOD: "mod_revision",
+    CompareTarget.LEASE: "lease",
+}
+"""What is compared, by its name in an entry and in a compare."""
+
+_SORTS: Final = {
+    SortTarget.KEY: "key",
+    SortTarget.VERSION: "version",
+    SortTarget.CREATE: "create_revision",
+    SortTarget.MOD: "mod_revision",
+    SortTarget.VALUE: "value",
+}
 _DEPTH_MAX: Final = 20
 _OPERATIONS_MAX: Final = 128
 
 
-def _selected(fields: Fields) -> KeyRange:
-    return range_of(fields.octets("key"), fields.octets("range_end"))
+def _selected(request: Request) -> KeyRange:
+    return range_of(request.key, request.range_end)
 
 
 # ---- range ------------------------------------------------------------------------------------------------------------
 
 
-def read_range(changes: Changes, fields: Fields) -> Answer:
+def read_range(changes: Changes, request: Request) -> Answer:
     """Read one key or a range. Raises CallFailure for a revision other than the current one: others are not kept readable."""
-    key_range = _selected(fields)
-    revision = fields.number("revision")
+    key_range = _selected(request)
+    revision = request.revision
     if revision > changes.revision:
         raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
     if 0 < revision < changes.revision:
         raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
-    if fields.octets("range_end"):
+    if request.range_end:
         entries = changes.range(key_range)
     else:
         entry = changes.get(key_range.start)
         entries = [] if entry is None else [entry]
     count = len(entries)
-    if fields.flag("count_only"):
-        return lambda _revision: _counted({}, "count", count)
-    entries = _ordered([entry for entry in entries if _is_wanted(entry, fields)], fields)
-    limit = fields.number("limit")
-    has_more = 0 < limit < len(entries)
+    if request.count_only:
+        return lambda _revision: RECORDS.RangeResponse(count=count)
+    entries = _ordered([entry for entry in entries if _is_wanted(entry, request)], request)
+    has_more = 0 < request.limit < len(entries)
     if has_more:
-        entries = entries[:limit]
-    has_value = not fields.flag("keys_only")
+        entries = entries[: request.limit]
 
-    def answer(commit_revision: int) -> dict[str, Any]:
-        body: dict[str, Any] = {}
-        if entries:
-            body["kvs"] = [key_value(entry, commit_revision, has_value=has_value) for entry in entries]
-        if has_more:
-            body["more"] = True
-        return _counted(body, "count", count)
+    def answer(commit_revision: int) -> Any:
+        kvs = [key_value(entry, commit_revision, has_value=not request.keys_only) for entry in entries]
+        return RECORDS.RangeResponse(kvs=kvs, more=has_more, count=count)
 
     return answer
 
 
-def _is_wanted(entry: Entry, fields: Fields) -> bool:
-    for name, found in (("mod_revision", entry.mod_revision), ("create_revision", entry.create_revision)):
-        least, most = fields.number(f"min_{name}"), fields.number(f"max_{name}")
-        if (least and found < least) or (most and found > most):
-            return False
-    return True
+def _is_wanted(entry: Entry, request: Request) -> bool:
+    bounds = (
+        (entry.mod_revision, request.min_mod_revision, request.max_mod_revision),
+        (entry.create_revision, request.min_create_revision, request.max_create_revision),
+    )
+    return not any((least and found < least) or (most and found > most) for found, least, most in bounds)
 
 
-def _ordered(entries: list[Entry], fields: Fields) -> list[Entry]:
-    order, target = fields.choice("sort_order", _ORDERS), fields.choice("sort_target", _SORTS)
+def _ordered(entries: list[Entry], request: Request) -> list[Entry]:
     # Why: etcd sorts by what is asked for even without an order, unless that is the key, in whose order they are.
-    if order == "NONE" and target == "KEY":
+    if request.sort_order is SortOrder.NONE and request.sort_target is SortTarget.KEY:
         return entries
-    keys: dict[str, Callable[[Entry], Any]] = {
-        "KEY": lambda entry: entry.key,
-        "VERSION": lambda entry: entry.version,
-        "CREATE": lambda entry: entry.create_revision,
-        "MOD": lambda entry: entry.mod_revision,
-        "VALUE": lambda entry: entry.value,
-    }
-    return sorted(entries, key=keys[target], reverse=order == "DESCEND")
-
-
-def _counted(body: dict[str, Any], name: str, count: int) -> dict[str, Any]:
-    if count:
-        body[name] = str(count)
-    return body
+    is_reverse = request.sort_order is SortOrder.DESCEND
+    return sorted(entries, key=attrgetter(_SORTS[request.sort_target]), reverse=is_reverse)
 
 
 # ---- writes -----------------------------------------------------------------------------------------------------------
 
 
-def put(changes: Changes, fields: Fields) -> Answer:
+def put(changes: Changes, request: Request) -> Answer:
     """Write a value, on a lease. Raises CallFailure."""
-    key = fields.octets("key")
-    value, lease = fields.octets("value"), fields.number("lease")
+    key, value, lease = request.key, request.value, request.lease
     if not key:
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key is not provided")
-    keeps_value, keeps_lease = fields.flag("ignore_value"), fields.flag("ignore_lease")
+    keeps_value, keeps_lease = request.ignore_value, request.ignore_lease
     if keeps_value and value:
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: value is provided")
     if keeps_lease and lease:
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: lease is provided")
-    wants_previous = fields.flag("prev_kv")
-    previous = changes.get(key) if wants_previous or keeps_value or keeps_lease else None
+    previous = changes.get(key) if request.prev_kv or keeps_value or keeps_lease else None
     if keeps_value or keeps_lease:
         if previous is None:
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key not found")
         value = previous.value if keeps_value else value
         lease = previous.lease if keeps_lease else lease
     changes.put(key, value, lease)
-    if wants_previous and previous is not None:
+    if request.prev_kv and previous is not None:
         shown = previous
-        return lambda revision: {"prev_kv": key_value(shown, revision)}
-    return lambda _revision: {}
+        return lambda revision: RECORDS.PutResponse(prev_kv=key_value(shown, revision))
+    return lambda _revision: RECORDS.PutResponse()
 
 
-def delete_range(changes: Changes, fields: Fields) -> Answer:
+def delete_range(changes: Changes, request: Request) -> Answer:
     """Remove a key or a range. Raises CallFailure."""
-    gone = changes.delete(_selected(fields))
-    wants_previous = fields.flag("prev_kv")
+    gone = changes.delete(_selected(request))
 
-    def answer(revision: int) -> dict[str, Any]:
-        body = _counted({}, "deleted", len(gone))
-        if wants_previous and gone:
-            body["prev_kvs"] = [key_value(entry, revision) for entry in gone]
-        return body
+    def answer(revision: int) -> Any:
+        shown = [key_value(entry, revision) for entry in gone] if request.prev_kv else []
+        return RECORDS.DeleteRangeResponse(deleted=len(gone), prev_kvs=shown)
 
     return answer
 
 
 # ---- transactions -----------------------------------------------------------------------------------------------------
 
-_REQUESTS: Final[dict[str, Callable[[Changes, Fields], Answer]]] = {
+_REQUESTS: Final[dict[str, Callable[[Changes, Request], Answer]]] = {
     "range": read_range,
     "put": put,
     "delete_range": delete_range,
 }
 
 
-def transact(changes: Changes, fields: Fields, depth: int = 0) -> Answer:
+def transact(changes: Changes, request: Request, depth: int = 0) -> Answer:
     """Compare, and carry out one branch. Raises CallFailure; then nothing may be committed."""
-    compares, success, failure = (fields.messages(name) for name in ("compare", "success", "failure"))
-    if max(map(len, (compares, success, failure))) > _OPERATIONS_MAX:
+    if max(map(len, (request.compare, request.success, request.failure))) > _OPERATIONS_MAX:
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: too many operations in txn request")
     if depth > _DEPTH_MAX:
         raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: transactions are nested too deeply")
     # Why all of them first: every compare is read, and so guarded, whatever the others say.
-    held = [_holds(changes, compare) for compare in compares]
+    held = [_holds(changes, compare) for compare in request.compare]
     has_succeeded = all(held)
-    answers = [_request(changes, request, depth) for request in (success if has_succeeded else failure)]
+    answers = [
+        _carried_out(changes, operation, depth) for operation in (request.success if has_succeeded else request.failure)
+    ]
 
-    def answer(revision: int) -> dict[str, Any]:
-        body: dict[str, Any] = {"succeeded": True} if has_succeeded else {}
-        if answers:
-            body["responses"] = [{f"response_{name}": each(revision)} for name, each in answers]
-        return body
+    def answer(revision: int) -> Any:
+        responses = [RECORDS.ResponseOp(**{f"response_{name}": each(revision)}) for name, each in answers]
+        return RECORDS.TxnResponse(succeeded=has_succeeded, responses=responses)
 
     return answer
 
 
-def _request(changes: Changes, fields: Fields, depth: int) -> tuple[str, Answer]:
-    nested = fields.message("request_txn")
-    if nested is not None:
-        within = transact(changes, nested, depth + 1)
-        return "txn", lambda revision: {"header": {}} | within(revision)
+def _carried_out(changes: Changes, operation: Request, depth: int) -> tuple[str, Answer]:
+    if operation.request_txn is not None:
+        return "txn", _headed(transact(changes, operation.request_txn, depth + 1), 0)
     for name, carry_out in _REQUESTS.items():
-        request = fields.message(f"request_{name}")
+        request = getattr(operation, f"request_{name}")
         if request is not None:
-            return name, _headed(changes, carry_out(changes, request))
+            answer = carry_out(changes, request)
+            return name, _headed(answer, None if changes.has_writes else changes.revision)
     raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: key not found")
 
 
-def _headed(changes: Changes, answer: Answer) -> Answer:
-    """Return an answer with the revision that it shows: of the commit, once something was written; else of what was read."""
-    read_revision = None if changes.has_writes else changes.revision
+def _headed(answer: Answer, read_revision: int | None) -> Answer:
+    """Return an answer that shows a revision: of the commit, once something was written; else of what was read."""
 
-    def headed(revision: int) -> dict[str, Any]:
-        return {"header": {"revision": str(read_revision or revision)}} | answer(revision)
+    def headed(revision: int) -> Any:
+        response = answer(revision)
+        shown = revision if read_revision is None else read_revision
+        response.header = RECORDS.ResponseHeader(revision=shown)
+        return response
 
     return headed
 
 
-def _holds(changes: Changes, fields: Fields) -> bool:
-    key, range_end = fields.octets("key"), fields.octets("range_end")
-    key_range = range_of(key, range_end)
-    target = fields.choice("target", _TARGETS)
-    if range_end:
+def _holds(changes: Changes, request: Request) -> bool:
+    key_range = _selected(request)
+    if request.range_end:
         found: list[Entry | None] = list(changes.range(key_range)) or [None]
     else:
-        found = [changes.get(key)]
-    compare = _RESULTS[fields.choice("result", tuple(_RESULTS))]
-    if target == "VALUE":
-        wanted_value = fields.octets("value")
+        found = [changes.get(request.key)]
+    compare = _RESULTS[request.result]
+    if request.target is CompareTarget.VALUE:
+        wanted_value = request.value or b""
         return all(entry is not None and compare(entry.value, wanted_value) for entry in found)
-    numbers: dict[str, tuple[str, Callable[[Entry], int]]] = {
-        "VERSION": ("version", lambda entry: entry.version),
-        "CREATE": ("create_revision", lambda entry: entry.create_revision),
-        "MOD": ("mod_revision", lambda entry: entry.mod_revision),
-        "LEASE": ("lease", lambda entry: entry.lease),
-    }
-    name, number_of = numbers[target]
-    wanted = fields.number(name)
-    return all(compare(0 if entry is None else number_of(entry), wanted) for entry in found)
+    name = _NUMBERS[request.target]
+    wanted = getattr(request, name) or 0
+    return all(compare(0 if entry is None else getattr(entry, name), wanted) for entry in found)

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange
 from keyplan.errors import EngineUnavailableError, HistoryCompactedError, KeyplanError
+from keyplan.protobuf import EventType, FilterType
 from keyplan.server.etcd_member import Follower
-from keyplan.server.etcd_v3.fields import Fields, key_value, range_of, shown_bytes
+from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Selection", "Stream", "WatchHub"]
 
-_FILTERS: Final = ("NOPUT", "NODELETE")
 _UNREAD_BATCHES_MAX: Final = 10_000
 """Why: etcd, too, ends the watch of a client that does not read."""
 
@@ -24,18 +24,17 @@ _CATCH_UP_SECONDS_MAX: Final = 30.0
 class Selection:
     """What one watch wants to be told of."""
 
-    def __init__(self, fields: Fields) -> None:
-        """Read a create request. Raises CallFailure."""
-        self.range: KeyRange = range_of(fields.octets("key"), fields.octets("range_end"))
-        self.start_revision = fields.number("start_revision")
-        self.has_progress = fields.flag("progress_notify")
-        self._has_previous = fields.flag("prev_kv")
-        filters = fields.choices("filters", _FILTERS)
-        self._is_without_puts = "NOPUT" in filters
-        self._is_without_deletes = "NODELETE" in filters
+    def __init__(self, request: Any) -> None:
+        """Read a create request, a record of the etcd table. Raises CallFailure."""
+        self.range: KeyRange = range_of(request.key, request.range_end)
+        self.start_revision: int = request.start_revision
+        self.has_progress: bool = request.progress_notify
+        self._has_previous: bool = request.prev_kv
+        self._is_without_puts = FilterType.NOPUT in request.filters
+        self._is_without_deletes = FilterType.NODELETE in request.filters
 
-    def shown(self, events: Sequence[Event], *, after: int) -> list[dict[str, Any]]:
-        """Return those events of a batch that are wanted, of later revisions than `after`, as JSON."""
+    def shown(self, events: Sequence[Event], *, after: int) -> list[Any]:
+        """Return those events of a batch that are wanted, of later revisions than `after`, as records."""
         return [
             self._event(event)
             for event in events
@@ -45,14 +44,14 @@ class Selection:
     def _is_left_out(self, event: Event) -> bool:
         return self._is_without_deletes if event.kind is EventKind.DELETED else self._is_without_puts
 
-    def _event(self, event: Event) -> dict[str, Any]:
-        shown: dict[str, Any] = {}
+    def _event(self, event: Event) -> Any:
         if event.entry is None:
-            shown = {"type": "DELETE", "kv": {"key": shown_bytes(event.key), "mod_revision": str(event.revision)}}
+            gone = RECORDS.KeyValue(key=event.key, mod_revision=event.revision)
+            shown = RECORDS.Event(type=EventType.DELETE, kv=gone)
         else:
-            shown = {"kv": key_value(event.entry, event.revision)}
+            shown = RECORDS.Event(kv=key_value(event.entry, event.revision))
         if self._has_previous and event.previous is not None:
-            shown["prev_kv"] = key_value(event.previous, event.revision)
+            shown.prev_kv = key_value(event.previous, event.revision)
         return shown
 
 
@@ -80,7 +79,7 @@ class Stream:
         if not self._unread.full():
             self._unread.put_nowait(((), 0))
 
-    async def next_batch(self, timeout_seconds: float) -> tuple[list[dict[str, Any]], int] | None:
+    async def next_batch(self, timeout_seconds: float) -> tuple[list[Any], int] | None:
         """Return events and the revision they reach; no events when the time is over; None at the end."""
         give_up_at = SYSTEM_CLOCK.monotonic() + timeout_seconds
         while not self.is_ended:
@@ -151,7 +150,7 @@ class WatchHub:
             stream.end(error)
         self._streams.clear()
 
-    async def open(self, selection: Selection) -> tuple[Stream, int, list[dict[str, Any]]]:
+    async def open(self, selection: Selection) -> tuple[Stream, int, list[Any]]:
         """Begin a watch. Return it, the store's revision, and what happened since its start.
 
         Raises HistoryCompactedError, EngineUnavailableError.
@@ -165,7 +164,7 @@ class WatchHub:
         self._streams.add(stream)
         if self._follower is None and not self._is_closed:
             stream.end(EngineUnavailableError(engine="watch", problem="the store is being found again; watch again"))
-        past: list[dict[str, Any]] = []
+        past: list[Any] = []
         try:
             if stream.after < reached:
                 events = await self._past(stream, reached)

@@ -1,7 +1,7 @@
-"""Records as proto3 wire bytes: field by field, by the numbers of wire_table.py, without the protobuf package.
+"""Records as proto3 wire bytes: field by field, by the numbers of a table, without the protobuf package.
 
-Why own code: the layout must be readable where only keyplan's core is installed, records carry UUIDs where messages carry
-text, and what is stored is exactly what proto3 says: fields in the order of their numbers, zero values left out.
+Why own code: a layout must be readable where only keyplan's core is installed, records carry UUIDs where messages carry text,
+and what is stored is exactly what Go writes: fields in the order declared, zero values left out, unknown fields last.
 """
 
 import re
@@ -12,9 +12,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from keyplan.apps.runm.wire_table import MESSAGES, PACKAGE, WireField
 from keyplan.codec import ValueForm
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, LayoutError
+from keyplan.protobuf.declaration import Declaration, Field
 
 __all__ = ["WireForm"]
 
@@ -39,17 +39,20 @@ class _Codec(NamedTuple):
 
 
 class WireForm(ValueForm[V]):
-    """A Struct as the protobuf message of the same field names, in its one deterministic encoding.
+    """A Struct as the message of the same field names, in its one deterministic encoding.
 
-    Decoding takes what proto3 takes: fields in any order, the last of a field that comes twice, unknown fields passed over.
+    Decoding takes what proto3 takes: fields in any order, the last of a field that comes twice. Unknown fields are passed over,
+    or kept where the Struct has a field `unknown_fields` of bytes. A UUID stands for a string of its 32 hexadecimal digits.
     """
 
     code = "protobuf"
 
-    def __init__(self, record: type[V], message: str | None = None) -> None:
+    def __init__(self, declared: Declaration, record: type[V], message: str | None = None) -> None:
+        """Raises LayoutError for a Struct with a field that the message has not, or not of this type."""
         self._record = record
         self._name = message or record.__name__
-        self._message = _Message(record, self._name)
+        self._full_name = declared.full_name(self._name)
+        self._message = _Message(declared, record, self._name)
 
     @property
     def value_type(self) -> Any:
@@ -72,16 +75,21 @@ class WireForm(ValueForm[V]):
         return record
 
     def describe(self) -> dict[str, Any]:
-        return {"form": self.code, "type": f"{PACKAGE}.{self._name}"}
+        return {"form": self.code, "type": self._full_name}
 
 
 class _Message:
-    """A record class and its fields, in the order of their numbers. Fields that the class does not have are not stored."""
+    """A record class and its fields, in the order declared. Fields that the class does not have are not stored."""
 
-    def __init__(self, record: type[Struct], message: str) -> None:
+    def __init__(self, declared: Declaration, record: type[Struct], message: str) -> None:
         hints = get_type_hints(record)
-        self._record = record
-        self._fields = tuple(_codec(field, hints[field.name]) for field in MESSAGES[message] if field.name in hints)
+        self._record: Any = record
+        self._keeps_unknown = hints.pop("unknown_fields", None) is bytes
+        fields = [field for field in declared.messages.get(message, ()) if field.name in hints]
+        strangers = sorted(hints.keys() - {field.name for field in fields})
+        if strangers:
+            raise LayoutError(problem="a record has fields that its message has not", message=message, fields=strangers)
+        self._fields = tuple(_codec(declared, message, field, hints[field.name]) for field in fields)
         self._by_tag = {field.tag: field for field in self._fields}
 
     def write(self, value: Any) -> bytes:
@@ -94,16 +102,19 @@ class _Message:
                 raw = write(item)
                 if raw is not None:
                     parts += (raw_tag, raw)
+        if self._keeps_unknown:
+            parts.append(value.unknown_fields)
         return b"".join(parts)
 
     def read(self, raw: bytes) -> Any:
         found: dict[str, Any] = {}
         repeated: dict[str, list[Any]] = {}
+        unknown: list[bytes] = []
         position, end = 0, len(raw)
         by_tag = self._by_tag
         while position < end:
             # Why: in place where tag and size take one byte, as most do; calling takes three times as long.
-            tag, position = raw[position], position + 1
+            begin, tag, position = position, raw[position], position + 1
             if tag > 0x7F:
                 tag, position = _read_varint(raw, position - 1)
             if tag & 7 == _SIZED and position < end and raw[position] < 0x80:
@@ -116,8 +127,8 @@ class _Message:
                 payload, position = _payload(raw, position, tag & 7)
             field = by_tag.get(tag)
             if field is None:
-                continue
-            if field.is_repeated:
+                unknown.append(raw[begin:position])
+            elif field.is_repeated:
                 repeated.setdefault(field.name, []).append(field.read(payload))
             else:
                 found[field.name] = field.read(payload)
@@ -126,28 +137,41 @@ class _Message:
                 found[field.name] = tuple(repeated.get(field.name, ()))
             elif field.name not in found:
                 found[field.name] = field.read(field.zero)
+        if self._keeps_unknown:
+            found["unknown_fields"] = b"".join(unknown)
         return self._record(**found)
 
 
-def _codec(field: WireField, hint: Any) -> _Codec:
+def _codec(declared: Declaration, message: str, field: Field, hint: Any) -> _Codec:
     kind = get_args(hint)[0] if field.is_repeated else hint
-    is_sized = field.kind in MESSAGES or field.kind == "string"
+    is_sized = field.kind in declared.messages or field.kind in {"bytes", "string"}
     tag = field.number << 3 | (_SIZED if is_sized else _VARINT)
-    write, read = _value_codec(field, kind)
+    found = _value_codec(declared, field, kind)
+    if found is None:
+        raise LayoutError(
+            problem="a record's field cannot be stored as its message's",
+            field=f"{message}.{field.name}",
+            kind=field.kind,
+        )
+    write, read = found
     return _Codec(field.name, tag, _varint(tag), write, read, b"" if is_sized else 0, field.is_repeated)
 
 
-def _value_codec(field: WireField, kind: Any) -> tuple[Callable[[Any], bytes | None], Callable[[Any], Any]]:
-    if field.kind in MESSAGES:
-        message = _Message(kind, field.kind)
+_ValueCodec = tuple[Callable[[Any], bytes | None], Callable[[Any], Any]]
+
+
+def _value_codec(declared: Declaration, field: Field, kind: Any) -> _ValueCodec | None:
+    if field.kind in declared.messages:
+        message = _Message(declared, kind, field.kind)
         return (lambda value: _sized(message.write(value))), message.read
-    if kind is UUID:
-        return _write_uuid, _read_uuid
-    if kind is str:
-        return (_write_each_text if field.is_repeated else _write_text), _read_text
-    if isinstance(kind, type) and issubclass(kind, IntEnum):
+    if field.kind in declared.enums and isinstance(kind, type) and issubclass(kind, IntEnum):
         return (lambda value: _write_number(kind(value))), kind
-    return _write_number, _read_number
+    known: dict[tuple[str, Any], _ValueCodec] = {
+        ("string", UUID): (_write_uuid, _read_uuid),
+        ("string", str): (_write_each_text if field.is_repeated else _write_text, _read_text),
+        ("uint32", int): (_write_number, _read_number),
+    }
+    return known.get((field.kind, kind))
 
 
 def _payload(raw: bytes, position: int, wire_type: int) -> tuple[Any, int]:

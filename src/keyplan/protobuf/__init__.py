@@ -1,0 +1,41 @@
+"""Protobuf messages, declared once: of a table of fields come the protobuf package's classes, records, and proto3 JSON.
+
+Read `declaration.py` first: how a message is declared. Nothing here needs the protobuf package, but `Schema.classes`.
+"""
+
+from keyplan.protobuf.declaration import Field, Method
+from keyplan.protobuf.etcd import (
+    ETCD,
+    CompareResult,
+    CompareTarget,
+    EventType,
+    FilterType,
+    SortOrder,
+    SortTarget,
+)
+from keyplan.protobuf.json_form import JsonStyle, ProtoJson, json_codec
+from keyplan.protobuf.records import Message, with_unknown_fields_of
+from keyplan.protobuf.scalars import INT64_MAX, INT64_MIN, SCALARS, MisfitError
+from keyplan.protobuf.schema import Schema
+
+__all__ = [
+    "ETCD",
+    "INT64_MAX",
+    "INT64_MIN",
+    "SCALARS",
+    "CompareResult",
+    "CompareTarget",
+    "EventType",
+    "Field",
+    "FilterType",
+    "JsonStyle",
+    "Message",
+    "Method",
+    "MisfitError",
+    "ProtoJson",
+    "Schema",
+    "SortOrder",
+    "SortTarget",
+    "json_codec",
+    "with_unknown_fields_of",
+]

@@ -1,0 +1,104 @@
+"""Messages as records: msgspec Structs that are written by hand, where a program holds them, or made of a declaration."""
+
+from functools import cache
+from types import GenericAlias
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from keyplan.protobuf.declaration import Declaration, Field
+from keyplan.protobuf.scalars import SCALARS
+
+__all__ = ["Message", "Record", "RecordClasses", "field_types", "with_unknown_fields_of"]
+
+M = TypeVar("M", bound="Message")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A proto3 message that declares itself: fields with defaults, which are their zero values.
+
+    A field is a bool, int (64 bits), float, str, bytes, StrEnum (numbered from 0 in order), Message or None, list of messages,
+    or a dict from int or str to messages. `unknown_fields` holds what was read and is none of them, as JSON values by name.
+    """
+
+    unknown_fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """A message as a table declares it. A message or a choice that is not set is None; a repeated field is a list."""
+
+    declared_types: ClassVar[Any] = None
+
+
+class RecordClasses:
+    """Record classes as attributes. Classes are made once: equal names give the same class."""
+
+    def __init__(self, declared: Declaration) -> None:
+        self._declared = declared
+
+    def __getattr__(self, name: str) -> Any:
+        # Only names that are not there yet come here: a class, once made, is an ordinary attribute.
+        fields = self._declared.messages.get(name)
+        if fields is None:
+            raise AttributeError(f"{self._declared.package} has no message {name}")
+
+        # Why asked for later: messages may hold one another.
+        @cache
+        def types() -> dict[str, Any]:
+            return {field.name: self._type(field) for field in fields}
+
+        attributes = [(field.name, Any, self._default(field)) for field in fields]
+        found = msgspec.defstruct(
+            name, attributes, bases=(Record,), kw_only=True, namespace={"declared_types": staticmethod(types)}
+        )
+        # Why: of two threads that made it, both return the one that was first.
+        return self.__dict__.setdefault(name, found)
+
+    def _single(self, kind: str) -> Any:
+        if kind in SCALARS:
+            return Annotated[SCALARS[kind], kind]
+        return self._declared.enums.get(kind) or getattr(self, kind)
+
+    def _type(self, field: Field) -> Any:
+        single = self._single(field.kind)
+        if field.is_repeated:
+            return GenericAlias(list, (single,))
+        is_optional = field.is_choice or field.kind in self._declared.messages
+        return single | None if is_optional else single
+
+    def _default(self, field: Field) -> Any:
+        if field.is_repeated:
+            return msgspec.field(default_factory=list)
+        if field.is_choice or field.kind in self._declared.messages:
+            return None
+        return SCALARS[field.kind]() if field.kind in SCALARS else self._declared.enums[field.kind](0)
+
+
+def field_types(record: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a record's fields by name, without `unknown_fields`."""
+    if issubclass(record, Record):
+        declared: dict[str, Any] = record.declared_types()
+        return declared
+    return {info.name: info.type for info in msgspec.structs.fields(record) if info.name != "unknown_fields"}
+
+
+def with_unknown_fields_of(old: Message, new: M) -> M:
+    """Return `new` with the unknown fields that `old` has, at every depth that both have: what a newer program added stays."""
+    kept: dict[str, Any] = {}
+    for name in new.__struct_fields__:
+        before: Any = getattr(old, name, None)
+        after: Any = getattr(new, name)
+        merged: Any = after
+        if name == "unknown_fields":
+            merged = {**(before or {}), **after}
+        elif isinstance(after, Message):
+            merged = _kept_within(before, after)
+        elif isinstance(after, dict) and isinstance(before, dict):
+            merged = {key: _kept_within(before.get(key), item) for key, item in after.items()}
+        if merged != after:
+            kept[name] = merged
+    return msgspec.structs.replace(new, **kept) if kept else new
+
+
+def _kept_within(before: object, after: Message) -> Message:
+    return with_unknown_fields_of(before, after) if isinstance(before, Message) else after
