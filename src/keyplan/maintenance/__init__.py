@@ -30,8 +30,11 @@ from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, Po
 from keyplan.maintenance.extract import EXTRACT_BYTES_MAX, Selection, extract
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.maintenance.hand_repair import (
+    Quarantine,
+    Quarantined,
     RawChange,
     carry_out_change,
+    list_quarantined,
     plan_delete,
     plan_put,
     plan_quarantine,
@@ -56,7 +59,6 @@ from keyplan.maintenance.migration import (
     plan_migration,
 )
 from keyplan.maintenance.pair_digest import PairDigest, Tally
-from keyplan.maintenance.quarantine import Quarantine, Quarantined, list_quarantined
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
 from keyplan.maintenance.restore import RestoreReport, restore_store
 from keyplan.maintenance.restore_key_spaces import KeySpacesRestored, SpaceRestored, restore_key_spaces

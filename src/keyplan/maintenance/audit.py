@@ -11,8 +11,7 @@ from keyplan.engine import NO_LEASE, Entry, KeyRange, Snapshot
 from keyplan.errors import KeyplanError
 from keyplan.layout import BoundLayout, IndexSpec, Kind, Layout, Meaning, TableSpec, bound_layout_of
 from keyplan.maintenance.departures import Departure, Departures
-from keyplan.maintenance.examine import SYSTEM_AREA, primary_of
-from keyplan.maintenance.roots import NestedRoots
+from keyplan.maintenance.examine import SYSTEM_AREA, NestedRoots, primary_of
 
 __all__ = ["AuditReport", "ItemTally", "audit"]
 

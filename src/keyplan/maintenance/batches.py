@@ -1,11 +1,15 @@
-"""Many small writes as few commits, each within what the engine takes."""
+"""Work in batches: many reads of one snapshot as few, many small writes as few commits, each within what the engine takes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from keyplan.engine import Commit, Guard, KeyAbsent, KeyUnchanged, Profile, Put
+from keyplan.engine import Commit, Entry, Guard, KeyAbsent, KeyUnchanged, Profile, Put, Snapshot
 
-__all__ = ["GuardedPut", "Held", "commits_of", "operations_max"]
+__all__ = ["GuardedPut", "Held", "Lookup", "commits_of", "operations_max"]
+
+
+# ---- writes ----------------------------------------------------------------------------------------------------------
+
 
 _OPERATIONS_MAX: Final = 512
 """Why: where an engine has no bound, a larger commit only holds up the others' for longer."""
@@ -61,3 +65,35 @@ def commits_of(puts: Iterable[GuardedPut], profile: Profile, epoch: str) -> Iter
 
 def _size(guard: Guard) -> int:
     return len(guard.key) if isinstance(guard, KeyAbsent | KeyUnchanged) else 0
+
+
+# ---- reads -----------------------------------------------------------------------------------------------------------
+
+
+class Lookup:
+    """Reads of one snapshot. Memory grows with the keys asked for: make one for each batch."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[bytes, Entry | None] = {}
+
+    @property
+    def epoch(self) -> str:
+        """What a commit must carry whose guards come from here."""
+        return self._snapshot.epoch
+
+    def fetch(self, raw_keys: Iterable[bytes]) -> None:
+        """Read these keys at once. Why: over a network each read is a round trip."""
+        missing = [raw_key for raw_key in dict.fromkeys(raw_keys) if raw_key not in self._known]
+        if missing:
+            self._known.update(zip(missing, self._snapshot.get_many(missing), strict=True))
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Take in entries that were read from the same snapshot."""
+        self._known.update((entry.key, entry) for entry in entries)
+
+    def get(self, raw_key: bytes) -> Entry | None:
+        """Return the entry at the key, or None."""
+        if raw_key not in self._known:
+            self._known[raw_key] = self._snapshot.get(raw_key)
+        return self._known[raw_key]

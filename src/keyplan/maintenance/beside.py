@@ -1,14 +1,27 @@
-"""What must not be under way beside a copy or a restore into a prefix: a migration of its keys, another transfer across it."""
+"""What a plain restore or copy may not stand beside: a migration of its keys, another transfer, key spaces of somebody."""
 
-from keyplan.engine import Engine
-from keyplan.errors import ConflictError, InvalidInputError, MigrationUnderWayError, TargetTakenError
-from keyplan.layout import shown_key
+from typing import Final
+
+from keyplan.engine import Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
+from keyplan.errors import (
+    ConflictError,
+    InvalidInputError,
+    MigrationUnderWayError,
+    PrefixConflictError,
+    PrefixInUseError,
+    TargetTakenError,
+)
+from keyplan.keyspace import KeySpaceRegistry
+from keyplan.layout import Only, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
-from keyplan.maintenance.registered import refuse_registered
+from keyplan.maintenance.registry_section import REGISTRY_ROOT
 from keyplan.maintenance.transfers import Target
 
-__all__ = ["refuse_beside", "require_alone"]
+__all__ = ["Unregistered", "guard_of_turn", "refuse_beside", "refuse_registered", "require_alone"]
+
+
+# ---- transfers and migrations ----------------------------------------------------------------------------------------
 
 
 def refuse_beside(engine: Engine, prefix: bytes) -> None:
@@ -42,3 +55,85 @@ def require_alone(target: Target, *, is_resumed: bool) -> None:
         if not is_resumed:
             target.finish()
         raise
+
+
+# ---- key spaces: what is registered to somebody is not written to by its raw prefix ----------------------------------
+
+
+_ADVICE = "restore into a key space with `keyplan keyspace restore`, or name a prefix that is nobody's"
+
+_TABLES: Final = KeySpaceRegistry.bound().tables
+
+_HOLDERS: Final = KeyRange(*_TABLES["holders"].keys.range(()))
+
+_TURN: Final = _TABLES["audit_head"].keys.encode(Only())
+"""Every act of the registry writes it."""
+
+
+def refuse_registered(engine: Engine, prefix: bytes, *, is_resumed: bool) -> None:
+    """Raise why a plain stream of pairs may not be brought below the prefix: a key space has it, begins it or continues it.
+
+    The whole store takes one while it has no registry, or when the work has begun in it. Raises PrefixInUseError,
+    PrefixConflictError, InvalidInputError for the registry's own keys.
+    """
+    if not prefix:
+        if not is_resumed and _has_registry(engine):
+            problem = "the whole store is written to, and it has a registry of key spaces"
+            raise InvalidInputError(source="prefix", problem=problem, advice=f"empty the store first, or {_ADVICE}")
+        return
+    if prefix.startswith(REGISTRY_ROOT) or REGISTRY_ROOT.startswith(prefix):
+        problem = "the registry of key spaces stands there"
+        raise InvalidInputError(source="prefix", problem=problem, prefix=prefix.hex(), advice=_ADVICE)
+    with engine.snapshot() as snapshot:
+        _refuse_held(snapshot, prefix)
+
+
+def _refuse_held(snapshot: Snapshot, prefix: bytes) -> None:
+    for key in snapshot.keys(_HOLDERS):
+        other = key[len(_HOLDERS.start) :]
+        if other == prefix:
+            raise PrefixInUseError(prefix=prefix.hex(), problem="a key space has it", advice=_ADVICE)
+        if other.startswith(prefix) or prefix.startswith(other):
+            raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), advice=_ADVICE)
+
+
+def _has_registry(engine: Engine) -> bool:
+    with engine.snapshot() as snapshot:
+        return any(True for _ in snapshot.scan(KeyRange.of_prefix(REGISTRY_ROOT), limit=1, keys_only=True))
+
+
+class Unregistered:
+    """What a plain stream of pairs relies on in each of its commits: the prefix is no key space's.
+
+    Every act of the registry has a turn, and the guard is that there was none since the prefixes were looked at. A commit that
+    fails by it is made again when the prefix is still nobody's. The whole store has no such guard: its stream has the registry.
+    """
+
+    def __init__(self, engine: Engine, prefix: bytes, *, is_resumed: bool) -> None:
+        """Raises as `refuse_registered`."""
+        refuse_registered(engine, prefix, is_resumed=is_resumed)
+        self._engine = engine
+        self._prefix = prefix
+        self._guards: tuple[Guard, ...] = ()
+        self.look_again()
+
+    def guards(self) -> tuple[Guard, ...]:
+        """Return what has to hold in a commit."""
+        return self._guards
+
+    def look_again(self) -> bool:
+        """Tell whether the registry has moved since the last look. Raises PrefixInUseError, PrefixConflictError."""
+        if not self._prefix:
+            return False
+        before = self._guards
+        with self._engine.snapshot() as snapshot:
+            self._guards = (guard_of_turn(snapshot),)
+            if self._guards != before:
+                _refuse_held(snapshot, self._prefix)
+        return self._guards != before
+
+
+def guard_of_turn(snapshot: Snapshot) -> Guard:
+    """Return the guard that the registry is as it is in this state, or that there is still none."""
+    turn = snapshot.get(_TURN)
+    return KeyAbsent(_TURN) if turn is None else KeyUnchanged(_TURN, turn.mod_revision)

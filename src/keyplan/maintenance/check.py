@@ -11,9 +11,9 @@ from typing import Final, Self
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
+from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.examine import Examiner
 from keyplan.maintenance.findings import Finding, FindingKind
-from keyplan.maintenance.lookup import Lookup
 from keyplan.store import Store
 
 __all__ = ["Check", "batch_of", "check"]

@@ -29,11 +29,10 @@ from keyplan.engine import (
 )
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
 from keyplan.maintenance.backup_file import utc_text
-from keyplan.maintenance.beside import refuse_beside, require_alone
+from keyplan.maintenance.beside import Unregistered, refuse_beside, require_alone
 from keyplan.maintenance.claims import Claim, prefix_claim, refuse_unfinished, standing_claim
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import PairSum, Tally
-from keyplan.maintenance.registered import Unregistered
 from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
 from keyplan.store import TRANSFER_AREA
 

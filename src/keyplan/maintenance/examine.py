@@ -5,17 +5,18 @@ Both directions come from one pass over the keys: a record asks for its entries,
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, KeyplanError, RecordError
 from keyplan.layout import BoundIndex, BoundLayout, Kind, Meaning, shown_key
+from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.findings import Finding, FindingKind
-from keyplan.maintenance.lookup import Lookup
-from keyplan.maintenance.roots import NestedRoots
 from keyplan.store import IndexEntry, index_entries_of, index_state_key
 
-__all__ = ["SYSTEM_AREA", "Examiner", "calls_for", "indexes_not_ready", "primary_of"]
+__all__ = ["SYSTEM_AREA", "Examiner", "NestedRoots", "calls_for", "indexes_not_ready", "primary_of"]
+
 
 SYSTEM_AREA: Final = b"\x00k"
 """What keyplan itself keeps in a store begins so: index states (00 ki), the registry of key spaces (00 kp)."""
@@ -250,3 +251,46 @@ class Examiner:
             yield Finding(FindingKind.DANGLING_ENTRY, entry.key, index.name, question.record_key)
         elif calls_for(index, question.primary_key, record, entry.key) is False:
             yield Finding(FindingKind.STALE_ENTRY, entry.key, index.name, question.record_key)
+
+
+# ---- roots below a root ----------------------------------------------------------------------------------------------
+
+
+class NestedRoots:
+    """The roots below one bound layout's root that other parameters give: what is there belongs to them.
+
+    CloudChamber's production root holds the roots of its tests: `/CloudChamber/V0.1/` and `/CloudChamber/V0.1/Test/Standard/`
+    are one template with two values. A key that this root's templates do not spell, but that begins with a longer root which
+    the template can produce, is none of this root's business.
+    """
+
+    def __init__(self, bound: BoundLayout) -> None:
+        self._template = bound.spec.root
+        self._root = bound.root
+        self._latest = b""
+
+    @cached_property
+    def _states(self) -> frozenset[int]:
+        """Where the automaton of roots stands behind this root."""
+        states = frozenset({0})
+        for byte in self._root:
+            states = self._template.automaton.step(states, byte)
+        return states
+
+    def root_of(self, raw_key: bytes) -> bytes | None:
+        """Return the shortest of these roots that the key lies below; None when it lies below none."""
+        if not self._template.fields or not raw_key.startswith(self._root):
+            return None
+        if self._latest and raw_key.startswith(self._latest):
+            return self._latest  # Why: keys come in order, and a nested root holds many.
+        states, automaton = self._states, self._template.automaton
+        for position in range(len(self._root), len(raw_key)):
+            states = automaton.step(states, raw_key[position])
+            if not states:
+                return None
+            prefix = raw_key[: position + 1]
+            # Why: the automaton drops long bounds on lengths; the language is exact.
+            if not states.isdisjoint(automaton.accepting) and self._template.language.accepts(prefix):
+                self._latest = prefix
+                return prefix
+        return None

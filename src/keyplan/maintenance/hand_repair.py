@@ -1,12 +1,19 @@
-"""Repairs by hand: any raw key read, written, deleted or set aside, planned first, with what else belongs to it.
+r"""Repairs by hand: any raw key read, written, deleted or set aside, planned first, with what else belongs to it.
 
 A plan is one guarded commit: it is carried out only while everything that it rests on is as it was shown. Where a layout knows
 the key as a record, the record's index entries are part of the plan, also when the record cannot be read.
+
+What is set aside stands out of everybody's way, and is not lost:
+
+    00 6b 71 <digest of the key>    what stood at one key, with the key itself, when it was set aside, and why
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from keyplan.engine import (
     NO_LEASE,
@@ -18,17 +25,18 @@ from keyplan.engine import (
     Entry,
     Guard,
     KeyAbsent,
+    KeyRange,
     KeyUnchanged,
     Put,
     Snapshot,
 )
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
 from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable, IndexEntry, Kind, Only
+from keyplan.layout import BoundIndex, BoundLayout, BoundTable, IndexEntry, Kind, Layout, Only, Table
+from keyplan.maintenance.backup_file import utc_text
+from keyplan.maintenance.batches import Lookup
+from keyplan.maintenance.beside import guard_of_turn
 from keyplan.maintenance.examine import SYSTEM_AREA
-from keyplan.maintenance.lookup import Lookup
-from keyplan.maintenance.quarantine import Quarantined, quarantined_at, quarantined_value
-from keyplan.maintenance.registered import guard_of_turn
 from keyplan.store import (
     RecordState,
     Write,
@@ -39,7 +47,63 @@ from keyplan.store import (
     stored_state,
 )
 
-__all__ = ["RawChange", "carry_out_change", "plan_delete", "plan_put", "plan_quarantine", "plan_release"]
+__all__ = [
+    "Quarantine",
+    "Quarantined",
+    "RawChange",
+    "carry_out_change",
+    "list_quarantined",
+    "plan_delete",
+    "plan_put",
+    "plan_quarantine",
+    "plan_release",
+]
+
+
+# ---- entries that are set aside --------------------------------------------------------------------------------------
+
+
+_PLACE_BYTES: Final = 16
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    """An entry that was set aside. The lease that it hung on is not kept: it may end."""
+
+    raw_key: bytes
+    value: bytes
+    set_aside_at: str
+    reason: str = ""
+
+
+class Quarantine(Layout, root=b"\x00kq"):
+    """What was set aside in this store."""
+
+    entries = Table(f"{{place:fixed(width={_PLACE_BYTES})}}".encode(), key=bytes, value=Quarantined, form="msgpack")
+
+
+def _table() -> BoundTable:
+    return Quarantine.bound().tables["entries"]
+
+
+def _quarantined_at(raw_key: bytes) -> bytes:
+    """Return the raw key at which the entry of a raw key is kept. Why a digest: the key may be too long for a longer one."""
+    return _table().keys.encode(hashlib.sha256(raw_key).digest()[:_PLACE_BYTES])
+
+
+def _quarantined_value(entry: Entry, reason: str, clock: Clock) -> bytes:
+    """Return the bytes that keep an entry."""
+    return _table().form.encode(Quarantined(entry.key, entry.value, utc_text(clock), reason))
+
+
+def list_quarantined(engine: Engine) -> list[Quarantined]:
+    """Return what was set aside in the store, or in the key space."""
+    table = _table()
+    with engine.snapshot() as snapshot:
+        return [table.form.decode(entry.value) for entry in snapshot.scan(KeyRange(*table.keys.range(())))]
+
+
+# ---- changes by hand -------------------------------------------------------------------------------------------------
+
 
 _REGISTRY_HEADER: Final = KeySpaceRegistry.bound().tables["header"].keys.encode(Only())
 
@@ -123,14 +187,14 @@ def plan_quarantine(
     Raises InvalidInputError when an earlier entry of this key is set aside already: release or delete that first.
     """
     owner = _owner(engine, raw_key, past_fence=past_fence)
-    place = quarantined_at(raw_key)
+    place = _quarantined_at(raw_key)
     with engine.snapshot() as snapshot:
         before = _present(snapshot, raw_key)
         if snapshot.get(place) is not None:
             problem = "an earlier entry of this key is set aside already: release it, or delete it there"
             raise InvalidInputError(source=repr(raw_key), problem=problem)
         removal = _removal(layout, before, snapshot)
-    kept = Put(place, quarantined_value(before, reason, clock))
+    kept = Put(place, _quarantined_value(before, reason, clock))
     commit = Commit((KeyAbsent(place), *removal.guards), (kept, *removal.mutations), removal.epoch)
     return owner.change(raw_key, before, commit, _notes_of_key(layout, raw_key))
 
@@ -139,7 +203,7 @@ def plan_release(
     engine: Engine, kept: Quarantined, *, layout: BoundLayout | None = None, past_fence: bool = False
 ) -> RawChange:
     """Plan to put an entry back that was set aside, where nothing stands by now. Raises as `plan_put`, NotFoundError."""
-    place = quarantined_at(kept.raw_key)
+    place = _quarantined_at(kept.raw_key)
     change = plan_put(engine, kept.raw_key, kept.value, layout=layout, only_absent=True, past_fence=past_fence)
     with engine.snapshot() as snapshot:
         entry = _present(snapshot, place)

@@ -19,9 +19,9 @@ from keyplan.errors import (
     RecordError,
 )
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
+from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.examine import Examiner, primary_of
 from keyplan.maintenance.findings import Finding, FindingKind
-from keyplan.maintenance.lookup import Lookup
 from keyplan.store import Backoff, Store, index_entries_of
 
 __all__ = ["Outcome", "Repair", "RepairResult", "carry_out", "plan_repairs"]

@@ -10,12 +10,11 @@ from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states, utc_text
-from keyplan.maintenance.beside import refuse_beside, require_alone
+from keyplan.maintenance.beside import Unregistered, refuse_beside, require_alone
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
-from keyplan.maintenance.registered import Unregistered
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
 from keyplan.maintenance.transfers import Target, Written, check_fits, refuse_occupied, require_untouched
 

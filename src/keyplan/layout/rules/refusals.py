@@ -32,7 +32,10 @@ __all__ = ["EngineLimits", "exceeded_limits", "refused_defaults"]
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """An engine's limits, None where there is none. Commits are counted as an engine's profile counts them."""
+    """An engine's limits, None where there is none; the caller takes them from the engine's profile.
+
+    Commits are counted as the profile counts them.
+    """
 
     key_bytes_max: int | None = None
     value_bytes_max: int | None = None

@@ -5,8 +5,7 @@ from typing import Final, Protocol
 
 from keyplan.engine import Commit, Delete, Engine, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
 from keyplan.errors import CommitConflictError, LeaseNotFoundError
-from keyplan.maintenance.batches import operations_max
-from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.batches import Lookup, operations_max
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.run_state import RunState
 from keyplan.store import Backoff

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from keyplan.engine import Commit, Delete, Entry, Mutation
 from keyplan.errors import InvalidKeyError
-from keyplan.maintenance.lookup import Lookup
+from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.migration.marks import Mark, as_read, decoded, digest_of, mark_key
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, keys_read
 from keyplan.maintenance.migration.transform import Converter

@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 
 from keyplan.engine import Engine, KeyRange
+from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.check import batch_of
-from keyplan.maintenance.lookup import Lookup
 from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.transform import UNREADABLE
