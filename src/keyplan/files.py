@@ -48,7 +48,7 @@ def _make_one(folder: Path, mode: int) -> None:
         ) from error
 
 
-def open_file(path: Path, flags: int, *, mode: int = FILE_MODE, owner: tuple[int, int] | None = None) -> int:
+def open_file(path: str | Path, flags: int, *, mode: int = FILE_MODE, owner: tuple[int, int] | None = None) -> int:
     """Open a file as `os.open` does. With O_CREAT, a missing one is made with exactly this mode, whatever the umask is.
 
     `owner` is a user's and a group's id: a file that is made becomes theirs as far as this process may give it away.

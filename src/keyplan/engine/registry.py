@@ -83,7 +83,8 @@ def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Eng
         asked = {} if create else {"create": "false"}
         asked |= {"readonly": "true"} if readonly else {}
         had = {name: value for name, value in asked.items() if name in builtin.options}
-        parsed = replace(parsed, options={**had, **parsed.options})
+        if had:
+            parsed = replace(parsed, options={**had, **parsed.options})
     return _opener(parsed)(parsed)
 
 

@@ -10,6 +10,7 @@ from keyplan.errors import EngineOpenError
 __all__ = ["EngineUrl"]
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_SECRET_OPTION = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -81,5 +82,6 @@ class EngineUrl:
 def _without_secrets(text: str) -> str:
     """Blank a password in `//user:password@host`, and options whose name speaks of one."""
     # Why up to the last @ before the options: a password may hold any of / : @ itself.
-    text = re.sub(r"//([^/?@:]*):[^?]*@", r"//\1:***@", text)
-    return re.sub(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", text, flags=re.IGNORECASE)
+    if "@" in text:
+        text = re.sub(r"//([^/?@:]*):[^?]*@", r"//\1:***@", text)
+    return _SECRET_OPTION.sub(r"\1***", text)

@@ -235,7 +235,9 @@ def _is_spellable(path: str) -> bool:
 
 def mode_of(url: EngineUrl) -> int:
     """Return the mode that the files of a new store get. Whoever may write them must read them, and the owner may do both."""
-    text = url.options.get("mode", f"{FILE_MODE:04o}")
+    text = url.options.get("mode")
+    if text is None:
+        return FILE_MODE
     mode = int(text, 8) if text.isascii() and text.isdigit() and set(text) <= set("01234567") and len(text) <= 4 else 0
     if mode & ~0o666 or mode & FILE_MODE != FILE_MODE or (mode & 0o222) << 1 & ~mode:
         raise url.refuse("mode must be one of 0600, 0640, 0660, 0644, 0664, 0666: who else may read or write the files")

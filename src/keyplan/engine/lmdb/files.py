@@ -32,8 +32,10 @@ It would make a get a tenth faster."""
 _MAP_BYTES_MIN: Final = 1 << 24
 _LOCK_BYTES: Final = 64 * (_READERS_MAX + 16)
 """The slots and what LMDB puts before them. It takes a longer file for more readers, and fills a shorter one up."""
+_DATA: Final = "data.mdb"
+_LOCK: Final = "lock.mdb"
 _NEW_DATA: Final = ".data.mdb.new"
-_OWN_FILES: Final = frozenset({"lock.mdb", TURN_FILE, SEEN_FILE, "lost+found"})
+_OWN_FILES: Final = frozenset({_LOCK, TURN_FILE, SEEN_FILE, "lost+found"})
 """What may stand where a store is made: what another process makes at this moment, or one that was killed left; and what the
 system puts into the root of a disk."""
 _META_MAGIC: Final = 0xBEEFC0DE
@@ -47,12 +49,11 @@ def refusal(path: Path, problem: str) -> EngineOpenError:
 
 def open_turn(path: Path, options: LmdbOptions, check: Callable[[], None]) -> WriteTurn:
     """Make the folder when that is asked for, and open the file of the turn to write in it. Raises EngineOpenError."""
-    _prepare_folder(path, options)
+    mode, owner = _prepare_folder(path, options)
     try:
-        mode, owner = _mode_and_owner(path, options)
         return WriteTurn(path, mode=mode, owner=owner, seconds=options.turn_seconds, check=check)
     except OSError as error:
-        data = path / "data.mdb"
+        data = path / _DATA
         if error.errno in _DENIED and os.access(data, os.W_OK) and not os.access(path, os.W_OK):
             # Why not without the file: who writes beside others, and takes no turns with them, waits for ever or not at all.
             problem = (
@@ -94,17 +95,21 @@ def _mode_and_owner(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, i
     Why: whoever opens a store first, the superuser for one, shall not shut out those who may write it.
     """
     try:
-        found = (path / "data.mdb").stat()
-    except FileNotFoundError:
+        found = os.stat(os.path.join(path, _DATA))
+    except (FileNotFoundError, NotADirectoryError):
         return options.mode, None
     return found.st_mode & 0o666, (found.st_uid, found.st_gid)
 
 
-def _prepare_folder(path: Path, options: LmdbOptions) -> None:
+def _prepare_folder(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, int] | None]:
+    """Make the folder where it is missing, and may be made. Return the mode and the owner of files that are made in it."""
     try:
+        found = _mode_and_owner(path, options)
+        if found[1] is not None:  # one look tells all where there is a store: most opens are of one
+            return found
         if path.exists() and not path.is_dir():
             raise refusal(path, "it is a file; an LMDB store is a folder")
-        if (options.is_readonly or not options.create) and not (path / "data.mdb").exists():
+        if options.is_readonly or not options.create:
             raise StoreMissingError(url=f"lmdb:{path}", problem="there is no store here")
         _refuse_strangers(path)
         make_folder(path, mode=options.folder_mode)
@@ -113,11 +118,12 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> None:
     except InvalidInputError as error:
         problem = f"the folder cannot be used: {error.facts['source']}: {error.facts['problem']}"
         raise refusal(path, problem) from error
+    return found
 
 
 def _refuse_strangers(path: Path) -> None:
     """Refuse to make a store among files of others: a folder that was mistyped. An empty folder may be there."""
-    if not path.is_dir() or (path / "data.mdb").exists():
+    if not path.is_dir():
         return
     others = sorted(name for name in os.listdir(path) if name not in _OWN_FILES and not name.startswith("."))
     if others:
@@ -130,9 +136,10 @@ def _make_data(path: Path, options: LmdbOptions, turn: WriteTurn, waits_since: f
     Why: LMDB makes it empty and fills it afterwards. An empty file would be what a killed process left, or a store that was cut
     off; as it is, it is always the latter.
     """
-    data, fresh = path / "data.mdb", path / _NEW_DATA
-    if data.exists():
+    # Why by name alone: what is not seen here, for whatever reason, is asked again below, with the turn.
+    if os.path.exists(os.path.join(path, _DATA)):
         return
+    data, fresh = path / _DATA, path / _NEW_DATA
     try:
         turn.take(waits_since)
         if data.exists():  # another process made it while this one waited
@@ -169,8 +176,8 @@ def create_databases(environment: lmdb.Environment, expected: bytes, *, identity
 
 def _check_whole(path: Path) -> None:
     """Refuse a data file that was cut off. Reading what is missing would end this process by a bus error, without a word."""
-    data = path / "data.mdb"
-    if data.stat().st_size == 0:
+    data = os.path.join(path, _DATA)
+    if os.stat(data).st_size == 0:
         raise refusal(
             path, "data.mdb is empty; a store never is: restore it from a backup, or remove the file to begin anew"
         )
@@ -186,11 +193,14 @@ def _allocate_lock_file(path: Path, options: LmdbOptions) -> None:
     Why: LMDB leaves holes in it. On a full disk, the first reader to use a slot in a hole would be ended by a bus error.
     Trap: never for one that is there: closing any descriptor of it gives up the locks that LMDB holds in this process.
     """
+    lock = os.path.join(path, _LOCK)
+    if os.path.exists(lock):
+        return
     # Why: whatever is wrong with the folder, LMDB will say, or open what can be read.
     with suppress(OSError):
         mode, owner = _mode_and_owner(path, options)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = open_file(path / "lock.mdb", flags, mode=mode, owner=owner)
+        descriptor = open_file(lock, flags, mode=mode, owner=owner)
         try:
             os.posix_fallocate(descriptor, 0, _LOCK_BYTES)
         finally:
@@ -203,7 +213,7 @@ def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bo
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:
         is_denied = code_of(error) in _DENIED
-        if is_denied and not options.is_readonly and os.access(path / "data.mdb", os.R_OK):
+        if is_denied and not options.is_readonly and os.access(path / _DATA, os.R_OK):
             raise refusal(path, "it may not be written; open it with ?readonly=true") from error
         if not is_denied or not options.is_readonly:
             raise
@@ -255,7 +265,7 @@ def code_of(error: lmdb.Error) -> int:
 def _problem(path: Path, error: lmdb.Error) -> str:
     if not isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError | lmdb.CorruptedError):
         return str(error)
-    version = _format_version(path / "data.mdb")
+    version = _format_version(path / _DATA)
     if version is None:
         return "data.mdb is not an LMDB file"
     if version != 1:

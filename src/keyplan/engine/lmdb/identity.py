@@ -43,12 +43,15 @@ class _Statx(ctypes.Structure):
     )
 
 
-def identity_of(file: Path) -> str:
+def identity_of(file: str | Path) -> str:
     """Return what tells a file from every other one, and from one that stands in its place later."""
     try:
-        found = os.stat(file)
+        return _identity(file, os.stat(file))
     except OSError:
         return ""
+
+
+def _identity(file: str | Path, found: os.stat_result) -> str:
     return f"{found.st_ino}-{_birth_of(file) or f'on {found.st_dev}'}"
 
 
@@ -56,9 +59,9 @@ class StoreFile:
     """The data file of a store that is open, and the small file beside it. Make it after LMDB has opened the folder."""
 
     def __init__(self, path: Path, *, is_readonly: bool) -> None:
-        self._data = str(path / "data.mdb")
+        self._data = os.path.join(path, "data.mdb")
         self._stat = os.stat(self._data)
-        self.identity = identity_of(path / "data.mdb")
+        self.identity = _identity(self._data, self._stat)
         """Another one for another file, even at the same path."""
         self._descriptor = -1
         self._page: mmap.mmap | None = None
@@ -67,7 +70,7 @@ class StoreFile:
         # Why suppressed: without it a copy that was written into the file is not noticed; everything else goes on.
         with suppress(OSError):
             mode, owner = self._stat.st_mode & 0o666, (self._stat.st_uid, self._stat.st_gid)
-            self._descriptor = open_file(path / SEEN_FILE, flags | os.O_CLOEXEC, mode=mode, owner=owner)
+            self._descriptor = open_file(os.path.join(path, SEEN_FILE), flags | os.O_CLOEXEC, mode=mode, owner=owner)
             if not is_readonly:
                 # Why allocated: writing into a hole would be a bus error on a full disk.
                 os.posix_fallocate(self._descriptor, 0, _SEEN.size)
@@ -155,7 +158,7 @@ def _leap(transaction: "lmdb.Transaction[bytes]", databases: Databases) -> None:
         transaction.put(STATE_KEY, state.pack(), db=databases.meta)
 
 
-def _birth_of(file: Path) -> str:
+def _birth_of(file: str | Path) -> str:
     """Return when a file was made; "" where the system does not tell. Why by hand: `os.stat` leaves it out on Linux."""
     statx, told = _statx(), _Statx()
     if statx is None or statx(_HERE, os.fsencode(file), 0, _STATX_BIRTH, ctypes.byref(told)) != 0:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
@@ -84,10 +85,15 @@ LMDB_DEFAULTS: Final = LmdbOptions()
 
 def profile_of(options: LmdbOptions, *, is_locked: bool) -> Profile:
     """Return what an engine opened like this can do. Without the lock file it must not claim to share the store."""
+    return _profile(options.has_history, options.durability, is_locked)
+
+
+@cache
+def _profile(has_history: bool, durability: Durability, is_locked: bool) -> Profile:  # noqa: FBT001  # Why: keys of a cache.
     capabilities: set[Capability] = set()
-    if options.has_history:
+    if has_history:
         capabilities |= {Capability.REVISIONS, Capability.WATCH, Capability.LEASES}
-    if options.durability is Durability.FULL:
+    if durability is Durability.FULL:
         capabilities.add(Capability.DURABLE)
     if is_locked:
         capabilities.add(Capability.SHARED)

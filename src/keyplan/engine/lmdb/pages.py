@@ -50,7 +50,7 @@ class _Run(NamedTuple):
     hold_value: bool = False
 
 
-def shortfall_of(data: Path) -> Shortfall | None:
+def shortfall_of(data: str | Path) -> Shortfall | None:
     """Return what a data file lacks, or None: it is whole, or no LMDB file of this machine's kind, as LMDB will say.
 
     Raises OSError when it cannot be read.

@@ -168,7 +168,7 @@ class WriteTurn(TurnFile):
         self._check = check
         self._process = os.getpid()
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        descriptor = open_file(folder / TURN_FILE, flags, mode=mode, owner=owner)
+        descriptor = open_file(os.path.join(folder, TURN_FILE), flags, mode=mode, owner=owner)
         page, self._has_page = _page_of(descriptor)
         super().__init__(descriptor, page)
         self._page: mmap.mmap = page
