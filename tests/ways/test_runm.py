@@ -45,7 +45,7 @@ def calling(deployment: Deployment, name: str, **fields: Any) -> Callable[[], by
     return lambda: handler.unary_unary(raw, Context())
 
 
-@pytest.mark.parametrize(("session", "at_most"), [(SW, 128), (BY_NAME, 145)], ids=["by-uuid", "by-name"])
+@pytest.mark.parametrize(("session", "at_most"), [(SW, 120), (BY_NAME, 137)], ids=["by-uuid", "by-name"])
 def test_a_get_of_an_object(tmp_path: Path, session: dict[str, str], at_most: int) -> None:
     with open_store(f"lmdb:{tmp_path / 'store'}?durability=none") as store:
         deployment = Deployment(store)

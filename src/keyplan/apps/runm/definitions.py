@@ -48,7 +48,8 @@ def definition_at(runm: Runm, scope: Scope) -> ObjectDefinition | None:
 
 def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | None:
     """Return the definition that holds for a scope, and the scope that it was found at."""
-    state.read_ahead_scope(scope)
+    if state.ahead.pointer(scope) not in state.looked_at:
+        state.read_ahead(state.ahead.of_scope(scope))
     for candidate in fallbacks_of(scope):
         uuid = pointer_at(state.runm, candidate)
         state.ahead.note_definition(candidate, uuid)

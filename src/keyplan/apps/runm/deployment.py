@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
-from keyplan.apps.runm.read_ahead import ReadAhead, Scope
+from keyplan.apps.runm.read_ahead import ReadAhead
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidKeyError
@@ -46,12 +46,16 @@ class Stored(NamedTuple):
 
 
 class State(NamedTuple):
-    """Both layouts bound to one thing: a snapshot, or a transaction; and what is known of what will be read."""
+    """Both layouts bound to one thing: a snapshot, or a transaction; and what is known of what will be read.
+
+    `looked_at` are the keys that were read at once when it was bound.
+    """
 
     runm: Runm
     beside: RunmBeside
     ahead: ReadAhead
     binding: PinnedState | Transaction
+    looked_at: tuple[KeyRef, ...] = ()
 
     def read_ahead(self, refs: Iterable[KeyRef]) -> None:
         """Read what stands at these keys at once. A place that cannot be a key is for the call to find out."""
@@ -59,10 +63,6 @@ class State(NamedTuple):
             self.binding.read_ahead(*refs)
         except InvalidKeyError:
             return
-
-    def read_ahead_scope(self, scope: Scope) -> None:
-        """Read at once what says which definition holds for a scope."""
-        self.read_ahead(self.ahead.of_scope(scope))
 
     @property
     def is_empty(self) -> bool:
@@ -92,8 +92,9 @@ class Deployment:
         try:
             binding.read_ahead(*refs)
         except InvalidKeyError:
+            refs = ()
             binding.read_ahead()
-        return State(self.runm.over(binding), self.beside.over(binding), self.ahead, binding)
+        return State(self.runm.over(binding), self.beside.over(binding), self.ahead, binding, refs)
 
     @contextmanager
     def reading(self, *refs: KeyRef) -> Generator[State, None, None]:

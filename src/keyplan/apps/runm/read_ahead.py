@@ -54,7 +54,8 @@ class ReadAhead:
         self._runm = runm
         self._objects, self._partition_table = runm.table("objects"), runm.table("partitions")
         self._definition_table, self._providers = runm.table("definitions"), beside.table("providers")
-        self._pointer = lru_cache(_REMEMBERED_MAX)(self._pointer_of)
+        self.pointer = lru_cache(_REMEMBERED_MAX)(self._pointer_of)
+        """The pointer to the definition of exactly a scope."""
         self._partitions: dict[str, UUID] = {}
         self._scopes: dict[UUID, tuple[Scope, ...]] = {}
         self._definitions: dict[Scope, UUID] = {}
@@ -131,7 +132,7 @@ class ReadAhead:
         """The pointers that may answer for a scope, and the definitions that they led to."""
         places: list[KeyRef] = []
         for candidate in fallbacks_of(scope):
-            places.append(self._pointer(candidate))
+            places.append(self.pointer(candidate))
             uuid = self._definitions.get(candidate)
             if uuid is not None:
                 places.append((self._definition_table, uuid))
