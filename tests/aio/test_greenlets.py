@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
@@ -139,3 +141,13 @@ def test_waiting_outside_is_refused() -> None:
     with pytest.raises(InvalidInputError):
         wait(step)
     step.close()  # Why: a coroutine that is never awaited would warn.
+
+
+def test_without_greenlet_the_import_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['greenlet'] = None\n"
+        "try: import keyplan.aio\n"
+        "except ModuleNotFoundError as error: print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.stdout == "keyplan.aio needs the package 'greenlet': pip install 'keyplan[aio]'\n", ran.stderr

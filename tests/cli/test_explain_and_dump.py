@@ -80,7 +80,7 @@ def test_hexadecimal_and_escaped_keys_are_one(binary: Keyplan) -> None:
     assert binary("explain", "--hex", key).out == binary("explain", escaped).out
     assert binary("explain", "--hex", key, "--json").document["fields"] == {
         "group": "00000000-0000-0000-0000-000000000001",
-        "number": "7",
+        "number": 7,
     }
 
 

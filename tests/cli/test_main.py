@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 
 import keyplan
 from keyplan import errors
-from keyplan.cli.failures import NOT_INSTALLED
-from keyplan.cli.main import COMMANDS
+from keyplan.cli.failures import NOT_INSTALLED, USAGE
+from keyplan.cli.main import COMMANDS, EXTRAS, _extra
 from tests.cli.conftest import Keyplan
 from tests.cli.layouts import Site
 
 SCRIPT = Path(sys.executable).parent / "keyplan"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def test_help_lists_commands_and_applications(run: Keyplan) -> None:
@@ -218,3 +220,64 @@ def test_without_its_packages_the_command_says_what_to_install() -> None:
     ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
     assert ran.returncode == NOT_INSTALLED
     assert ran.stderr == "keyplan: the command line needs the package typer: pip install 'keyplan[cli]'\n"
+
+
+def test_without_an_applications_packages_its_command_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules[sys.argv.pop(1)] = None;"
+        "sys.modules.pop('keyplan.apps', None); from keyplan.cli.start import run; run()"
+    )
+    for package, command, extra in (
+        ("numpy", ["hepnos", "--help"], "hepnos"),
+        ("starlette", ["serve", "--store", "memory:"], "server"),
+        ("google", ["runm", "--help"], "runm"),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program, package, *command], capture_output=True, text=True, check=False
+        )
+        advice = f"the package {package!r} is not installed: pip install 'keyplan[{extra}]'"
+        if ran.returncode:  # an application that starts without its packages may print its help
+            assert (ran.returncode, ran.stderr) == (NOT_INSTALLED, f"keyplan: {advice}\n")
+        assert "Traceback" not in ran.stderr
+        assert ran.returncode or package == "google", package
+
+
+def test_the_extra_is_the_applications_unless_it_has_one_for_the_package() -> None:
+    assert _extra("numpy", ["hepnos", "--help"]) == "hepnos"
+    assert _extra("h5py", ["hepnos", "load"]) == "hepnos-files"
+    assert _extra("grpc", ["runm", "serve"]) == "runm"
+    assert _extra("grpc", ["ls"]) == "etcd"
+    assert _extra("patroni", ["patroni", "up"]) == "patroni-node"
+
+
+def test_every_extra_that_is_advised_is_declared() -> None:
+    declared = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) <= set(declared)
+
+
+def test_options_may_stand_before_the_command(run: Keyplan, tmp_path: Path) -> None:
+    store = f"lmdb:{tmp_path / 'site.kv'}"
+    options = ["--store", store, "--layout=tests.cli.layouts:Site"]
+    assert run(*options, "put", "notes", "hello", "world").code == 0
+    assert run(*options, "--json", "get", "notes", "hello").document["record"] == "world"
+    assert run(*options, "put", "notes", "--", "-a", "b").code == 0
+    assert run("-s", store, "keyspace", "list").code == 0
+    assert run("--store").code == USAGE
+    assert "No such option: --store" in run("--store", store, "completion", "bash").err
+
+
+def test_a_misspelt_name_is_answered_with_the_right_one(run: Keyplan, tmp_path: Path) -> None:
+    at = ("--store", "memory:", "--layout", "tests.cli.layouts:Site")
+    assert run("count", "boxs", *at).err == (
+        "keyplan: there is no table, index or counter 'boxs' in Site; did you mean 'boxes'?\n"
+    )
+    assert run("count", "zzz", *at).err == (
+        "keyplan: there is no table, index or counter 'zzz' in Site;"
+        " known are boxes, notes, flags, holders, raw, by_name, by_tag, tickets\n"
+    )
+    assert "did you mean 'cloudchamber'?" in run("map", "--layout", "cloudchmber").err
+
+
+def test_a_module_that_python_has_itself_is_named(run: Keyplan) -> None:
+    answer = run("lint", "--layout", "types:Types")
+    assert "Python has a module types of its own: give the file another name" in answer.err

@@ -182,3 +182,16 @@ def test_two_threads_that_open_one_name_share_one_memory(monkeypatch: pytest.Mon
         put(mine, b"k")
         with opened[0] as theirs:
             assert not is_empty(theirs)
+
+
+def test_each_package_of_a_driver_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for package, name in (("google", "protobuf"), ("grpc", "grpcio")):
+        program = (
+            f"import sys; sys.modules[{package!r}] = None\n"
+            "from keyplan.engine import open_engine\n"
+            "from keyplan.errors import EngineOpenError\n"
+            "try: open_engine('etcd://127.0.0.1:1')\n"
+            "except EngineOpenError as error: print(error.facts['problem'])"
+        )
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert ran.stdout == f"the package {name!r} is not installed: pip install 'keyplan[etcd]'\n", ran.stderr

@@ -7,9 +7,13 @@ from collections.abc import Awaitable, Callable
 from threading import local
 from typing import Any, Final, Generic, TypeVar, cast
 
-from greenlet import GreenletExit, getcurrent, greenlet
-
 from keyplan.errors import InvalidInputError
+
+try:
+    from greenlet import GreenletExit, getcurrent, greenlet
+except ModuleNotFoundError as error:
+    advice = "keyplan.aio needs the package 'greenlet': pip install 'keyplan[aio]'"
+    raise ModuleNotFoundError(advice, name="greenlet") from error
 
 __all__ = ["Drive", "drive", "is_driven", "wait"]
 

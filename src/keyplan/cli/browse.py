@@ -30,6 +30,7 @@ from keyplan.layout import (
     CounterSpec,
     IndexSpec,
     ItemSpec,
+    plain_field,
     prefix_of_words,
     shown_key,
     text_of_value,
@@ -78,7 +79,7 @@ def _print_values(open_layout: OpenLayout, item: str, words: list[str], *, json:
         found = list(islice(levels(bound, prefix, snapshot), limit + 1))
     shown = found[:limit]
     if json:
-        print_json([_plain_level(level.value) for level in shown])
+        print_json([plain_field(level.value) for level in shown])
     else:
         mark = "/" if len(prefix) + 1 < len(names) and sys.stdout.isatty() else ""
         print_grid([names[len(prefix)].upper()], ([text_of_value(level.value) + mark] for level in shown))
@@ -86,10 +87,6 @@ def _print_values(open_layout: OpenLayout, item: str, words: list[str], *, json:
         print_hint(f"there are more than {limit} values; --limit shows more")
     if not found:
         open_layout.hint_when_foreign()
-
-
-def _plain_level(value: Any) -> Any:
-    return value if isinstance(value, int | str) else text_of_value(value)
 
 
 def _print_items(open_layout: OpenLayout, *, json: bool) -> None:

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Final
 
 from keyplan.cli.output import printable
-from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError
+from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError, UnknownNameError
 
 __all__ = [
     "FINDINGS",
@@ -127,10 +127,25 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
 
 
 def _sentence(error: KeyplanError) -> str:
+    if isinstance(error, UnknownNameError) and "problem" not in error.facts:
+        return _unknown_name(error)
     facts = {name.replace("_", " "): _words(fact) for name, fact in _readable(error).items()}
     problem = facts.pop("problem", "")
     others = ", ".join(f"{name} {words}" for name, words in facts.items())
     return error.summary + (f": {problem}" if problem else "") + (f" ({others})" if others else "")
+
+
+def _unknown_name(error: UnknownNameError) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  # Why: most errors are printed without it.
+
+    facts: dict[str, Any] = error.facts
+    name, known = str(facts["name"]), [str(one) for one in facts.get("known", ())]
+    kind = "table, index or counter" if facts["kind"] == "item" else facts["kind"]
+    place = facts.get("item") or facts.get("layout")
+    sentence = f"there is no {kind} {name!r}" + (f" in {place}" if place else "")
+    if near := get_close_matches(name, known, n=1):
+        return f"{sentence}; did you mean {near[0]!r}?"
+    return sentence + (f"; known are {', '.join(known)}" if known else "")
 
 
 def _readable(error: KeyplanError) -> dict[str, object]:

@@ -34,6 +34,7 @@ from keyplan.layout import (
     Kind,
     Meaning,
     line_of_value,
+    plain_field,
     plain_value,
     raw_key_of,
     readings_of,
@@ -168,7 +169,7 @@ def _facts(bound: BoundLayout, meaning: Meaning, place: _Place) -> dict[str, Any
         "kind": meaning.kind.value,
         "item": meaning.item,
         "template": meaning.template,
-        "fields": {name: text_of_value(value) for name, value in meaning.fields.items()},
+        "fields": {name: plain_field(value) for name, value in meaning.fields.items()},
     }
     if not meaning.is_known:
         facts["departs_at_byte"] = meaning.position
@@ -181,7 +182,7 @@ def _facts(bound: BoundLayout, meaning: Meaning, place: _Place) -> dict[str, Any
 
 def _lines(facts: dict[str, Any]) -> list[str]:
     lines = [_line("template", facts["template"])] if facts["template"] else []
-    lines += [_line(name, value) for name, value in facts["fields"].items()]
+    lines += [_line(name, text_of_value(value)) for name, value in facts["fields"].items()]
     lines += [_line("key space", facts["keyspace"] or f"none: {facts['owner']}")] if "owner" in facts else []
     if "stored" not in facts:
         return lines
@@ -320,7 +321,7 @@ def _dump_line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
     line: dict[str, Any] = {"key": shown_key(entry.key), "kind": meaning.kind.value, "item": meaning.item}
     if meaning.kind in (Kind.UNKNOWN, Kind.NAMESPACE):
         return line | {"item": None, "value": entry.value.hex(), **_history(entry)}
-    line["fields"] = {name: text_of_value(value) for name, value in meaning.fields.items()}
+    line["fields"] = {name: plain_field(value) for name, value in meaning.fields.items()}
     if meaning.kind is Kind.RECORD:
         try:
             line["record"] = plain_value(bound.tables[str(meaning.item)].form.decode(entry.value))

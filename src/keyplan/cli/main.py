@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, entry_points, metadata, version
 from threading import current_thread, main_thread
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -146,8 +146,26 @@ def completion_command(
 
 PROGRAM: Final = "keyplan"
 
-EXTRAS: Final = {"starlette": "server", "uvicorn": "server", "prometheus_client": "server", "httpx": "server"}
-"""Packages that a command's module imports, and the extra that brings them."""
+EXTRAS: Final = {
+    **dict.fromkeys(("starlette", "uvicorn", "prometheus_client", "httpx", "jinja2"), "server"),
+    "lmdb": "lmdb",
+    "yaml": "yaml",
+    "google": "protobuf",
+    "grpc": "etcd",
+    "psycopg": "postgres",
+    "greenlet": "aio",
+    "bcrypt": "cloudchamber",
+    "numpy": "hepnos",
+    "patroni": "patroni-node",
+    **dict.fromkeys(("uproot", "awkward", "h5py", "pyarrow", "matplotlib"), "hepnos-files"),
+    **dict.fromkeys(("grpc_health", "grpc_reflection", "jsonschema", "re2"), "runm"),
+}
+"""Packages that keyplan imports without depending on them, and the extra that brings them."""
+
+ANYWHERE: Final = frozenset(
+    {"--store", "-s", "--layout", "-l", "--parameter", "-p", "--keyspace", "-k", "--config", "--json"}
+)
+"""Options that may stand before the command, too: people type the store first. All but --json have a value."""
 
 NUMBER_MAX: Final = 2**62
 """Why: revisions, leases and counts have 63 bits at most, and one more than the largest is still a number of the machine."""
@@ -248,7 +266,8 @@ def _root(
     """Typed records, indexes and proofs on an ordered key-value store, from one declared layout.
 
     A store is given by --store URL, KEYPLAN_STORE, or `store` in keyplan.toml; a layout by --layout, KEYPLAN_LAYOUT, or
-    `layout` in keyplan.toml: the name of an installed one, module:Class, or a JSON description.
+    `layout` in keyplan.toml: the name of an installed one, module:Class, or a JSON description. Options that say which
+    store, key space and layout may stand before the command, too.
     """
     if context.invoked_subcommand is None and not context.resilient_parsing:
         typer.echo(context.get_help(), err=True)
@@ -263,7 +282,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
     with standard_streams() as output, _ended_by_sigterm():
         try:
-            code = _exit_code(list(arguments))
+            code = _exit_code(_options_behind(arguments))
             sys.stdout.flush()
         except ReaderGone:
             return 0  # as in `keyplan dump | head`: who reads has had enough, and nothing is wrong
@@ -299,6 +318,19 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _options_behind(arguments: Sequence[str]) -> list[str]:
+    """Move the options that stand before the command behind its words, where it reads them: `keyplan --store URL ls`."""
+    words = list(arguments)
+    number = 0
+    while number < len(words) and (option := words[number].partition("="))[0] in ANYWHERE:
+        number += 1 if option[1] or option[0] == "--json" else 2
+    moved, rest = words[:number], words[number:]
+    if not rest:
+        return words
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *moved, *rest[end:]]
+
+
 def _exit_code(arguments: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         register_shells()
@@ -320,9 +352,19 @@ def _exit_code(arguments: list[str]) -> int:
         print_failure(error, is_json=is_json)
         return error.exit_code
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
             raise
-        print(f"{PROGRAM}: this needs the package {error.name}: pip install 'keyplan[{extra}]'", file=sys.stderr)
+        extra = _extra(package, arguments)
+        print(f"{PROGRAM}: the package {package!r} is not installed: pip install 'keyplan[{extra}]'", file=sys.stderr)
         return NOT_INSTALLED
     return 0
+
+
+def _extra(package: str, arguments: list[str]) -> str:
+    """Return the extra to install: the application's whose command it is, which brings all that it needs."""
+    extra = EXTRAS[package]
+    application = next(iter(arguments), "")
+    known = metadata(PROGRAM).get_all("Provides-Extra") or []
+    is_own = application in application_groups() and application in known
+    return application if is_own and not extra.startswith(f"{application}-") else extra

@@ -3,7 +3,7 @@
 An engine's module, and its driver, are imported when its scheme is first opened.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final
@@ -33,7 +33,7 @@ class _Builtin:
     module: str
     function: str
     profile: str
-    driver: str | None
+    packages: Mapping[str, str]  # what its module imports, and how it is called where packages are installed from
     options: frozenset[str] = frozenset()  # those of `create` and `readonly` that it has
     extra: str = ""  # what brings the driver, where it is not called like the scheme
     awaiting: str = ""  # the module of its asynchronous form, where `open_awaiting` is
@@ -41,18 +41,24 @@ class _Builtin:
 
 # Why: dotted names rather than imports, so that `import keyplan` loads no driver.
 _BUILTIN: Final = {
-    "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", None),
+    "memory": _Builtin("keyplan.engine.memory", "open_memory", "MEMORY_PROFILE", {}),
     "etcd": _Builtin(
-        "keyplan.engine.etcd", "open_etcd", "ETCD_PROFILE", "grpc", awaiting="keyplan.engine.etcd.aio_transport"
+        "keyplan.engine.etcd",
+        "open_etcd",
+        "ETCD_PROFILE",
+        {"grpc": "grpcio", "google": "protobuf"},
+        awaiting="keyplan.engine.etcd.aio_transport",
     ),
-    "lmdb": _Builtin("keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", "lmdb", frozenset({"create", "readonly"})),
+    "lmdb": _Builtin(
+        "keyplan.engine.lmdb", "open_lmdb", "LMDB_PROFILE", {"lmdb": "lmdb"}, frozenset({"create", "readonly"})
+    ),
     **dict.fromkeys(
         ("postgres", "postgresql"),
         _Builtin(
             "keyplan.engine.postgres",
             "open_postgres",
             "POSTGRES_PROFILE",
-            "psycopg",
+            {"psycopg": "psycopg"},
             frozenset({"create", "readonly"}),
             extra="postgres",
         ),
@@ -141,10 +147,8 @@ def _module(url: EngineUrl, builtin: _Builtin) -> object:
     try:
         return import_module(builtin.module)
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        # Why two: etcd needs the package protobuf beside its driver, whose modules are below `google`.
-        package = {builtin.driver: builtin.driver, "google": "protobuf"}.get(missing)
-        if builtin.driver is None or package is None:
+        package = builtin.packages.get((error.name or "").partition(".")[0])
+        if package is None:
             raise
         advice = f"the package {package!r} is not installed: pip install 'keyplan[{builtin.extra or url.scheme}]'"
         raise url.refuse(advice) from error

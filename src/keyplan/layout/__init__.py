@@ -32,6 +32,7 @@ from keyplan.layout.modes import Async, Bindable, Mode, Sync
 from keyplan.layout.plain import (
     key_of_words,
     line_of_value,
+    plain_field,
     plain_key,
     plain_value,
     prefix_of_words,
@@ -166,6 +167,7 @@ __all__ = [
     "lint",
     "lint_prefix",
     "pair_items",
+    "plain_field",
     "plain_key",
     "plain_value",
     "prefix_of_words",

@@ -15,6 +15,7 @@ from keyplan.layout.meaning import raw_key_of, shown_key
 __all__ = [
     "key_of_words",
     "line_of_value",
+    "plain_field",
     "plain_key",
     "plain_value",
     "prefix_of_words",
@@ -30,6 +31,9 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 LINE_NESTING_MAX: Final = 32
 """Why: a line is read by people; and a record can be nested deeper than the interpreter's stack."""
+
+
+_PLAIN: Final = (int, float, str, bool)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -106,9 +110,13 @@ def _value_of_field(name: str, element: Element[Any], word: str) -> Any:
 def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:
     """The fields of a key as JSON values."""
     values = zip(keys.template.field_names, keys.shape.split(key), strict=True)
-    return {
-        name: value if isinstance(value, int | float | str | bool) else text_of_value(value) for name, value in values
-    }
+    # Why asked here, too: numbers and texts are the most, and need no call.
+    return {name: value if isinstance(value, _PLAIN) else plain_field(value) for name, value in values}
+
+
+def plain_field(value: object) -> object:
+    """The value of a key's field as a JSON value: a number stays one; what JSON has no form for is text."""
+    return value if isinstance(value, _PLAIN) else text_of_value(value)
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------

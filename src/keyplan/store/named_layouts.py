@@ -76,7 +76,10 @@ def _imported(name: str, source: str) -> type[Layout]:
     try:
         kind: Any = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(source=source, problem=f"cannot import {name}: {error}") from error
+        problem = f"cannot import {name}: {error}"
+        if module_name in sys.stdlib_module_names:
+            problem += f"; Python has a module {module_name} of its own: give the file another name"
+        raise InvalidInputError(source=source, problem=problem) from error
     if not (isinstance(kind, type) and issubclass(kind, Layout)):
         raise InvalidInputError(source=source, problem=f"{name} is not a Layout class")
     return kind

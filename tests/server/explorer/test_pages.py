@@ -361,3 +361,24 @@ def test_parameters_of_a_root_stand_behind_the_layouts_name(explore: Callable[..
         assert Store(engine).revision == 1
         values = explorer.data(f"{IN}/tree/cloudchamber-2/racks")["values"]
         assert [one["value"] for one in values] == ["r1"]
+
+
+def test_the_number_of_a_counter_is_the_next_one(explorer: Explorer, engine: Engine) -> None:
+    def number() -> object:
+        (shown,) = explorer.data(f"{IN}/")["layouts"]
+        return next(item["number"] for item in shown["items"] if item["name"] == "orders")
+
+    assert number() == {"number": 8, "is_more": False}
+    engine.commit(Commit((), (Delete(b"shop/orders"),)))
+    assert number() == {"number": Shop.bound().counters["orders"].start, "is_more": False}
+    engine.commit(Commit((), (Put(b"shop/orders", b"{oops"),)))
+    assert number() is None
+    assert '<td class="number">?</td>' in explorer.page(f"{IN}/")
+
+
+@pytest.mark.parametrize(
+    "pasted", [" shop/items/a/1\n", "'shop/items/a/1'", '"shop/items/a/1"', "b'shop/items/a\\x2f1'"]
+)
+def test_a_key_may_be_pasted_as_it_was_printed(explorer: Explorer, pasted: str) -> None:
+    answer = explorer.get(f"/explore/find?key={quote(pasted)}")
+    assert (answer.status_code, answer.headers["location"]) == (303, key_page(b"shop/items/a/1"))

@@ -103,9 +103,7 @@ def find_host(*, user: str = NODE_USER_DEFAULT, programs: Path | None = None) ->
     if programs is None or not (programs / "postgres").exists():
         raise InvalidInputError(source="PostgreSQL", problem="is not installed: apt-get install postgresql-15")
     if importlib.util.find_spec("patroni") is None:
-        raise InvalidInputError(
-            source="Patroni", problem="is not installed: pip install 'patroni[etcd,etcd3,psycopg3]'"
-        )
+        raise InvalidInputError(source="Patroni", problem="is not installed: pip install 'keyplan[patroni-node]'")
     script = Path(sys.prefix) / "bin" / "patroni"
     if not script.exists():
         raise InvalidInputError(source=str(script), problem="Patroni's script is not beside this Python")

@@ -119,14 +119,17 @@ class Overview(Struct, kw_only=True):
 
 
 class ItemView(Struct, kw_only=True):
-    """A table, index or counter of a layout. `of` is the table that an index points at. `number` is how many keys it has."""
+    """A table, index or counter of a layout. `of` is the table that an index points at.
+
+    `number` is how many keys it has; of a counter the next number, None where that cannot be read.
+    """
 
     name: str
     kind: str
     template: str
     of: str | None
     note: str
-    number: Amount
+    number: Amount | None
     href: str
     live_href: str
 

@@ -5,7 +5,7 @@ from itertools import islice
 from keyplan.engine import ALL_KEYS, Engine, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
 from keyplan.keyspace import KeySpace, KeySpaceRegistry, Unmanaged, unmanaged
-from keyplan.layout import BoundIndex, BoundLayout, BoundTable, ItemSpec, shown_key
+from keyplan.layout import BoundCounter, BoundIndex, BoundLayout, BoundTable, ItemSpec, shown_key
 from keyplan.server.explorer.answers import (
     Amount,
     AreaPage,
@@ -176,14 +176,13 @@ def _item_view(area: Area, shown: ShownLayout, spec: ItemSpec, snapshot: Snapsho
     bound, links = shown.bound, area.links
     counter = bound.counters.get(spec.name)
     if counter is not None:
-        is_there = snapshot.get(counter.raw_key) is not None
         return ItemView(
             name=spec.name,
             kind="counter",
             template=spec.template.plain,
             of=None,
             note=spec.note,
-            number=Amount(number=int(is_there), is_more=False),
+            number=_next_number(counter, snapshot),
             href=links.key(counter.raw_key),
             live_href=links.raw_live(counter.raw_key),
         )
@@ -200,6 +199,15 @@ def _item_view(area: Area, shown: ShownLayout, spec: ItemSpec, snapshot: Snapsho
         href=links.tree(shown.label, spec.name) if has_fields else links.key(item.keys.prefix(())),
         live_href=links.live(shown.label, spec.name),
     )
+
+
+def _next_number(counter: BoundCounter, snapshot: Snapshot) -> Amount | None:
+    """The number that a counter hands out next, as `keyplan ls` shows it. None: what is stored cannot be read."""
+    entry = snapshot.get(counter.raw_key)
+    try:
+        return Amount(number=counter.start if entry is None else counter.decode(entry.value), is_more=False)
+    except CorruptionError:
+        return None
 
 
 def item_of(bound: BoundLayout, name: str) -> BoundTable | BoundIndex:

@@ -1,5 +1,7 @@
 """What a request asks of the explorer: paths and queries read strictly, and which form the answer has."""
 
+import re
+from ast import literal_eval
 from collections.abc import Collection
 from typing import Final
 
@@ -60,9 +62,27 @@ class Query:
         if form == "hex":
             return _bytes_of_hex("key", text)
         try:
-            return raw_key_of(text)
+            return _pasted_key(text)
         except ValueError as error:
             raise InvalidArgumentError(argument="key", problem=str(error)) from error
+
+
+def _pasted_key(text: str) -> bytes:
+    r"""Read a key that was copied from somewhere: blanks around it, quotes, and the b'...' of a program are no part of it.
+
+    A key that begins or ends so is written with \xNN. Raises ValueError.
+    """
+    text = text.strip()
+    quoted = re.fullmatch(r"(b?)(['\"])(.*)\2", text, re.DOTALL)
+    if quoted is None:
+        return raw_key_of(text)
+    if not quoted[1]:
+        return raw_key_of(quoted[3])
+    try:
+        literal = literal_eval(text)
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{text} is no bytes of Python") from error
+    return bytes(literal)
 
 
 def asked_item(request: Request, query: Query) -> ItemRequest:
