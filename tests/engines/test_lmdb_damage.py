@@ -69,6 +69,25 @@ def test_an_empty_file_does_not_become_a_new_store(tmp_path: Path, options: str)
     assert (tmp_path / "data.mdb").stat().st_size == 0
 
 
+def test_what_a_short_file_lacks_is_told_by_its_free_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tree has hundreds of pages, of which none is looked at."""
+    data = filled(tmp_path / "store")
+    with LmdbEngine(tmp_path / "store") as engine:
+        engine.compact(engine.commit(Commit((), (Delete(b"large"),))))
+    os.truncate(data, data.stat().st_size - 4096)
+    looked: list[int] = []
+    read = os.pread
+
+    def counted(descriptor: int, size: int, offset: int) -> bytes:
+        looked.append(offset)
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "pread", counted)
+    assert shortfall_of(data) is None
+    assert data.stat().st_size > 200 * 4096
+    assert len(looked) < 10
+
+
 def test_a_whole_file_that_lacks_pages_that_nothing_leads_to_is_opened(tmp_path: Path) -> None:
     data = filled(tmp_path / "store")
     with LmdbEngine(tmp_path / "store") as engine:
