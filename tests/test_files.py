@@ -1,5 +1,6 @@
 """keyplan.files: modes whatever the umask is, and files that are there whole or not at all."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from keyplan.errors import InvalidInputError
-from keyplan.files import make_folder, new_file, write_whole
+from keyplan.files import make_folder, new_file, write_over, write_whole
 
 
 @contextmanager
@@ -88,6 +89,45 @@ def test_a_failure_leaves_what_was_there_and_nothing_beside_it(tmp_path: Path, m
         write_whole(path, b"second")
     assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_written_over_keeps_its_mode_and_its_links(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_over(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    assert mode_of(file) == 0o640
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077], ids=oct)
+def test_a_file_for_its_user_has_the_mode_that_the_umask_allows(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        write_over(tmp_path / "file", "text")
+    assert mode_of(tmp_path / "file") == 0o666 & ~mask
+
+
+def test_a_full_disk_cuts_no_file_that_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("old")
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        write_over(tmp_path / "file", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_what_is_no_file_is_written_into(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    write_over(Path(f"/dev/fd/{writing}"), "text")
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "text"
+
+
+def failing(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_missing_folder_is_told_by_the_name_of_the_file(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO, Final
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "new_file", "sync_folder", "write_whole"]
+__all__ = ["FILE_MODE", "FOLDER_MODE", "make_folder", "new_file", "sync_folder", "write_over", "write_whole"]
 
 FILE_MODE: Final = 0o600
 """Why: what keyplan writes may hold anything that a store holds, passwords too. Who shares a file says so."""
@@ -109,6 +109,38 @@ def write_whole(
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
+
+
+def write_over(path: Path, text: str) -> None:
+    """Write a file for its user, whole or not at all, over what is there: the mode, the owner and links to it stay.
+
+    A new file has the mode that the umask allows. What is no file, as a terminal or a pipe, is written into.
+    Raises InvalidInputError when it cannot be written.
+    """
+    # Why: a rename would put the file in the place of a link that leads to it.
+    target = Path(os.path.realpath(path))
+    try:
+        found = path.stat()
+    except OSError:
+        write_whole(target, text, mode=_umasked(0o666))
+        return
+    # Why names too: what the system shows there of a file that is open, as /dev/stdout, is to be written and not replaced.
+    folder = os.path.realpath(path.parent)
+    if not stat.S_ISREG(found.st_mode) or folder == "/dev" or folder.startswith("/proc/"):
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return
+    # Why: the superuser alone can give a file to its owner; anybody else writes a file of their own.
+    owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
+    write_whole(target, text, mode=stat.S_IMODE(found.st_mode), owner=owner)
+
+
+def _umasked(mode: int) -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mode & ~mask
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from keyplan.cli.options import (
     layout_of_option,
     named_file,
     store_of_option,
-    write_text,
 )
 from keyplan.cli.output import print_grid, print_json, print_text, printable, progress_bar
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_over
 from keyplan.layout import Kind, raw_key_of, shown_key
 from keyplan.maintenance import AuditReport, Confidence, Departure, Inference, Note, audit, infer
 
@@ -86,7 +86,7 @@ def infer_command(
         found = infer(snapshot, prefix=raw, name=name, progress=progress)
     layout = found.python if python else json_text.dumps(found.description, indent=2, ensure_ascii=False) + "\n"
     if out is not None:
-        write_text(out, layout)
+        write_over(out, layout)
     if json:
         print_json(_inference_document(found))
     elif python and out is None:

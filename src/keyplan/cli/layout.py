@@ -14,12 +14,12 @@ from keyplan.cli.options import (
     file_or_output,
     layout_of_option,
     read_text,
-    write_text,
 )
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.codec import Text, element_of_spec
 from keyplan.engine import default_profile
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_over
 from keyplan.layout import (
     EngineLimits,
     Field,
@@ -241,7 +241,7 @@ def map_command(
     if check is not None:
         _check(check, text)
     elif write is not None:
-        write_text(write, text)
+        write_over(write, text)
         print_text(f"wrote {write}")
     elif json:
         print_json(describe(spec))
@@ -271,5 +271,5 @@ def docs_command(
     if output is None:
         print_text(text)
     else:
-        write_text(output, text)
+        write_over(output, text)
         print_text(f"wrote {output}")

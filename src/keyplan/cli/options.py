@@ -46,7 +46,6 @@ __all__ = [
     "spread",
     "store_of_option",
     "store_url_of_option",
-    "write_text",
 ]
 
 # ---- files ---------------------------------------------------------------------------------------------------------------
@@ -95,14 +94,6 @@ def json_of(content: str | bytes, *, source: str) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(source=source, problem=f"not JSON: {error}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that a command was asked to write, over what is there. Raises InvalidInputError."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be written") from error
 
 
 # ---- the settings file ---------------------------------------------------------------------------------------------------

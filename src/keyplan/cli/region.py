@@ -18,11 +18,11 @@ from keyplan.cli.options import (
     read_bytes,
     spread,
     store_of_option,
-    write_text,
 )
 from keyplan.cli.output import print_json, print_text, printable
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
+from keyplan.files import write_over
 from keyplan.keyspace import KeySpaces
 from keyplan.regions import (
     PlacementDriver,
@@ -244,7 +244,7 @@ def import_command(
     if output is None:
         print_json(imported.data())
     else:
-        write_text(output, dumps(imported.data(), indent=2) + "\n")
+        write_over(output, dumps(imported.data(), indent=2) + "\n")
         print_text(f"wrote {output}: {len(imported.spaces)} key spaces of cluster {imported.cluster}")
     for problem in imported.problems:
         print_hint(problem)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from keyplan.errors import InvalidInputError
+from keyplan.files import write_over
 
 __all__ = ["REWRITE_VARIABLE", "Step", "check_script", "read_script", "written_script"]
 
@@ -87,7 +88,7 @@ def check_script(path: Path, respond: Callable[[str], str]) -> None:
         return
     answered = written_script(given)
     if os.environ.get(REWRITE_VARIABLE) == "1":
-        path.write_text(answered, encoding="utf-8")
+        write_over(path, answered)
         return
     difference = difflib.unified_diff(
         written_script(steps).splitlines(), answered.splitlines(), f"{path.name} expects", "answered", lineterm="", n=4
