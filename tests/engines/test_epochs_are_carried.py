@@ -3,11 +3,19 @@
 from keyplan.apps.cloudchamber import CloudChamber
 from keyplan.apps.cloudchamber.indexed import store_for_writing
 from keyplan.apps.hepnos import remote
-from keyplan.engine import Commit, KeyAbsent, MemoryEngine, Put, Snapshot, WrappedEngine, WrappedSnapshot
+from keyplan.engine import (
+    Commit,
+    KeyAbsent,
+    MemoryEngine,
+    PrefixedSnapshot,
+    Put,
+    Snapshot,
+    WrappedEngine,
+    WrappedSnapshot,
+)
 from keyplan.engine.lmdb.snapshot import LmdbSnapshot
 from keyplan.engine.postgres.snapshot import PostgresSnapshot
 from keyplan.keyspace import Founding, KeySpaces, open_key_space
-from keyplan.keyspace.share import _ShareSnapshot
 from keyplan.store import Store
 from tests.store.layouts import Rack, Site
 
@@ -73,4 +81,4 @@ def test_every_snapshot_tells_its_epoch_unless_its_engine_has_none() -> None:
         if snapshot.__module__.startswith("keyplan.") and "epoch" not in vars(snapshot)
     }
     assert silent <= leaping | without_revisions
-    assert _ShareSnapshot in Snapshot.__subclasses__()
+    assert PrefixedSnapshot in Snapshot.__subclasses__()

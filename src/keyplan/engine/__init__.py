@@ -30,7 +30,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
-from keyplan.engine.prefixed import PrefixedEngine
+from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import (
@@ -72,6 +72,7 @@ __all__ = [
     "FailedGuard",
     "Guard",
     "KeyAbsent",
+    "KeyPrefix",
     "KeyRange",
     "KeyUnchanged",
     "Lease",
@@ -80,6 +81,8 @@ __all__ = [
     "MemoryEngine",
     "Mutation",
     "PrefixedEngine",
+    "PrefixedSnapshot",
+    "PrefixedWatch",
     "Profile",
     "Put",
     "RangeEmpty",
@@ -98,6 +101,7 @@ __all__ = [
     "check_sorted",
     "default_profile",
     "exposed_files",
+    "failures_of",
     "fingerprint",
     "known_schemes",
     "leapt",

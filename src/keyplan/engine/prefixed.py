@@ -1,8 +1,8 @@
 """The share of an engine whose keys begin with a prefix, as an engine of its own."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from msgspec import structs
 
@@ -10,6 +10,7 @@ from keyplan.engine.admission import admit_commit, admit_pair
 from keyplan.engine.interface import (
     Commit,
     Delete,
+    DeleteRange,
     Engine,
     Entry,
     Event,
@@ -27,10 +28,13 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.profile import Profile
 from keyplan.engine.sorted_keys import check_sorted
-from keyplan.engine.wrap import WrappedEngine, WrappedSnapshot
-from keyplan.errors import CommitConflictError
+from keyplan.engine.wrap import WrappedEngine
+from keyplan.errors import CommitConflictError, CorruptionError, KeyplanError
 
-__all__ = ["PrefixedEngine"]
+__all__ = ["KeyPrefix", "PrefixedEngine", "PrefixedSnapshot", "PrefixedWatch", "failures_of"]
+
+_make: Final = tuple.__new__
+"""Makes an entry without NamedTuple's own Python frames, because every entry of a list passes here."""
 
 
 class PrefixedEngine(WrappedEngine):
@@ -39,46 +43,33 @@ class PrefixedEngine(WrappedEngine):
     Nothing outside the prefix can be read or written. Revisions, leases and compaction are those of the whole store.
     """
 
-    def __init__(self, inner: Engine, prefix: bytes, *, closes_inner: bool = True) -> None:
+    def __init__(self, inner: Engine, prefix: "bytes | KeyPrefix", *, closes_inner: bool = True) -> None:
         super().__init__(inner, closes_inner=closes_inner)
-        self._prefix = _Prefix(prefix)
-        key_bytes_max = inner.profile.key_bytes_max
-        self._profile = replace(
-            inner.profile,
-            key_bytes_max=None if key_bytes_max is None else max(key_bytes_max - len(prefix), 0),
-            empty_key=inner.profile.empty_key or bool(prefix),
-        )
+        self._prefix = prefix if isinstance(prefix, KeyPrefix) else KeyPrefix(prefix)
+        self._raw_prefix = self._prefix.raw
+        self._profile = _within(inner.profile, self._raw_prefix)
 
     @property
     def profile(self) -> Profile:
         return self._profile
 
     def snapshot(self) -> Snapshot:
-        return _PrefixedSnapshot(self.inner.snapshot(), self._prefix)
+        return PrefixedSnapshot(self.inner.snapshot(), self._prefix)
+
+    def value(self, key: bytes) -> bytes | None:
+        # Why: past the snapshot, because this is the path of every single read; what comes back is of the key asked for.
+        return self.inner.value(self._raw_prefix + key)
 
     def commit(self, commit: Commit) -> int:
         admit_commit(self._profile, commit)
-        guards = tuple(map(self._prefix.add_to_guard, commit.guards))
-        mutations = tuple(map(self._prefix.add_to_mutation, commit.mutations))
-        with self._own_conflicts(guards, commit.guards):
-            return self.inner.commit(Commit(guards, mutations, commit.epoch))
-
-    @contextmanager
-    def _own_conflicts(self, guards: Sequence[Guard], own_guards: Sequence[Guard]) -> Generator[None, None, None]:
-        """Let a conflict name the guards that the caller gave."""
+        guards, mutations = self._prefix.add_to_commit(commit)
         try:
-            yield
+            return self.inner.commit(Commit(guards, mutations, commit.epoch))
         except CommitConflictError as error:
-            own = dict(zip(guards, own_guards, strict=True))
-            failed = tuple(self._own_failure(failure, own) for failure in _failures(error))
-            raise CommitConflictError(failed=failed) from error
-
-    def _own_failure(self, failure: FailedGuard, own: dict[Guard, Guard]) -> FailedGuard:
-        key = None if failure.key is None else self._prefix.strip(failure.key)
-        return FailedGuard(own[failure.guard], key, failure.actual_revision)
+            raise self._prefix.own_conflict(failures_of(error), guards, commit.guards) from error
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
-        return _PrefixedWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix)
+        return PrefixedWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix)
 
     def put_sorted(
         self,
@@ -89,10 +80,12 @@ class PrefixedEngine(WrappedEngine):
         overwrite: bool = True,
     ) -> int:
         check_sorted(keys, values, self._profile)
-        whole = [self._prefix.add(key) for key in keys]
+        whole = [self._raw_prefix + key for key in keys]
         inner_guards = tuple(map(self._prefix.add_to_guard, guards))
-        with self._own_conflicts(inner_guards, guards):
+        try:
             return self.inner.put_sorted(whole, values, guards=inner_guards, overwrite=overwrite)
+        except CommitConflictError as error:
+            raise self._prefix.own_conflict(failures_of(error), inner_guards, guards) from error
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         return self.inner.load(self._with_prefix(entries))
@@ -100,34 +93,50 @@ class PrefixedEngine(WrappedEngine):
     def _with_prefix(self, entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for key, value in entries:
             admit_pair(self._profile, key, value)
-            yield self._prefix.add(key), value
+            yield self._raw_prefix + key, value
 
 
-def _failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
+def _within(profile: Profile, prefix: bytes) -> Profile:
+    """Return the limits that are left: the prefix is in every key."""
+    key_bytes_max = profile.key_bytes_max
+    return replace(
+        profile,
+        key_bytes_max=None if key_bytes_max is None else max(key_bytes_max - len(prefix), 0),
+        empty_key=profile.empty_key or bool(prefix),
+    )
+
+
+def failures_of(error: CommitConflictError) -> tuple[FailedGuard, ...]:
+    """Return the guards that a conflict names."""
     failed = error.facts["failed"]
     assert isinstance(failed, tuple)
     return failed
 
 
-class _Prefix:
-    """Adds the prefix to everything that names keys, and takes it away again."""
+class KeyPrefix:
+    """Adds a prefix to everything that names keys; takes it away from what comes back, after a look at it."""
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._size = len(raw)
+        self.raw = raw
+        self.size = len(raw)
         self._end = KeyRange.of_prefix(raw).end
 
-    def add(self, key: bytes) -> bytes:
-        return self._raw + key
+    def foreign(self, key: bytes) -> KeyplanError:
+        """Return the error of a key outside the prefix, which the engine inside gave although nobody asked for it."""
+        return CorruptionError(problem=f"the engine returned a key outside the prefix {self.raw!r}", raw_key=key.hex())
 
     def strip(self, key: bytes) -> bytes:
-        return key[self._size :]
+        """Return a key without the prefix. Raises the error of `foreign`."""
+        if not key.startswith(self.raw):
+            raise self.foreign(key)
+        return key[self.size :]
 
     def strip_entry(self, entry: Entry) -> Entry:
-        # Why: made without NamedTuple's own Python frames, because every entry of a list passes here.
-        return tuple.__new__(Entry, (entry[0][self._size :], *entry[1:]))
+        """Return an entry whose key has no prefix. Raises as `strip` does."""
+        return _make(Entry, (self.strip(entry[0]), *entry[1:]))
 
     def strip_event(self, event: Event) -> Event:
+        """Return an event whose keys have no prefix. Raises as `strip` does."""
         return structs.replace(
             event,
             key=self.strip(event.key),
@@ -136,51 +145,108 @@ class _Prefix:
         )
 
     def add_to_range(self, key_range: KeyRange) -> KeyRange:
-        return KeyRange(self._raw + key_range.start, self._end if key_range.end is None else self._raw + key_range.end)
+        """Return the range with the prefix; what had no upper end ends with the prefix."""
+        end = self._end if key_range.end is None else self.raw + key_range.end
+        return KeyRange(self.raw + key_range.start, end)
+
+    def add_to_commit(self, commit: Commit) -> tuple[tuple[Guard, ...], tuple[Mutation, ...]]:
+        """Return a commit's guards and mutations with the prefix."""
+        guards = tuple([self.add_to_guard(guard) for guard in commit.guards])
+        return guards, tuple([self.add_to_mutation(mutation) for mutation in commit.mutations])
 
     def add_to_mutation(self, mutation: Mutation) -> Mutation:
-        if isinstance(mutation, Put | Delete):
-            return structs.replace(mutation, key=self.add(mutation.key))
-        return structs.replace(mutation, range=self.add_to_range(mutation.range))
+        """Return the mutation with the prefix."""
+        if isinstance(mutation, Put):
+            return Put(self.raw + mutation.key, mutation.value, mutation.lease)
+        if isinstance(mutation, Delete):
+            return Delete(self.raw + mutation.key)
+        return DeleteRange(self.add_to_range(mutation.range))
 
     def add_to_guard(self, guard: Guard) -> Guard:
-        match guard:
-            case KeyAbsent() | KeyUnchanged():
-                return structs.replace(guard, key=self.add(guard.key))
-            case RangeEmpty():
-                return RangeEmpty(self.add_to_range(guard.range))
-            case RangeUnchanged():
-                keys = tuple(map(self.add, guard.keys))
-                return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
+        """Return the guard with the prefix."""
+        if isinstance(guard, KeyUnchanged):
+            return KeyUnchanged(self.raw + guard.key, guard.revision)
+        if isinstance(guard, KeyAbsent):
+            return KeyAbsent(self.raw + guard.key)
+        if isinstance(guard, RangeEmpty):
+            return RangeEmpty(self.add_to_range(guard.range))
+        keys = tuple(self.raw + key for key in guard.keys)
+        return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
+
+    def own_conflict(
+        self, failures: Iterable[FailedGuard], guards: Sequence[Guard], own_guards: Sequence[Guard]
+    ) -> CommitConflictError:
+        """Return the conflict that names the guards which the caller gave: `own_guards`, which became `guards`."""
+        own = dict(zip(guards, own_guards, strict=True))
+        failed = (
+            FailedGuard(
+                own[failure.guard], None if failure.key is None else self.strip(failure.key), failure.actual_revision
+            )
+            for failure in failures
+        )
+        return CommitConflictError(failed=tuple(failed))
 
 
-class _PrefixedSnapshot(WrappedSnapshot):
-    def __init__(self, inner: Snapshot, prefix: _Prefix) -> None:
-        super().__init__(inner)
+class PrefixedSnapshot(Snapshot):
+    """The part of a snapshot below a prefix."""
+
+    __slots__ = ("_inner", "_inner_get", "_prefix", "_raw_prefix")
+
+    def __init__(self, inner: Snapshot, prefix: KeyPrefix) -> None:
+        self._inner = inner
+        self._inner_get = inner.get
         self._prefix = prefix
+        self._raw_prefix = prefix.raw
+
+    @property
+    def revision(self) -> int:
+        return self._inner.revision
+
+    @property
+    def epoch(self) -> str:
+        return self._inner.epoch
 
     def get(self, key: bytes) -> Entry | None:
-        entry = self.inner.get(self._prefix.add(key))
-        return None if entry is None else self._prefix.strip_entry(entry)
+        raw_key = self._raw_prefix + key
+        entry = self._inner_get(raw_key)
+        if entry is None:
+            return None
+        if entry[0] != raw_key:
+            raise self._prefix.foreign(entry[0])
+        return _make(Entry, (key, entry[1], entry[2], entry[3], entry[4], entry[5]))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        # Why: over a network many keys are one call, and a key space must not turn them into as many.
-        found = self.inner.get_many([self._prefix.add(key) for key in keys])
-        return [None if entry is None else self._prefix.strip_entry(entry) for entry in found]
+        # Why: over a network many keys are one call, and a prefix must not turn them into as many.
+        prefix, strip = self._raw_prefix, self._prefix.strip_entry
+        found = self._inner.get_many([prefix + key for key in keys])
+        return [None if entry is None else strip(entry) for entry in found]
 
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
         inner_range = self._prefix.add_to_range(key_range)
-        found = self.inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only)
-        return map(self._prefix.strip_entry, found)
+        return self._stripped(self._inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only))
+
+    def _stripped(self, found: Iterator[Entry]) -> Iterator[Entry]:
+        # Why: written out, because every entry of every list passes here.
+        prefix, size, make = self._raw_prefix, self._prefix.size, _make
+        for entry in found:
+            key = entry[0]
+            if not key.startswith(prefix):
+                raise self._prefix.foreign(key)
+            yield make(Entry, (key[size:], entry[1], entry[2], entry[3], entry[4], entry[5]))
 
     def count(self, key_range: KeyRange) -> int:
-        return self.inner.count(self._prefix.add_to_range(key_range))
+        return self._inner.count(self._prefix.add_to_range(key_range))
+
+    def close(self) -> None:
+        self._inner.close()
 
 
-class _PrefixedWatch:
-    def __init__(self, inner: Watch, prefix: _Prefix) -> None:
+class PrefixedWatch:
+    """A watch of what is below a prefix."""
+
+    def __init__(self, inner: Watch, prefix: KeyPrefix) -> None:
         self._inner = inner
         self._prefix = prefix
 

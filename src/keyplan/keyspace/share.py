@@ -1,7 +1,7 @@
 """An engine that is one key space's share of another: keys get the prefix, every commit the fence, answers are checked.
 
-Like a PrefixedEngine (keyplan.engine) in all else. Why not one: every get and every commit passes here, and what a key
-space may cost them is a tenth.
+A PrefixedEngine (keyplan.engine) in all else. Every get and every commit passes here, and what a key space may cost them is a
+tenth.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,31 +9,26 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, Protocol
 
-from msgspec import structs
-
 from keyplan.engine import (
     NO_LEASE,
     Commit,
-    Delete,
-    DeleteRange,
     Engine,
-    Entry,
     Event,
-    FailedGuard,
     Guard,
     KeyAbsent,
+    KeyPrefix,
     KeyRange,
-    KeyUnchanged,
     Lease,
     Mutation,
+    PrefixedEngine,
+    PrefixedSnapshot,
+    PrefixedWatch,
     Profile,
     Put,
-    RangeEmpty,
-    RangeUnchanged,
     Snapshot,
     Watch,
-    WrappedEngine,
     admit_commit,
+    failures_of,
 )
 from keyplan.errors import (
     CommitConflictError,
@@ -45,8 +40,6 @@ from keyplan.errors import (
 from keyplan.keyspace.fence import FenceGuard, HeldFence
 
 __all__ = ["Budget", "KeySpaceEngine", "ReadOnlyShare"]
-
-_make: Final = tuple.__new__
 
 _FENCE_ATTEMPTS: Final = 5
 """Why: a fence that changes between two tries changes because somebody disables and enables; nobody does that five times."""
@@ -62,7 +55,7 @@ class Budget(Protocol):
         ...
 
 
-class KeySpaceEngine(WrappedEngine):
+class KeySpaceEngine(PrefixedEngine):
     """The keys of one key space, as an engine of its own.
 
     A commit that the fence refuses raises KeySpaceDisabledError, KeySpaceDeletingError, KeySpaceDeletedError or
@@ -73,17 +66,11 @@ class KeySpaceEngine(WrappedEngine):
     def __init__(
         self, inner: Engine, name: str, prefix: bytes, fence: FenceGuard, *, closes_inner: bool = True
     ) -> None:
-        super().__init__(inner, closes_inner=closes_inner)
-        self._share = _Share(name, prefix)
-        self._prefix = prefix
+        super().__init__(inner, _KeysOfShare(name, prefix), closes_inner=closes_inner)
         self._fence = fence
-        self._profile = _share_profile(inner.profile, prefix, fence.key)
+        self._profile = _beside_fence(self._profile, prefix, fence.key)
         self._is_limited = self._profile.commit_operations_max is not None or self._profile.commit_bytes_max is not None
         self.budget: Budget | None = None
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
 
     @property
     def fence(self) -> FenceGuard:
@@ -93,22 +80,20 @@ class KeySpaceEngine(WrappedEngine):
     def snapshot(self) -> Snapshot:
         if self._fence.closed_by is not None:
             self._fence.check_readable()
-        return _ShareSnapshot(self.inner.snapshot(), self._share)
+        return PrefixedSnapshot(self.inner.snapshot(), self._prefix)
 
     def value(self, key: bytes) -> bytes | None:
-        # Why: past the snapshot, because this is the path of every single read; what comes back is of the key asked for.
+        # Why: written out, because this is the path of every single read.
         if self._fence.closed_by is not None:
             self._fence.check_readable()
-        return self.inner.value(self._prefix + key)
+        return self.inner.value(self._raw_prefix + key)
 
     def commit(self, commit: Commit) -> int:
         if self._is_limited:
             admit_commit(self._profile, commit)
         if self.budget is not None:
             self.budget.check(commit.mutations)
-        share = self._share
-        guards = tuple([share.add_to_guard(guard) for guard in commit.guards])
-        mutations = tuple([share.add_to_mutation(mutation) for mutation in commit.mutations])
+        guards, mutations = self._prefix.add_to_commit(commit)
         for _ in range(_FENCE_ATTEMPTS):
             if self._fence.closed_by is not None:
                 self._fence.check_readable()
@@ -119,10 +104,10 @@ class KeySpaceEngine(WrappedEngine):
             try:
                 return self.inner.commit(Commit((*guards, fence), mutations, commit.epoch or epoch))
             except CommitConflictError as error:
-                failures = _failures(error)
+                failures = failures_of(error)
                 is_of_fence = any(failure.guard == fence for failure in failures)
                 if not is_of_fence and (failures or commit.epoch):
-                    raise self._own_conflict(failures, guards, commit.guards) from error
+                    raise self._prefix.own_conflict(failures, guards, commit.guards) from error
                 self._looked_again(error)
             except (EngineLimitError, InvalidInputError):
                 # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
@@ -141,23 +126,11 @@ class KeySpaceEngine(WrappedEngine):
             raise refused from because
         return self._fence.held
 
-    def _own_conflict(
-        self, failures: Iterable[FailedGuard], guards: Sequence[Guard], own_guards: Sequence[Guard]
-    ) -> CommitConflictError:
-        own = dict(zip(guards, own_guards, strict=True))
-        strip = self._share.strip
-        return CommitConflictError(
-            failed=tuple(
-                FailedGuard(
-                    own[failure.guard], None if failure.key is None else strip(failure.key), failure.actual_revision
-                )
-                for failure in failures
-            )
-        )
-
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         self._fence.check_readable()
-        return _ShareWatch(self.inner.watch(self._share.add_to_range(key_range), after=after), self._share, self._fence)
+        return _ShareWatch(
+            self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix, self._fence
+        )
 
     def put_sorted(
         self,
@@ -219,18 +192,16 @@ class ReadOnlyShare(KeySpaceEngine):
         raise OwnerMismatchError(**self._refusal)
 
 
-def _share_profile(inner: Profile, prefix: bytes, fence: bytes) -> Profile:
-    """Return the limits that are left: the prefix is in every key, and the fence is one guard."""
-    operations_max, bytes_max = inner.commit_operations_max, inner.commit_bytes_max
+def _beside_fence(share: Profile, prefix: bytes, fence: bytes) -> Profile:
+    """Return the limits that are left in commits: the prefix is in every key, and the fence is one guard."""
+    operations_max, bytes_max = share.commit_operations_max, share.commit_bytes_max
     if bytes_max is not None:
         # Why: a range has two keys; each operation may be guarded as well as written.
         bytes_max -= len(fence) + 4 * len(prefix) * (operations_max or 0)
     return replace(
-        inner,
-        key_bytes_max=None if inner.key_bytes_max is None else max(inner.key_bytes_max - len(prefix), 0),
+        share,
         commit_operations_max=None if operations_max is None else operations_max - 1,
         commit_bytes_max=bytes_max,
-        empty_key=inner.empty_key or bool(prefix),
     )
 
 
@@ -248,131 +219,26 @@ def _within_bytes(batch: list[tuple[bytes, bytes]], bytes_max: int | None) -> It
         yield part
 
 
-def _failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
-    failed = error.facts["failed"]
-    assert isinstance(failed, tuple)
-    return failed
+class _KeysOfShare(KeyPrefix):
+    """The prefix of a key space: a key outside it is named with the key space."""
 
-
-class _Share:
-    """Adds the prefix to everything that names keys; takes it away from what comes back, after a look at it."""
-
-    def __init__(self, name: str, prefix: bytes) -> None:
-        self.name = name
-        self.prefix = prefix
-        self.size = len(prefix)
-        self._end = KeyRange.of_prefix(prefix).end
-
-    def strip(self, key: bytes) -> bytes:
-        if not key.startswith(self.prefix):
-            raise self.foreign(key)
-        return key[self.size :]
+    def __init__(self, name: str, raw: bytes) -> None:
+        super().__init__(raw)
+        self._name = name
 
     def foreign(self, key: bytes) -> KeyOutOfKeySpaceError:
-        return KeyOutOfKeySpaceError(name=self.name, raw_key=key.hex())
-
-    def strip_entry(self, entry: Entry) -> Entry:
-        # Why: made without NamedTuple's own Python frames, because every entry of a list passes here.
-        return _make(Entry, (self.strip(entry[0]), *entry[1:]))
-
-    def strip_event(self, event: Event) -> Event:
-        return structs.replace(
-            event,
-            key=self.strip(event.key),
-            entry=None if event.entry is None else self.strip_entry(event.entry),
-            previous=None if event.previous is None else self.strip_entry(event.previous),
-        )
-
-    def add_to_range(self, key_range: KeyRange) -> KeyRange:
-        end = self._end if key_range.end is None else self.prefix + key_range.end
-        return KeyRange(self.prefix + key_range.start, end)
-
-    def add_to_mutation(self, mutation: Mutation) -> Mutation:
-        if isinstance(mutation, Put):
-            return Put(self.prefix + mutation.key, mutation.value, mutation.lease)
-        if isinstance(mutation, Delete):
-            return Delete(self.prefix + mutation.key)
-        return DeleteRange(self.add_to_range(mutation.range))
-
-    def add_to_guard(self, guard: Guard) -> Guard:
-        if isinstance(guard, KeyUnchanged):
-            return KeyUnchanged(self.prefix + guard.key, guard.revision)
-        if isinstance(guard, KeyAbsent):
-            return KeyAbsent(self.prefix + guard.key)
-        if isinstance(guard, RangeEmpty):
-            return RangeEmpty(self.add_to_range(guard.range))
-        keys = tuple(self.prefix + key for key in guard.keys)
-        return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
+        return KeyOutOfKeySpaceError(name=self._name, raw_key=key.hex())
 
 
-class _ShareSnapshot(Snapshot):
-    __slots__ = ("_inner", "_inner_get", "_prefix", "_share")
+class _ShareWatch(PrefixedWatch):
+    """A watch that ends with the right to read."""
 
-    def __init__(self, inner: Snapshot, share: _Share) -> None:
-        self._inner = inner
-        self._inner_get = inner.get
-        self._share = share
-        self._prefix = share.prefix
-
-    @property
-    def revision(self) -> int:
-        return self._inner.revision
-
-    @property
-    def epoch(self) -> str:
-        return self._inner.epoch
-
-    def get(self, key: bytes) -> Entry | None:
-        raw_key = self._prefix + key
-        entry = self._inner_get(raw_key)
-        if entry is None:
-            return None
-        if entry[0] != raw_key:
-            raise self._share.foreign(entry[0])
-        return _make(Entry, (key, entry[1], entry[2], entry[3], entry[4], entry[5]))
-
-    def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        prefix, strip = self._prefix, self._share.strip_entry
-        found = self._inner.get_many([prefix + key for key in keys])
-        return [None if entry is None else strip(entry) for entry in found]
-
-    def scan(
-        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
-    ) -> Iterator[Entry]:
-        inner_range = self._share.add_to_range(key_range)
-        return self._stripped(self._inner.scan(inner_range, limit=limit, reverse=reverse, keys_only=keys_only))
-
-    def _stripped(self, found: Iterator[Entry]) -> Iterator[Entry]:
-        # Why: written out, because every entry of every list passes here.
-        prefix, size, make = self._prefix, self._share.size, _make
-        for entry in found:
-            key = entry[0]
-            if not key.startswith(prefix):
-                raise self._share.foreign(key)
-            yield make(Entry, (key[size:], entry[1], entry[2], entry[3], entry[4], entry[5]))
-
-    def count(self, key_range: KeyRange) -> int:
-        return self._inner.count(self._share.add_to_range(key_range))
-
-    def close(self) -> None:
-        self._inner.close()
-
-
-class _ShareWatch:
-    def __init__(self, inner: Watch, share: _Share, fence: FenceGuard) -> None:
-        self._inner = inner
-        self._share = share
+    def __init__(self, inner: Watch, prefix: KeyPrefix, fence: FenceGuard) -> None:
+        super().__init__(inner, prefix)
         self._fence = fence
 
     def poll(self, timeout_seconds: float) -> Sequence[Event]:
-        events = [self._share.strip_event(event) for event in self._inner.poll(timeout_seconds)]
+        events = super().poll(timeout_seconds)
         if not events:
             self._fence.check_readable()
         return events
-
-    @property
-    def revision(self) -> int:
-        return self._inner.revision
-
-    def close(self) -> None:
-        self._inner.close()
