@@ -23,11 +23,11 @@ from keyplan.testing.schedules import (
     healthy,
 )
 from keyplan.testing.schedules.batons import Batons
-from keyplan.testing.schedules.hashing import VisitedStates
+from keyplan.testing.schedules.bounded import VisitedStates
 from keyplan.testing.schedules.judging import Judge
 from keyplan.testing.schedules.sampling import WalkSearch
 from keyplan.testing.schedules.shortening import rank_of, shortened, switches_of
-from keyplan.testing.schedules.surroundings import stage
+from keyplan.testing.schedules.surroundings import controlled_surroundings
 from tests.maintenance.layouts import Site
 from tests.schedules.scenes import build, guards_left_out, of_absent_entry, put_in_transaction, unbuilt
 from tests.schedules.writers import WRITERS, two_records
@@ -171,7 +171,7 @@ def test_a_share_is_one_of_seconds_and_of_schedules() -> None:
 
 
 def test_the_older_half_of_the_states_goes_when_the_table_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keyplan.testing.schedules.hashing._STATES_MAX", 4)
+    monkeypatch.setattr("keyplan.testing.schedules.bounded._STATES_MAX", 4)
     visited = VisitedStates()
     for number in range(4):
         assert not visited.is_covered(b"%d" % number, 1)
@@ -189,7 +189,7 @@ def test_a_failure_is_shortened_by_at_most_so_many_replays(monkeypatch: pytest.M
         raise AssertionError("never")
 
     scenario = Scenario(build, WRITERS["modify"], setup=unbuilt, invariants=[never_holds])
-    with stage():
+    with controlled_surroundings():
         judge = Judge(scenario, Batons())
         run = judge.run(search=WalkSearch(runs=1, seed=3))
         verdict = judge.verdict(run)

@@ -5,10 +5,10 @@
 What parks and what it touches: parking.py, footprint.py. How orders are searched: traces.py. docs/guide/schedules.md begins.
 """
 
-from keyplan.testing.schedules.actors import compacts, passes, renews, restarts
+from keyplan.testing.schedules.actors import actor_waits, compacts, passes, renews, restarts
 from keyplan.testing.schedules.batons import BatonKind
-from keyplan.testing.schedules.exploration import ScheduleFailure, check_schedules, explore, replay, schedule_by
-from keyplan.testing.schedules.explorer import Exploration, Failure
+from keyplan.testing.schedules.checking import ScheduleFailure, check_schedules, explore, replay, schedule_by
+from keyplan.testing.schedules.exploration import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import (
     acknowledged,
@@ -21,8 +21,9 @@ from keyplan.testing.schedules.invariants import (
     watched,
 )
 from keyplan.testing.schedules.judging import DeadlockError, NotDeterministicError
+from keyplan.testing.schedules.outcome import Outcome
 from keyplan.testing.schedules.parking import ParkingEngine
-from keyplan.testing.schedules.running import Acknowledged, Outcome, actor_waits
+from keyplan.testing.schedules.running import Acknowledged
 from keyplan.testing.schedules.scenario import ACTOR_ERRORS, Actor, Invariant, Scenario, actor
 from keyplan.testing.schedules.strategies import Exhaustive, Pct, Portfolio, Preemptions, Strategy, Walk
 from keyplan.testing.schedules.strings import Schedule

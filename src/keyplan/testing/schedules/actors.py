@@ -1,12 +1,25 @@
-"""Actors that are events: time that passes, history that is forgotten, a keeper that renews, a program that starts again."""
+"""Waiting, for actors; and actors that are events: time that passes, forgotten history, a renewal, a restart."""
+
+from collections.abc import Callable
 
 from keyplan.errors import InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.schedules.parking import ParkingEngine
-from keyplan.testing.schedules.running import current_player
+from keyplan.testing.schedules.running import current_actor
 from keyplan.testing.schedules.scenario import Actor
+from keyplan.testing.schedules.steps import Step, Wait
 
-__all__ = ["compacts", "passes", "renews", "restarts"]
+__all__ = ["actor_waits", "compacts", "passes", "renews", "restarts"]
+
+
+def actor_waits(condition: Callable[[], bool]) -> None:
+    """Wait, in an actor, until `condition` is true in the latest state. It may read through the actor's stores, no more.
+
+    Raises InvalidInputError outside an actor, or when the condition writes.
+    """
+    run, place = current_actor().run, current_actor().place
+    seen = Step(place)
+    run.park("waits", None, wait=Wait(lambda: run.look(condition, seen), seen))
 
 
 def passes(seconds: float, *, times: int = 1) -> Actor:
@@ -14,7 +27,7 @@ def passes(seconds: float, *, times: int = 1) -> Actor:
 
     def pass_time(*_stores: Store) -> None:
         for _ in range(times):
-            current_player().run.pass_time(seconds)
+            current_actor().run.pass_time(seconds)
 
     return Actor(pass_time, f"passes {seconds:g}s")
 
@@ -39,8 +52,8 @@ def renews(first: Actor) -> Actor:
     """An actor that renews, once, every lease that another actor holds then: what that one's keeper does from time to time."""
 
     def renew(*_stores: Store) -> None:
-        player = current_player()
-        holders = [other for other in player.run.players if other.actor.name == first.name]
+        actor_run = current_actor()
+        holders = [other for other in actor_run.run.actor_runs if other.actor.name == first.name]
         if not holders:
             raise InvalidInputError(source="renews", problem=f"no actor is called {first.name}")
         for keeper in holders[0].keepers:

@@ -9,9 +9,9 @@ from keyplan.errors import HistoryCompactedError
 from keyplan.testing.schedules.footprint import CLOCK, EMPTINESS, Footprint
 from keyplan.testing.schedules.parking import ParkingEngine
 from keyplan.testing.schedules.running import Run, Stored
-from keyplan.testing.schedules.scenario import Scenario, still_store
+from keyplan.testing.schedules.scenario import Scenario
 from keyplan.testing.schedules.steps import Parking, Step, Wait, failed, note
-from keyplan.testing.schedules.surroundings import Stage, on_stage
+from keyplan.testing.schedules.surroundings import ExplorerContext, in_context, threadless_store
 
 __all__ = ["RunElsewhere"]
 
@@ -88,8 +88,8 @@ class RunElsewhere(Run):
         super().__init__(scenario, *arguments, **options)
         self._engines = [make(self.clock) for _ in range(scenario.engines)]
         if scenario.setup is not None:
-            with on_stage(Stage(self.clock)):
-                scenario.setup(*[still_store(engine, self.clock) for engine in self._engines])
+            with in_context(ExplorerContext(self.clock)):
+                scenario.setup(*[threadless_store(engine, self.clock) for engine in self._engines])
 
     def parking_engines(self) -> list[ParkingEngine]:
         return [

@@ -2,86 +2,23 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Final
 
 from keyplan.limits import SCHEDULE_FAILURES_MAX
+from keyplan.testing.schedules.exploration import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault, variants_of
 from keyplan.testing.schedules.judging import Judge, Verdict
 from keyplan.testing.schedules.report import script_of
 from keyplan.testing.schedules.running import Run
 from keyplan.testing.schedules.scenario import Scenario
-from keyplan.testing.schedules.shortening import rank_of, shortened, switches_of
+from keyplan.testing.schedules.shortening import rank_of, shortened
 from keyplan.testing.schedules.strings import Schedule, text_of
-from keyplan.testing.schedules.traces import DepartedError, Search
+from keyplan.testing.schedules.traces import DivergedError, Search
 
-__all__ = ["Exploration", "Explorer", "Failure", "RevisionsSeenError", "shows_revisions"]
+__all__ = ["Explorer", "RevisionsSeenError", "shows_revisions"]
 
 _FURTHER_SCHEDULES: Final = 1_000
 """Schedules after the first failure, or as many as there were before it. Why: the next ones are often shorter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A schedule that fails, the shortest found of its kind. `text` replays it."""
-
-    text: str
-    kind: str
-    message: str
-    script: str
-    schedule: Schedule
-
-    def __str__(self) -> str:
-        return f"{self.text}\n{self.script}\n{self.message}"
-
-
-@dataclass(slots=True)
-class Exploration:
-    """What an exploration came to. `str` of it is the report.
-
-    `schedules` were run, `cut` ones among them left when they showed nothing new. `is_complete`: no schedule of the scenario is
-    different from those that were run. `has_run_out`: the budget cut a search off; a bounded search that was not has run all
-    within its bound, and is not complete for all that. `failures` come shortest first, one of each kind. `first_failure_at`
-    counts from 1.
-    `coverage` holds the pairs of calls, each an actor's name and the number of its call, that raced, in the orders seen.
-    """
-
-    scenario: Scenario
-    schedules: int = 0
-    cut: int = 0
-    is_complete: bool = False
-    has_run_out: bool = False
-    seconds: float = 0.0
-    steps_max: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    first_failure_at: int | None = None
-    coverage: set[tuple[tuple[str, int], tuple[str, int]]] = field(default_factory=set)
-    revisions_matter: bool = False
-
-    @property
-    def unraced(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of actors that never met: no two of their steps were seen in both orders. They test little together."""
-        met = {frozenset((one[0], other[0])) for one, other in self.coverage if (other, one) in self.coverage}
-        return tuple(pair for pair in combinations(self.scenario.names, 2) if frozenset(pair) not in met)
-
-    def __str__(self) -> str:
-        extent = f"{self.schedules:,} schedule{'' if self.schedules == 1 else 's'}"
-        extent += " (complete)" if self.is_complete else " (not complete)"
-        told = f"{extent}, {self.seconds * 1000:,.0f} ms"
-        if not self.revisions_matter:
-            told += "; revisions were taken as independent"
-        if not self.failures:
-            return f"no failure in {told}"
-        first = self.failures[0]
-        steps = first.schedule.steps
-        count = len(self.failures)
-        faults = f"{len(first.schedule.faults)} faults" if first.schedule.faults else "no faults"
-        head = (
-            f"{count} failure{'' if count == 1 else 's'} in {told}. "
-            f"Shortest: {len(steps)} steps, {switches_of(steps)} switches, {faults}"
-        )
-        return "\n".join([head, *map(str, self.failures)])
 
 
 class RevisionsSeenError(Exception):
@@ -108,7 +45,7 @@ class Explorer:
         first.end()
         self.judge.revisions_matter |= shows_revisions(first)
         self.result.revisions_matter = self.judge.revisions_matter
-        self.judge.twice(Schedule((), ()))
+        self.judge.run_twice(Schedule((), ()))
         self._note_calls(first)
 
     def search(self, search: Search, *, faults: Sequence[Fault] = (), share: float = 1.0) -> bool:
@@ -122,8 +59,8 @@ class Explorer:
                 run = self.judge.run(search=search, faults=faults)
                 self._take(run, faults)
                 more = search.learn([*run.steps, *run.waiting()])
-            except DepartedError as departed:
-                raise self._departed(run, departed.depth, faults) from departed
+            except DivergedError as diverged:
+                raise self._diverged(run, diverged.depth, faults) from diverged
             finally:
                 if run is not None:
                     run.end()
@@ -146,11 +83,11 @@ class Explorer:
             return False
         return self.result.schedules < self._schedules_max
 
-    def _departed(self, run: Run | None, depth: int, faults: Sequence[Fault]) -> AssertionError:
+    def _diverged(self, run: Run | None, depth: int, faults: Sequence[Fault]) -> AssertionError:
         steps = () if run is None else tuple(step.actor for step in run.steps[:depth])
         first = self.judge.run(schedule=Schedule(tuple(faults), steps), is_recorded=True)
         first.end()
-        return self.judge.departed(first, run or first, depth)
+        return self.judge.diverged(first, run or first, depth)
 
     def _take(self, run: Run, faults: Sequence[Fault]) -> None:
         """Count a run, and judge it unless it was cut."""
@@ -203,7 +140,7 @@ class Explorer:
         """Shorten what was found, run each twice, and write the scripts."""
         for schedule, verdict in self._found.values():
             best, _ = shortened(self.judge, schedule, verdict)
-            run, found = self.judge.twice(best)
+            run, found = self.judge.run_twice(best)
             told = found or verdict
             self.result.failures.append(
                 Failure(text_of(self.scenario, best), told.kind, told.message, script_of(run), best)

@@ -21,7 +21,7 @@ __all__ = [
     "CLOCK",
     "EMPTINESS",
     "Footprint",
-    "Touched",
+    "HasFootprint",
     "are_dependent",
     "crash_key",
     "history_key",
@@ -67,7 +67,7 @@ def placed_range(engine: int, key_range: KeyRange) -> tuple[bytes, bytes]:
     return number + key_range.start, b"%c" % (engine + 1) if key_range.end is None else number + key_range.end
 
 
-class Touched(Protocol):
+class HasFootprint(Protocol):
     """What `are_dependent` compares."""
 
     keys_read: set[bytes]
@@ -88,14 +88,14 @@ class Footprint:
         self.was_left_open = False
         """Whether the step ended with a snapshot that may still be read, which would join what the step read."""
 
-    def take_in(self, other: Touched) -> None:
+    def take_in(self, other: HasFootprint) -> None:
         """Add what another execution of the same step read and wrote."""
         self.keys_read |= other.keys_read
         self.keys_written |= other.keys_written
         self.ranges_read = list({*self.ranges_read, *other.ranges_read})
 
 
-def are_dependent(one: Touched, other: Touched) -> bool:
+def are_dependent(one: HasFootprint, other: HasFootprint) -> bool:
     """Whether the order of two steps can matter: one wrote where the other read or wrote."""
     written = one.keys_written
     if written and not (
@@ -108,7 +108,7 @@ def are_dependent(one: Touched, other: Touched) -> bool:
     return bool(written) and not (written.isdisjoint(one.keys_read) and not _meet(one.ranges_read, written))
 
 
-def is_dependent_asleep(sleeping: Touched, step: Touched) -> bool:
+def is_dependent_asleep(sleeping: HasFootprint, step: HasFootprint) -> bool:
     """Whether a step that was explored elsewhere has to be tried again after `step`.
 
     `step` was carried out just now: a snapshot that it left open counts as reading everything. That wakes too many, never too

@@ -9,7 +9,8 @@ from keyplan.errors import CommitOutcomeUnknownError, HistoryCompactedError, Key
 from keyplan.layout import BoundLayout, Layout
 from keyplan.store import Store
 from keyplan.testing.checked import assert_healthy
-from keyplan.testing.schedules.running import Acknowledged, Outcome
+from keyplan.testing.schedules.outcome import Outcome
+from keyplan.testing.schedules.running import Acknowledged
 from keyplan.testing.schedules.scenario import Invariant, bound_of
 
 __all__ = [

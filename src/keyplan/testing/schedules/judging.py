@@ -15,12 +15,13 @@ from keyplan.testing.schedules.batons import Batons
 from keyplan.testing.schedules.bounded import BoundedSearch
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import Stays, healthy
+from keyplan.testing.schedules.outcome import Outcome
 from keyplan.testing.schedules.report import script_of
-from keyplan.testing.schedules.running import Outcome, Run
+from keyplan.testing.schedules.running import Run
 from keyplan.testing.schedules.scenario import Invariant, Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strings import Schedule
-from keyplan.testing.schedules.surroundings import Stage, on_stage
+from keyplan.testing.schedules.surroundings import ExplorerContext, in_context
 from keyplan.testing.schedules.traces import Search, default_choice
 
 __all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed"]
@@ -63,10 +64,10 @@ def followed(steps: Sequence[int], run: "Run") -> Choose:
 
 
 def _hindrance(run: Run, place: int) -> str:
-    player = run.player(place)
-    if player.is_over:
+    actor_run = run.actor_run(place)
+    if actor_run.is_over:
         return "it has ended"
-    return "it has crashed" if player.has_crashed else "it waits"
+    return "it has crashed" if actor_run.has_crashed else "it waits"
 
 
 class Judge:
@@ -131,13 +132,13 @@ class Judge:
             return _said("deadlock", DeadlockError(f"DeadlockError: {names} waits for what nobody does any more"))
         if run.broken is not None:
             return _said("stays", run.broken)
-        outcome = run.outcome()
+        outcome = Outcome(run)
         for name, error in outcome.errors.items():
             if not isinstance(error, self._allowed(run)):
                 return Verdict(
                     f"only_raises: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}"
                 )
-        with on_stage(Stage(run.clock)):
+        with in_context(ExplorerContext(run.clock)):
             for invariant in self._invariants:
                 if (found := _judged(invariant, outcome)) is not None:
                     return found
@@ -154,7 +155,7 @@ class Judge:
             allowed = (*allowed, HistoryCompactedError)
         return allowed
 
-    def twice(self, schedule: Schedule) -> tuple[Run, Verdict | None]:
+    def run_twice(self, schedule: Schedule) -> tuple[Run, Verdict | None]:
         """Run a schedule twice, recorded; return the second run, ended, and its verdict. Raises NotDeterministicError."""
         runs: list[Run] = []
         verdict = None
@@ -166,10 +167,10 @@ class Judge:
         if first != second:
             pairs = enumerate(zip(first, second, strict=False))
             depth = next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
-            raise self.departed(runs[0], runs[1], depth)
+            raise self.diverged(runs[0], runs[1], depth)
         return runs[1], verdict
 
-    def departed(self, first: Run, second: Run, depth: int) -> NotDeterministicError:
+    def diverged(self, first: Run, second: Run, depth: int) -> NotDeterministicError:
         """The error for two runs of one schedule that differ at a step."""
         told = "\n".join(f"--- run {number}\n{script_of(run)}" for number, run in enumerate((first, second), start=1))
         return NotDeterministicError(

@@ -7,6 +7,7 @@ from typing import Final
 
 from keyplan.engine import Commit, Delete, DeleteRange, Event, Guard, KeyAbsent, KeyRange, KeyUnchanged, Mutation, Put
 from keyplan.layout import BoundLayout, Kind, shown_key
+from keyplan.testing.schedules.outcome import Outcome
 from keyplan.testing.schedules.running import Run
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.traces import races
@@ -46,9 +47,9 @@ def script_of(run: Run) -> str:
             lines.append(f"{text:{_COLUMN}}  {mark}" if mark else text)
             label = ""
         place += len(steps)
-    lines += [f"  {name:{width}}  crashed" for name in run.outcome().crashed]
+    lines += [f"  {name:{width}}  crashed" for name in Outcome(run).crashed]
     lines += [
-        f"  {name:{width}}  raised {type(error).__name__}: {error}" for name, error in run.outcome().errors.items()
+        f"  {name:{width}}  raised {type(error).__name__}: {error}" for name, error in Outcome(run).errors.items()
     ]
     return "\n".join(lines)
 

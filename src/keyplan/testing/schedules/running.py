@@ -1,9 +1,9 @@
-"""One run: the actors of a scenario on copies of its set-up, let go one step at a time. What came of it is an `Outcome`."""
+"""One run: the actors of a scenario on copies of its set-up, let go one step at a time."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Event, Memory, MemoryEngine
 from keyplan.errors import EngineUnavailableError, InvalidInputError
@@ -12,15 +12,23 @@ from keyplan.store import Store
 from keyplan.testing.schedules.batons import ActorKilledError, Batons
 from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.footprint import CLOCK, EMPTINESS, Footprint, crash_key
-from keyplan.testing.schedules.keeping import StillKeeper
 from keyplan.testing.schedules.parking import ParkingEngine
-from keyplan.testing.schedules.scenario import Actor, Scenario, still_store
-from keyplan.testing.schedules.seeing import SeenClock
+from keyplan.testing.schedules.scenario import Actor, Scenario
 from keyplan.testing.schedules.steps import Step, Wait
-from keyplan.testing.schedules.surroundings import Stage, counted_bytes, current_scene, enter, leave, on_stage
+from keyplan.testing.schedules.surroundings import (
+    ExplorerContext,
+    ObservedClock,
+    ThreadlessKeeper,
+    counted_bytes,
+    current_context,
+    enter,
+    in_context,
+    leave,
+    threadless_store,
+)
 from keyplan.testing.schedules.watching import end_of_lease
 
-__all__ = ["Acknowledged", "Outcome", "Player", "Run", "actor_waits", "current_player"]
+__all__ = ["Acknowledged", "ActorRun", "Run", "Stored", "current_actor", "stored_in"]
 
 _EMPTY_POLLS_MAX: Final = 16
 """Polls in a row that return nothing because nobody else can go on. Why: a loop that looks some times may stop then."""
@@ -31,7 +39,7 @@ Stored = tuple[tuple[bytes, bytes, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A commit whose caller was told its revision."""
+    """A commit whose revision was returned to its caller."""
 
     actor: str
     engine: int
@@ -39,7 +47,7 @@ class Acknowledged:
     commit: Commit
 
 
-class Player:
+class ActorRun:
     """An actor in one run. Invariant: it is parked at `pending`, or over, whenever another one runs."""
 
     def __init__(self, run: "Run", place: int, actor: Actor) -> None:
@@ -58,11 +66,11 @@ class Player:
         self.error: BaseException | None = None
         self.faults: dict[int, str] = {}
         self._drawn = 0
-        clock = run.seen_clock
+        clock = run.observed_clock
         self.engines = run.parking_engines()
-        self.keepers = [StillKeeper(engine, clock) for engine in self.engines]
+        self.keepers = [ThreadlessKeeper(engine, clock) for engine in self.engines]
         self.stores = [
-            still_store(engine, clock, keeper) for engine, keeper in zip(self.engines, self.keepers, strict=True)
+            threadless_store(engine, clock, keeper) for engine, keeper in zip(self.engines, self.keepers, strict=True)
         ]
         self.baton = run.batons.new(self._body)
 
@@ -75,17 +83,17 @@ class Player:
             self.error = error
         self.is_over = True
 
-    # ---- what its surroundings ask ---------------------------------------------------------------------------------------
+    # ---- as a context ----------------------------------------------------------------------------------------------------
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks runs in this actor."""
+        """Whether the calling code runs in this actor."""
         return self.baton.is_here
 
     @property
-    def clock(self) -> SeenClock:
+    def clock(self) -> ObservedClock:
         """The clock of the run, as actors see it."""
-        return self.run.seen_clock
+        return self.run.observed_clock
 
     def random_bytes(self, size: int) -> bytes:
         """Return the next of this actor's random bytes, which are the same in each run."""
@@ -99,7 +107,7 @@ class Player:
 
 
 class Run:
-    """One execution. `step` lets one of the `enabled` actors go on; `end` kills what is left."""
+    """One execution. `begin` starts the actors, `step` lets one of the `enabled` ones go on, `end` kills the others."""
 
     def __init__(
         self,
@@ -114,7 +122,7 @@ class Run:
         self.scenario = scenario
         self.batons = batons
         self.clock = copy(template.clock)
-        self.seen_clock = SeenClock(self.clock, lambda: self._looking or self._step)
+        self.observed_clock = ObservedClock(self.clock, lambda: self._looking or self._step)
         self.memories = [memory.copy(self.clock) for memory in template.memories]
         self.revisions_matter = revisions_matter
         self.is_recorded = is_recorded
@@ -132,9 +140,9 @@ class Run:
         self._can_wait = False
         self._is_idle = False
         self._empty_polls = 0
-        self.players: list[Player] = []
+        self.actor_runs: list[ActorRun] = []
 
-    # ---- what it is on ----------------------------------------------------------------------------------------------------
+    # ---- its stores -------------------------------------------------------------------------------------------------------
 
     def parking_engines(self) -> list[ParkingEngine]:
         """Return an actor's engines: one for each store of the scenario."""
@@ -168,33 +176,33 @@ class Run:
 
     def watch(self, check: Callable[[Store], object]) -> None:
         """Let `check` be called with the store after every commit; the first AssertionError is kept in `broken`."""
-        store = still_store(self.bare_engines()[0], self.clock)
+        store = threadless_store(self.bare_engines()[0], self.clock)
         self._watchers.append(lambda: check(store))
 
     def begin(self, places: Iterable[int] | None = None) -> None:
         """Let each actor (of the given ones) run until its first call."""
         chosen = range(len(self.scenario.actors)) if places is None else places
-        self.players = [Player(self, place, self.scenario.actors[place]) for place in chosen]
-        by_place = {player.place: player for player in self.players}
+        self.actor_runs = [ActorRun(self, place, self.scenario.actors[place]) for place in chosen]
+        by_place = {actor_run.place: actor_run for actor_run in self.actor_runs}
         for actor, call, letter in self.faults:
             if actor in by_place:
                 by_place[actor].faults[call] = letter
-        for player in self.players:
-            if player.actor.after_crash_of:
+        for actor_run in self.actor_runs:
+            if actor_run.actor.after_crash_of:
                 self._can_wait = True
-                player.wait = self._crash_of(player.actor.after_crash_of)
-            self._let_go(player)
+                actor_run.wait = self._crash_of(actor_run.actor.after_crash_of)
+            self._let_go(actor_run)
 
     def _crash_of(self, name: str) -> Wait:
-        others = [other for other in self.players if other.actor.name == name]
+        others = [other for other in self.actor_runs if other.actor.name == name]
         looked = Footprint()
         looked.keys_read.update(crash_key(other.place) for other in others)
         return Wait(lambda: any(other.has_crashed for other in others), looked)
 
-    def _let_go(self, player: Player) -> None:
-        enter(player)
+    def _let_go(self, actor_run: ActorRun) -> None:
+        enter(actor_run)
         try:
-            player.baton.resume()
+            actor_run.baton.resume()
         finally:
             leave()
 
@@ -203,22 +211,22 @@ class Run:
     def enabled(self) -> list[int]:
         """Return the places of the actors that can go on, in order; none: the run is over."""
         if not self.faults and not self._can_wait:
-            return [player.place for player in self.players if not player.is_over]
-        able = [player for player in self.players if not player.is_over and not player.has_crashed]
-        free = [player.place for player in able if player.wait is None or player.wait.is_over()]
+            return [actor_run.place for actor_run in self.actor_runs if not actor_run.is_over]
+        able = [actor_run for actor_run in self.actor_runs if not actor_run.is_over and not actor_run.has_crashed]
+        free = [actor_run.place for actor_run in able if actor_run.wait is None or actor_run.wait.is_over()]
         if free or not able:
             return free
         # Why: what waits with a timeout is told that nothing came; who asks again and again waits for ever.
-        free = [player.place for player in able if player.may_return_empty]
+        free = [actor_run.place for actor_run in able if actor_run.may_return_empty]
         if free and self._empty_polls < _EMPTY_POLLS_MAX:
             self._is_idle = True
             return free
-        self.waiting_for_ever = tuple(player.actor.name for player in able if not player.actor.after_crash_of)
+        self.waiting_for_ever = tuple(actor_run.actor.name for actor_run in able if not actor_run.actor.after_crash_of)
         return []
 
     def step(self, place: int) -> Step:
         """Let an enabled actor do its call and go on until its next, or its end."""
-        player = self.player(place)
+        actor_run = self.actor_run(place)
         step = Step(place)
         if self.is_recorded:
             step.answers = []
@@ -229,95 +237,95 @@ class Run:
             step.keys_written.add(EMPTINESS)
         self._is_idle = False
         changed = self.revisions() if self._watchers else None
-        self._let_go(player)
+        self._let_go(actor_run)
         step.was_left_open = step.open_snapshots > 0
-        if self.faults and player.has_crashed:
+        if self.faults and actor_run.has_crashed:
             step.keys_written.add(crash_key(place))
         if changed is not None and changed != self.revisions():
             self._watched()
         return step
 
-    def player(self, place: int) -> Player:
+    def actor_run(self, place: int) -> ActorRun:
         """The actor at a place."""
-        players = self.players
-        if len(players) > place and players[place].place == place:
-            return players[place]
-        return next(player for player in players if player.place == place)
+        actor_runs = self.actor_runs
+        if len(actor_runs) > place and actor_runs[place].place == place:
+            return actor_runs[place]
+        return next(actor_run for actor_run in actor_runs if actor_run.place == place)
 
     def _watched(self) -> None:
         try:
-            with on_stage(Stage(self.clock)):
+            with in_context(ExplorerContext(self.clock)):
                 for watcher in self._watchers:
                     watcher()
         except AssertionError as error:
             self.broken = self.broken or error
 
     def end(self) -> None:
-        """Kill the actors that are not over. Their engines refuse what they still ask."""
-        for player in self.players:
-            if not player.is_over:
-                player.is_killed = True
-                enter(player)
+        """Kill the actors that are not over. Their engines carry out none of the calls that they make as they end."""
+        for actor_run in self.actor_runs:
+            if not actor_run.is_over:
+                actor_run.is_killed = True
+                enter(actor_run)
                 try:
-                    player.baton.kill()
+                    actor_run.baton.kill()
                 finally:
                     leave()
-                player.is_over = True
+                actor_run.is_over = True
 
     # ---- the actors' side -------------------------------------------------------------------------------------------------
 
     @property
     def time(self) -> float:
-        """What the run's clock shows."""
+        """The run's time, without a look of an actor's."""
         return self.clock.monotonic()
 
     def waiting(self) -> list[Step]:
         """Return the steps of actors that wait, as if they had been let go: who hindered them raced with them, too."""
         steps: list[Step] = []
-        for player in self.players:
-            if player.wait is not None and not player.is_over and not player.has_crashed:
-                steps.append(Step(player.place))
-                steps[-1].call, steps[-1].number = player.pending, player.calls
+        for actor_run in self.actor_runs:
+            if actor_run.wait is not None and not actor_run.is_over and not actor_run.has_crashed:
+                steps.append(Step(actor_run.place))
+                steps[-1].call, steps[-1].number = actor_run.pending, actor_run.calls
                 steps[-1].has_waited = True
-                steps[-1].take_in(player.wait.touched)
+                steps[-1].take_in(actor_run.wait.touched)
         return steps
 
     def park(self, call: str, subject: object = None, *, wait: Wait | None = None) -> Step:
         """Park the calling actor until the schedule lets it go; see `Parking`."""
         if self._looking is not None:
             return self._looked(call)
-        player = current_scene()
-        if not isinstance(player, Player) or player.run is not self:
+        actor_run = current_context()
+        if not isinstance(actor_run, ActorRun) or actor_run.run is not self:
             raise InvalidInputError(
                 source="schedule",
                 problem="an engine call came from a thread that no actor is; make the thread's body an actor",
             )
-        if player.is_killed:
+        if actor_run.is_killed:
             raise ActorKilledError
-        player.calls += 1
-        if player.calls > SCHEDULE_STEPS_MAX:
+        actor_run.calls += 1
+        if actor_run.calls > SCHEDULE_STEPS_MAX:
             raise AssertionError(
-                f"actor {player.actor.name} has made {SCHEDULE_STEPS_MAX:,} calls; is it waiting for somebody?"
+                f"actor {actor_run.actor.name} has made {SCHEDULE_STEPS_MAX:,} calls; is it waiting for somebody?"
             )
-        player.pending = call
+        actor_run.pending = call
         if wait is not None:
             self._can_wait = True
-            player.wait = wait
-            player.may_return_empty = call == "poll"
+            actor_run.wait = wait
+            actor_run.may_return_empty = call == "poll"
             # Why: from when on it waits is told by the clock, and this is where it looks.
             self._step.keys_read.add(CLOCK)
-        player.baton.park()
-        return self._begun(player, call, subject)
+        actor_run.baton.park()
+        return self._begun(actor_run, call, subject)
 
-    def _begun(self, player: Player, call: str, subject: object) -> Step:
+    def _begun(self, actor_run: ActorRun, call: str, subject: object) -> Step:
         step = self._step
-        if player.wait is not None:
+        if actor_run.wait is not None:
             step.has_waited = True
-            step.take_in(player.wait.touched)
-            player.wait = None
-        step.call, step.subject, step.number = call, subject, player.calls
-        if player.faults:
-            step.fault = player.faults.get(player.calls, "")
+            step.take_in(actor_run.wait.touched)
+            actor_run.wait = None
+        step.call, step.subject, step.number = call, subject, actor_run.calls
+        if actor_run.faults:
+            step.fault = actor_run.faults.get(actor_run.calls, "")
             if step.fault == "f":
                 step.outcome = EngineUnavailableError(engine="memory", problem=f"failed on purpose: {call}")
                 raise step.outcome
@@ -353,100 +361,15 @@ class Run:
             with memory.condition:
                 memory.expire_leases()
 
-    # ---- what came of it --------------------------------------------------------------------------------------------------
 
-    def outcome(self) -> "Outcome":
-        """Return what the actors answered and what is stored, to be judged."""
-        return Outcome(self)
-
-
-def current_player() -> Player:
+def current_actor() -> ActorRun:
     """Return the actor whose code this is. Raises InvalidInputError outside one."""
-    scene = current_scene()
-    if not isinstance(scene, Player):
+    context = current_context()
+    if not isinstance(context, ActorRun):
         raise InvalidInputError(
             source="schedule", problem="only an actor of a scenario can call this, in its own thread"
         )
-    return scene
-
-
-def actor_waits(condition: Callable[[], bool]) -> None:
-    """Wait, in an actor, until `condition` is true in the latest state. It may read through the actor's stores, no more.
-
-    Raises InvalidInputError outside an actor, or when the condition writes.
-    """
-    player = current_player()
-    run = player.run
-    seen = Step(player.place)
-    run.park("waits", None, wait=Wait(lambda: run.look(condition, seen), seen))
-
-
-class Outcome:
-    """What came of a run: for invariants, and for whoever replays a schedule.
-
-    `store` (`stores`) reads and writes what the run left, uncontrolled, with the run's clock standing. `answers` and
-    `errors` are by the actors' names; one that crashed has neither. `commits` are those that were acknowledged, in order.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.scenario: Final = run.scenario
-        self.stores: Final[tuple[Store, ...]] = tuple(still_store(engine, run.clock) for engine in run.bare_engines())
-        self.answers: Final[Mapping[str, Any]] = {
-            player.actor.name: player.answer for player in run.players if player.is_over and player.error is None
-        }
-        self.errors: Final[Mapping[str, BaseException]] = {
-            player.actor.name: player.error for player in run.players if player.error is not None
-        }
-        self.commits: Final[Sequence[Acknowledged]] = tuple(run.commits)
-        self.faults: Final = run.faults
-        self.clock: Final = run.clock
-        self.script = ""
-        """What happened, of a schedule that was replayed."""
-        self.failure = ""
-        """What is wrong, of a schedule that was replayed; empty when nothing is."""
-
-    @property
-    def store(self) -> Store:
-        """The store, of a scenario with one engine."""
-        return self.stores[0]
-
-    @property
-    def engine(self) -> Engine:
-        """The engine of `store`."""
-        return self.stores[0].engine
-
-    @property
-    def steps(self) -> Sequence[Step]:
-        """What the actors did, in order."""
-        return self._run.steps
-
-    @property
-    def crashed(self) -> tuple[str, ...]:
-        """The actors that crashed."""
-        return tuple(player.actor.name for player in self._run.players if player.has_crashed)
-
-    def history(self, engine: int = 0) -> tuple[Event, ...]:
-        """Return every change since the store was empty, as far as it was not compacted."""
-        return self._run.history(engine)
-
-    def compacted(self, engine: int = 0) -> int:
-        """Return the revision up to which history was forgotten."""
-        return self._run.compacted(engine)
-
-    def stored(self) -> tuple[Stored, ...]:
-        """Return key, value and lease of everything that is stored, for each engine."""
-        return self._run.stored()
-
-    def in_order(self, names: Sequence[str]) -> "Outcome":
-        """Return what comes of running these actors alone, one after the other, from the same set-up."""
-        places = {name: place for place, name in enumerate(self.scenario.names)}
-        run = Run(self.scenario, self._run.batons)
-        run.begin([places[name] for name in names])
-        while enabled := run.enabled():
-            run.step(next((places[name] for name in names if places[name] in enabled), enabled[0]))
-        run.end()
-        return run.outcome()
+    return context
 
 
 def stored_in(memory: Memory) -> Stored:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from keyplan.testing.schedules.traces import Seen, default_choice
+from keyplan.testing.schedules.traces import SearchStep, default_choice
 
 __all__ = ["PctSearch", "WalkSearch"]
 
@@ -25,7 +25,7 @@ class PctSearch:
         self._changes: dict[int, int] = {}
         self._choices = 0
 
-    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+    def choose(self, enabled: Sequence[int], steps: Sequence[SearchStep]) -> int | None:
         """The actor of the highest priority; steps without a choice are not counted."""
         if self._made == 0:
             self._choices += len(enabled) > 1
@@ -54,7 +54,7 @@ class PctSearch:
         drawn = self._random.sample(places, min(self._depth - 1, len(places)))
         self._changes = {place: self._depth - 1 - number for number, place in enumerate(sorted(drawn), start=1)}
 
-    def learn(self, steps: Sequence[Seen]) -> bool:
+    def learn(self, steps: Sequence[SearchStep]) -> bool:
         """Count the run."""
         self._steps_max = max(self._steps_max, self._choices)
         self._choices = 0
@@ -69,11 +69,11 @@ class WalkSearch:
         self._left = runs
         self._random = random.Random(seed)  # noqa: S311  # Why: it is to be repeated, not to be secret.
 
-    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+    def choose(self, enabled: Sequence[int], steps: Sequence[SearchStep]) -> int | None:
         """Any."""
         return self._random.choice(enabled)
 
-    def learn(self, steps: Sequence[Seen]) -> bool:
+    def learn(self, steps: Sequence[SearchStep]) -> bool:
         """Count the run."""
         self._left -= 1
         return self._left > 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Clock, Engine, Memory, MemoryEngine, Profile, Snapshot
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Memory, MemoryEngine, Profile, Snapshot
 from keyplan.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -20,13 +20,16 @@ from keyplan.errors import (
 )
 from keyplan.layout import BoundLayout, Layout
 from keyplan.limits import SCHEDULE_ACTORS_MAX
-from keyplan.store import Backoff, Store
 from keyplan.testing.faults import FakeClock
 from keyplan.testing.schedules.faults import FAULT_LETTERS
-from keyplan.testing.schedules.keeping import StillKeeper
-from keyplan.testing.schedules.surroundings import Stage, on_stage, stage
+from keyplan.testing.schedules.surroundings import (
+    ExplorerContext,
+    controlled_surroundings,
+    in_context,
+    threadless_store,
+)
 
-__all__ = ["ACTOR_ERRORS", "Actor", "Invariant", "Scenario", "Template", "actor", "bound_of", "still_store"]
+__all__ = ["ACTOR_ERRORS", "Actor", "Invariant", "Scenario", "Template", "actor", "bound_of"]
 
 Invariant: TypeAlias = Callable[[Any], object]
 """A function of an Outcome that raises AssertionError."""
@@ -43,8 +46,6 @@ ACTOR_ERRORS: Final[tuple[type[BaseException], ...]] = (
 
 _FAULTS_MAX: Final = 2
 """Why: more faults at once are more variants than can be explored."""
-
-_NO_WAIT: Final = Backoff(sleep=lambda _seconds: None, chance=lambda: 0.5)
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,10 @@ class Scenario:
         """What the set-up leaves. Raises what the set-up raises."""
         clock = FakeClock()
         # Why the stores are made there, too: the name that each gets is to be the same in every process.
-        with stage(), on_stage(Stage(clock)):
+        with controlled_surroundings(), in_context(ExplorerContext(clock)):
             engines = [MemoryEngine(clock=clock, profile=self.profile) for _ in range(self.engines)]
             if self.setup is not None:
-                self.setup(*[still_store(engine, clock) for engine in engines])
+                self.setup(*[threadless_store(engine, clock) for engine in engines])
         memories = tuple(engine.memory for engine in engines)
         return Template(memories, copy(clock), self.profile)
 
@@ -179,11 +180,6 @@ class Scenario:
 def bound_of(layout: "type[Layout] | BoundLayout") -> BoundLayout:
     """Return the layout under its root: that of its parameters' defaults, for a class."""
     return layout.bound() if isinstance(layout, type) else layout
-
-
-def still_store(engine: Engine, clock: Clock, keeper: StillKeeper | None = None) -> Store:
-    """Return a store that starts no threads and waits for nothing."""
-    return Store(engine, backoff=_NO_WAIT, clock=clock, keeper=keeper or StillKeeper(engine, clock))
 
 
 def _digest_of(snapshot: Snapshot) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from keyplan.engine import Commit
 from keyplan.errors import KeyplanError
-from keyplan.testing.schedules.footprint import Footprint, Touched
+from keyplan.testing.schedules.footprint import Footprint, HasFootprint
 
 __all__ = ["Parking", "Step", "Wait", "failed", "note"]
 
@@ -44,7 +44,7 @@ class Wait(NamedTuple):
     """What a call waits for, and what decides whether that is so: it joins the footprint of the call."""
 
     is_over: Callable[[], bool]
-    touched: Touched
+    touched: HasFootprint
 
 
 class Parking(Protocol):

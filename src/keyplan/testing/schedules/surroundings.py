@@ -1,6 +1,7 @@
-"""What must be the same in each run: time, pauses and random bytes, for the code of actors, set-ups and invariants alone.
+"""All that must be the same in each run: time, pauses and random bytes, and stores that start no thread.
 
-Threads that have nothing to do with an exploration go on with the system's clock and the system's randomness.
+Clock, pauses and randomness of the system are replaced for the code of actors, set-ups and invariants alone. Threads that have
+nothing to do with an exploration go on with the system's.
 """
 
 import hashlib
@@ -13,26 +14,39 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from keyplan.engine import Clock, SystemClock
-from keyplan.store import SystemPause
+from keyplan.engine import Clock, Engine, SystemClock
+from keyplan.store import STORE_CLOSED, Backoff, Keeper, Lease, LeaseSchedule, Store, SystemPause
+from keyplan.testing.schedules.footprint import CLOCK, Footprint
 
-__all__ = ["Scene", "Stage", "counted_bytes", "current_scene", "enter", "leave", "on_stage", "stage"]
+__all__ = [
+    "Context",
+    "ExplorerContext",
+    "ObservedClock",
+    "ThreadlessKeeper",
+    "controlled_surroundings",
+    "counted_bytes",
+    "current_context",
+    "enter",
+    "in_context",
+    "leave",
+    "threadless_store",
+]
 
 _SEED_OTHERS: Final = 255
-"""Of whoever is no actor: a set-up, an invariant."""
+"""The seed of code that is no actor's: set-ups, invariants."""
 
 
-class Scene(Protocol):
+class Context(Protocol):
     """Code that runs under the explorer's control: an actor, a set-up, an invariant."""
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks is it."""
+        """Whether the calling code is this code."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """What time it is there."""
+        """The clock that this code sees."""
         ...
 
     def random_bytes(self, size: int) -> bytes:
@@ -40,8 +54,8 @@ class Scene(Protocol):
         ...
 
 
-class Stage:
-    """The scene of a set-up or an invariant: code of the thread that explores."""
+class ExplorerContext:
+    """The context of a set-up or an invariant: code of the thread that explores."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -50,55 +64,55 @@ class Stage:
 
     @property
     def is_here(self) -> bool:
-        """Whether the code that asks runs in the thread that explores."""
+        """Whether the calling code runs in the thread that explores."""
         return get_ident() == self._thread
 
     def random_bytes(self, size: int) -> bytes:
-        """Return the next bytes of this scene."""
+        """Return the next bytes of this context."""
         self._drawn += 1
         return counted_bytes(_SEED_OTHERS, self._drawn, size)
 
 
 def counted_bytes(seed: int, drawn: int, size: int) -> bytes:
-    """Return the bytes that come `drawn`th of those of a seed."""
+    """Return the bytes of a seed's draw of that number: the same in each process."""
     return hashlib.shake_256(b"%d %d" % (seed, drawn)).digest(size)
 
 
-_scenes: list[Scene] = []
-"""The scene that goes on is the last; an invariant that runs actors again has its own below it."""
+_contexts: list[Context] = []
+"""The one that runs is the last; an invariant that runs actors again has its own below theirs."""
 
 
-def current_scene() -> Scene | None:
-    """Return the scene that the calling code belongs to; None outside an exploration."""
-    scene = _scenes[-1] if _scenes else None
-    return scene if scene is not None and scene.is_here else None
+def current_context() -> Context | None:
+    """Return the context that the calling code belongs to; None outside an exploration."""
+    context = _contexts[-1] if _contexts else None
+    return context if context is not None and context.is_here else None
 
 
 @contextmanager
-def on_stage(scene: Scene) -> Iterator[None]:
-    """Let the code of a block be that of `scene`."""
-    _scenes.append(scene)
+def in_context(context: Context) -> Iterator[None]:
+    """Let the code of a block be that of `context`."""
+    _contexts.append(context)
     try:
         yield
     finally:
-        _scenes.pop()
+        _contexts.pop()
 
 
-def enter(scene: Scene) -> None:
-    """As `on_stage`, for one step of an actor: the hot path; `leave` ends it."""
-    _scenes.append(scene)
+def enter(context: Context) -> None:
+    """Begin what `in_context` does, without a context manager: for each step of an actor. `leave` ends it."""
+    _contexts.append(context)
 
 
 def leave() -> None:
     """End what `enter` began."""
-    _scenes.pop()
+    _contexts.pop()
 
 
 _uses = 0
 
 
 @contextmanager
-def stage() -> Iterator[None]:
+def controlled_surroundings() -> Iterator[None]:
     """Control the surroundings for the length of a block; blocks may be nested."""
     global _uses  # noqa: PLW0603  # Why: what is replaced belongs to the process, too.
     _uses += 1
@@ -126,24 +140,24 @@ _system_pause: Final[Callable[[float], None]] = SystemPause.wait
 
 
 def _urandom(size: int) -> bytes:
-    scene = current_scene()
-    return _system_urandom(size) if scene is None else scene.random_bytes(size)
+    context = current_context()
+    return _system_urandom(size) if context is None else context.random_bytes(size)
 
 
 def _pause(seconds: float) -> None:
     # Why: a pause is no step: the conflict that caused it is another's progress already.
-    if current_scene() is None:
+    if current_context() is None:
         _system_pause(seconds)
 
 
 def _monotonic() -> float:
-    scene = current_scene()
-    return time.monotonic() if scene is None else scene.clock.monotonic()
+    context = current_context()
+    return time.monotonic() if context is None else context.clock.monotonic()
 
 
 def _wall() -> float:
-    scene = current_scene()
-    return time.time() if scene is None else scene.clock.wall()
+    context = current_context()
+    return time.time() if context is None else context.clock.wall()
 
 
 @contextmanager
@@ -154,3 +168,66 @@ def _replaced(owner: ModuleType | type[Any], name: str, value: object) -> Iterat
         yield
     finally:
         setattr(owner, name, before)
+
+
+# ---- stores without threads ------------------------------------------------------------------------------------------------
+
+_NO_WAIT: Final = Backoff(sleep=lambda _seconds: None, chance=lambda: 0.5)
+
+
+def threadless_store(engine: Engine, clock: Clock, keeper: "ThreadlessKeeper | None" = None) -> Store:
+    """Return a store that starts no threads and waits for nothing."""
+    return Store(engine, backoff=_NO_WAIT, clock=clock, keeper=keeper or ThreadlessKeeper(engine, clock))
+
+
+class ThreadlessKeeper(Keeper):
+    """Knows the leases of one store, and renews them when an actor calls `renew`, as the thread of an ordinary keeper would."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._schedule = LeaseSchedule(engine, clock)
+        self._leases: list[Lease] = []
+
+    def keep(self, lease: Lease, *, is_resumed: bool) -> None:
+        self._schedule.add(lease, is_resumed=is_resumed)
+        self._leases.append(lease)
+
+    def forget(self, lease: Lease) -> None:
+        self._schedule.remove(lease)
+        if lease in self._leases:
+            self._leases.remove(lease)
+
+    def tell(self, lease: Lease, on_loss: Callable[[Lease], object]) -> None:
+        on_loss(lease)
+
+    def renew(self) -> None:
+        """Look at each lease once, whether or not it is due."""
+        for lease in tuple(self._leases):
+            self._schedule.look(lease)
+
+    def close(self) -> None:
+        leases, self._leases = self._leases, []
+        self._schedule.take_all()
+        for lease in leases:
+            lease.lose(STORE_CLOSED)
+
+
+class ObservedClock:
+    """The clock of actors. Each look joins the footprint of the actor's step, which so depends on steps that pass time."""
+
+    def __init__(self, clock: Clock, step: Callable[[], Footprint]) -> None:
+        self._clock = clock
+        self._step = step
+
+    def monotonic(self) -> float:
+        """Return seconds, as `Clock` does."""
+        self._step().keys_read.add(CLOCK)
+        return self._clock.monotonic()
+
+    def wall(self) -> float:
+        """Return seconds since 1970, as `Clock` does."""
+        self._step().keys_read.add(CLOCK)
+        return self._clock.wall()
+
+    def epoch(self) -> bytes:
+        """Return the origin of `monotonic`."""
+        return self._clock.epoch()

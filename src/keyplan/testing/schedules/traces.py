@@ -9,12 +9,12 @@ first. docs/design/schedules.md says why no trace is left out.
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from keyplan.testing.schedules.footprint import Footprint, Touched, are_dependent, is_dependent_asleep
+from keyplan.testing.schedules.footprint import Footprint, HasFootprint, are_dependent, is_dependent_asleep
 
-__all__ = ["DepartedError", "Race", "Search", "Seen", "TraceSearch", "default_choice", "races"]
+__all__ = ["DivergedError", "Race", "Search", "SearchStep", "TraceSearch", "default_choice", "races"]
 
 
-class Seen(Touched, Protocol):
+class SearchStep(HasFootprint, Protocol):
     """A step as the search sees it: a footprint with an actor and the name of its call."""
 
     actor: int
@@ -25,20 +25,20 @@ class Seen(Touched, Protocol):
 class Search(Protocol):
     """Chooses who steps, run after run, until there is nothing left to try."""
 
-    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+    def choose(self, enabled: Sequence[int], steps: Sequence[SearchStep]) -> int | None:
         """Return which of the enabled actors steps after these steps; None cuts the run, which would show nothing new."""
         ...
 
-    def learn(self, steps: Sequence[Seen]) -> bool:
-        """Take in a run that was cut or has ended; return whether there is another to make. Raises DepartedError.
+    def learn(self, steps: Sequence[SearchStep]) -> bool:
+        """Take in a run that was cut or has ended; return whether there is another to make. Raises DivergedError.
 
         After the steps that were made come those of actors that wait, which were not.
         """
         ...
 
 
-class DepartedError(Exception):
-    """A run that was repeated did not make the same calls: `depth` is where it departed."""
+class DivergedError(Exception):
+    """A repeated run did not make the same calls. `depth` is the first step that differs."""
 
     def __init__(self, depth: int) -> None:
         super().__init__(depth)
@@ -50,21 +50,21 @@ class _Node:
 
     __slots__ = ("backtrack", "calls", "chosen", "done", "enabled", "sleep")
 
-    def __init__(self, enabled: Sequence[int], sleep: dict[int, Touched], chosen: int) -> None:
+    def __init__(self, enabled: Sequence[int], sleep: dict[int, HasFootprint], chosen: int) -> None:
         self.enabled = enabled
         self.sleep = sleep
         self.chosen = chosen
         self.backtrack = {chosen}
-        self.done: dict[int, Touched] = {}
+        self.done: dict[int, HasFootprint] = {}
         self.calls: dict[int, str] = {}
 
-    def note(self, step: Seen, depth: int) -> None:
+    def note(self, step: SearchStep, depth: int) -> None:
         """Keep the step that was chosen here, with what it read in all the runs so far."""
         known = self.done.get(step.actor)
         if known is None:
             self.calls[step.actor] = step.call
         elif self.calls[step.actor] != step.call:
-            raise DepartedError(depth)
+            raise DivergedError(depth)
         elif step.was_left_open:
             # Why: what is read later from its snapshot may differ from run to run; whoever sleeps must know all of it.
             both = Footprint()
@@ -75,7 +75,7 @@ class _Node:
         self.done[step.actor] = step
 
 
-def default_choice(enabled: Sequence[int], steps: Sequence[Seen]) -> int:
+def default_choice(enabled: Sequence[int], steps: Sequence[SearchStep]) -> int:
     """The actor of the step before while it can go on, else the first."""
     if steps and steps[-1].actor in enabled:
         return steps[-1].actor
@@ -91,12 +91,12 @@ class TraceSearch:
         self.met: set[tuple[tuple[int, int], tuple[int, int]]] = set()
         """Pairs of dependent calls, each an actor and the name of its call's place, in the orders in which they were seen."""
 
-    def choose(self, enabled: Sequence[int], steps: Sequence[Seen]) -> int | None:
+    def choose(self, enabled: Sequence[int], steps: Sequence[SearchStep]) -> int | None:
         depth = len(steps)
         if depth < len(self._stack):
             chosen = self._stack[depth].chosen
             if chosen not in enabled:
-                raise DepartedError(depth)
+                raise DivergedError(depth)
             return chosen
         sleep = self._sleep_below(steps[-1], depth - 1) if depth else {}
         awake = [actor for actor in enabled if actor not in sleep]
@@ -106,12 +106,12 @@ class TraceSearch:
         self._stack.append(_Node(enabled, sleep, chosen))
         return chosen
 
-    def _sleep_below(self, step: Seen, depth: int) -> dict[int, Touched]:
+    def _sleep_below(self, step: SearchStep, depth: int) -> dict[int, HasFootprint]:
         node = self._stack[depth]
         asleep = {**node.sleep, **{actor: done for actor, done in node.done.items() if actor != step.actor}}
         return {actor: done for actor, done in asleep.items() if not is_dependent_asleep(done, step)}
 
-    def learn(self, steps: Sequence[Seen]) -> bool:
+    def learn(self, steps: Sequence[SearchStep]) -> bool:
         for depth, (node, step) in enumerate(zip(self._stack, steps, strict=False)):
             node.note(step, depth)
         for race in races(steps):
@@ -125,7 +125,7 @@ class TraceSearch:
             self._stack.pop()
         return False
 
-    def _reverse(self, race: "Race", steps: Sequence[Seen]) -> None:
+    def _reverse(self, race: "Race", steps: Sequence[SearchStep]) -> None:
         """See to it that some schedule does the later step of a race, or what leads to it, first."""
         first, second = steps[race.first], steps[race.second]
         self.met.add(((first.actor, race.first_number), (second.actor, race.second_number)))
@@ -152,7 +152,7 @@ class Race:
         self.first_number, self.second_number = numbers
 
 
-def races(steps: Sequence[Seen]) -> Iterator[Race]:
+def races(steps: Sequence[SearchStep]) -> Iterator[Race]:
     """Yield the races of a run."""
     count = len(steps)
     before: list[int] = []  # for each step the set of those that happen before it, as bits
@@ -197,7 +197,7 @@ def _bits(number: int) -> Iterator[int]:
         number ^= lowest
 
 
-def _initials(steps: Sequence[Seen], before: Sequence[int], first: int, second: int) -> set[int]:
+def _initials(steps: Sequence[SearchStep], before: Sequence[int], first: int, second: int) -> set[int]:
     way = [place for place in range(first + 1, second) if not before[place] >> first & 1] + [second]
     passed = 0
     actors: set[int] = set()
