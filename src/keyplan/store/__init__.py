@@ -1,9 +1,10 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
-from keyplan.store.ahead import KeyRef
+from keyplan.store.commits import Backoff, SystemPause
 from keyplan.store.damage import entries_pointing_at
 from keyplan.store.explanation import Explanation
 from keyplan.store.index_state import (
+    TRANSFER_AREA,
     IndexStage,
     IndexState,
     IndexStateKey,
@@ -27,11 +28,10 @@ from keyplan.store.plan import (
     plan_writes,
     stored_state,
 )
-from keyplan.store.retry import Backoff, SystemPause
+from keyplan.store.reader import KeyRef
 from keyplan.store.snapshot import PinnedState
 from keyplan.store.store import Store, open_store, url_with_options
 from keyplan.store.transaction import Transaction
-from keyplan.store.transfer_area import TRANSFER_AREA
 
 __all__ = [
     "LAYOUT_GROUP",

@@ -1,10 +1,28 @@
-"""Stored bytes to records, with the error that says where they lie. A value is never part of an error."""
+"""What comes from outside: stored bytes to records, and numbers that callers hand in.
+
+The error for bytes that do not decode says where they lie; a value is never part of an error. Where revisions, limits and ids
+are asked for, a number is a whole one: True and 5.0 are none.
+"""
 
 from keyplan.engine import Entry
-from keyplan.errors import CorruptionError
+from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.layout import BoundTable, Damaged, Versioned
 
-__all__ = ["corrupted", "decode_record", "row_of", "versioned"]
+__all__ = ["check_limit", "check_whole", "corrupted", "decode_record", "row_of", "versioned"]
+
+
+def check_whole(value: object, source: str) -> None:
+    """Raise InvalidInputError unless `value` is an int and no bool. Why: True would be stored, or compared, as 1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidInputError(source=source, problem=f"must be a whole number, not a {type(value).__name__}")
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise InvalidInputError for a limit that is no number of records."""
+    if limit is not None:
+        check_whole(limit, "limit")
+        if limit < 0:
+            raise InvalidInputError(source="limit", problem=f"a list cannot have {limit} records")
 
 
 def decode_record(table: BoundTable, raw_key: bytes, raw_value: bytes) -> object:

@@ -1,18 +1,23 @@
-"""Listing and watching as one: what a list holds, then its changes; when history is gone, the differences of a new list."""
+"""Listing and watching as one, and where views watch.
+
+`follow` gives what a list holds, then its changes; when history is gone, the differences of a new list. Views of a store watch
+its engine; a snapshot or a transaction refuses, since it is one state of the store.
+"""
 
 from collections.abc import Iterator
 from itertools import islice
 from threading import Lock
-from typing import Final
+from typing import Final, NoReturn, Protocol
 
 from keyplan.engine import Engine, Entry, Event, Snapshot
-from keyplan.errors import CorruptionError, HistoryCompactedError
-from keyplan.layout import Change, ChangeKind
+from keyplan.errors import CorruptionError, HistoryCompactedError, UnsupportedByEngineError
+from keyplan.layout import Change, ChangeKind, Changes
 from keyplan.store.decoding import decode_record
-from keyplan.store.selection import TableSelection
-from keyplan.store.watch import Delivery, Source, WatchPosition, WatchSource
+from keyplan.store.selection import Selection, TableSelection
+from keyplan.store.watch import ChangeStream, Delivery, Source, WatchPosition, WatchSource, position_after
 
-__all__ = ["FollowSource"]
+__all__ = ["EngineWatcher", "FollowSource", "NoWatcher", "Watcher"]
+
 
 _BATCH_RECORDS: Final = 256
 """Records that are read at once. Why: another thread that closes the stream waits for one batch at most."""
@@ -173,3 +178,49 @@ class _Listing:
         key_range = selection.range
         self.entries: Iterator[Entry] = iter(()) if key_range.is_empty else snapshot.scan(key_range)
         self.found: dict[bytes, int] = {}
+
+
+# ---- where views watch ------------------------------------------------------------------------------------------------
+
+
+class Watcher(Protocol):
+    """The watches of `TableView`, `UniqueView` and `IndexView`; see there for what each promises."""
+
+    def watch(self, selection: Selection, after: int | str | None) -> Changes[object, object]: ...
+
+    def follow(self, selection: TableSelection, *, keep_records: bool) -> Changes[object, object]: ...
+
+
+class EngineWatcher:
+    """Watches an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def watch(self, selection: Selection, after: int | str | None) -> Changes[object, object]:
+        place = position_after(after, selection, self._engine)
+        return ChangeStream(WatchSource(self._engine, selection, place))
+
+    def follow(self, selection: TableSelection, *, keep_records: bool) -> Changes[object, object]:
+        return ChangeStream(FollowSource(self._engine, selection, keep_records=keep_records))
+
+
+class NoWatcher:
+    """Refuses every watch. `bound_to` says what the layout is bound to."""
+
+    def __init__(self, engine: Engine, bound_to: str) -> None:
+        self._engine = engine
+        self._bound_to = bound_to
+
+    def watch(self, selection: Selection, after: int | str | None) -> Changes[object, object]:
+        self._refuse()
+
+    def follow(self, selection: TableSelection, *, keep_records: bool) -> Changes[object, object]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise UnsupportedByEngineError(
+            engine=self._engine.profile.name,
+            capability=f"watching {self._bound_to}",
+            problem="bind the layout to the store to watch it",
+        )

@@ -1,4 +1,4 @@
-r"""Whether an index may be read: its state while it is not, in the same store, below the bytes `00 ki` of the system area.
+"""Whether an index may be read: its state while it is not, in the same store, below the bytes `00 ki` of the system area.
 
     00 6b 69  "/site/" 00  "by_serial"     {"stage": "building", ...}
 
@@ -8,17 +8,18 @@ an index in every state; readers ask here. What changes the states is keyplan.ma
 
 from enum import Enum
 from functools import cache, lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from keyplan.codec import EscapedBytes, TextTail
-from keyplan.engine import Entry
+from keyplan.engine import Entry, KeyRange
 from keyplan.errors import IndexNotReadyError
 from keyplan.layout import BoundIndex, BoundTable, Layout, Table, Waiver
 from keyplan.store.decoding import decode_record
 
 __all__ = [
+    "TRANSFER_AREA",
     "IndexStage",
     "IndexState",
     "IndexStateKey",
@@ -107,3 +108,9 @@ def refuse_unreadable(index: BoundIndex, entry: Entry | None) -> None:
         raise IndexNotReadyError(
             layout=index.table.layout.name, index=index.name, state=state.stage.value, records=state.records
         )
+
+
+# ---- beside it in the system area: the claims of restores and copies. One look tells whether something is brought in ---
+
+TRANSFER_AREA: Final = KeyRange.of_prefix(b"\x00kt")
+"""They are of this store alone, and in no backup and no copy. What they say: keyplan.maintenance.claims."""

@@ -12,13 +12,12 @@ from typing import Final
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, NotFoundError
 from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
-from keyplan.store.decoding import corrupted, decode_record, row_of
+from keyplan.store.decoding import check_limit, corrupted, decode_record, row_of
+from keyplan.store.follow import Watcher
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
-from keyplan.store.numbers import check_limit
 from keyplan.store.reader import EntryReads, Reader
 from keyplan.store.selection import IndexSelection
-from keyplan.store.watcher import Watcher
 
 __all__ = ["IndexEntries", "UniqueEntries"]
 

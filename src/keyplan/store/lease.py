@@ -10,7 +10,7 @@ from keyplan.engine import NO_LEASE, Clock
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import EngineError, InvalidRecordError, LeaseNotFoundError
 from keyplan.layout import BoundTable, LeaseHandle
-from keyplan.store.numbers import check_whole
+from keyplan.store.decoding import check_whole
 
 __all__ = ["Lease", "lease_id_for"]
 

@@ -14,8 +14,7 @@ from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import BoundIndex, BoundTable, Template
 from keyplan.store.index_state import index_state_key, refuse_unreadable
-from keyplan.store.listing import Listing, listing
-from keyplan.store.sealing import sealed, unsealed
+from keyplan.store.listing import Listing, listing, sealed, unsealed
 
 __all__ = ["ItemKeyPage", "Level", "LevelPage", "item_key_page", "level_page", "levels"]
 

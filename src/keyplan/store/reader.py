@@ -1,13 +1,18 @@
-"""Where views read: the latest state of a store, one snapshot, or a transaction. Raw keys and entries; no meaning here."""
+"""Where views read: the latest state of a store, one snapshot, or a transaction. Raw keys and entries; no meaning here.
 
-from collections.abc import Callable, Iterator, Sequence
+What a piece of work is known to read is read ahead, at once: over a network, one round trip in place of many.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import filterfalse
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
+from keyplan.layout import BoundIndex, BoundTable
+from keyplan.store.index_state import index_state_key
 
-__all__ = ["EntryReads", "LatestReader", "Reader", "SingleReads", "SnapshotReader"]
+__all__ = ["EntryReads", "KeyRef", "LatestReader", "Reader", "SingleReads", "SnapshotReader", "raw_keys_of"]
 
 
 class SingleReads(Protocol):
@@ -175,3 +180,20 @@ class LatestReader:
 
     def read_ahead(self, raw_keys: Sequence[bytes]) -> None:
         """Do nothing: each read is of the state that is the latest then."""
+
+
+# ---- what is read ahead -----------------------------------------------------------------------------------------------
+
+KeyRef: TypeAlias = tuple[BoundTable, object] | tuple[BoundIndex, object]
+"""One record of a table, or one entry of a unique index; of any index, with None as its key, whether it may be read."""
+
+
+def raw_keys_of(refs: Iterable[KeyRef]) -> list[bytes]:
+    """Return the raw keys that a look at these keys reads, each once. Raises InvalidKeyError."""
+    raw_keys: dict[bytes, None] = {}
+    for source, key in refs:
+        if isinstance(source, BoundIndex):
+            raw_keys[index_state_key(source)] = None
+        if key is not None:
+            raw_keys[source.keys.encode(key)] = None
+    return list(raw_keys)

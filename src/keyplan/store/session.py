@@ -15,8 +15,7 @@ from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange, Reads, transa
 from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidInputError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable, ExpectedRevision, Versioned
 from keyplan.store.damage import entries_pointing_at, refused_as_damaged
-from keyplan.store.decoding import decode_record
-from keyplan.store.numbers import check_whole
+from keyplan.store.decoding import check_whole, decode_record
 from keyplan.store.overlay import Overlay
 from keyplan.store.plan import (
     Count,

@@ -15,12 +15,10 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.ahead import KeyRef, raw_keys_of
-from keyplan.store.counters import CounterNumber
+from keyplan.store.follow import NoWatcher
 from keyplan.store.indexes import IndexEntries, UniqueEntries
-from keyplan.store.reader import Reader
-from keyplan.store.tables import TableRecords
-from keyplan.store.watcher import NoWatcher
+from keyplan.store.reader import KeyRef, Reader, raw_keys_of
+from keyplan.store.tables import CounterNumber, TableRecords
 from keyplan.store.writer import NoWriter
 
 __all__ = ["PinnedState"]

@@ -1,30 +1,40 @@
-"""The operations on one table, the same for a store, a snapshot and a transaction: they differ in reader and writer.
+"""The operations on one table and on one counter, the same for a store, a snapshot and a transaction.
 
-The promises stand in keyplan.layout's TableView.
+These differ in reader and writer. The promises stand in keyplan.layout's TableView and CounterView.
 """
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import structs
 
 from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
-from keyplan.layout import BoundTable, Changes, Damaged, ExpectedRevision, LeaseHandle, Page, TableView, Versioned
+from keyplan.layout import (
+    BoundCounter,
+    BoundTable,
+    Changes,
+    CounterView,
+    Damaged,
+    ExpectedRevision,
+    LeaseHandle,
+    Page,
+    TableView,
+    Versioned,
+)
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
-from keyplan.store.decoding import corrupted, decode_record, row_of, versioned
+from keyplan.store.decoding import check_limit, check_whole, corrupted, decode_record, row_of, versioned
+from keyplan.store.follow import Watcher
 from keyplan.store.lease import lease_id_for
-from keyplan.store.listing import Listing, listing
-from keyplan.store.numbers import check_limit, check_whole
-from keyplan.store.pages import PageToken
+from keyplan.store.listing import Listing, PageToken, listing
 from keyplan.store.reader import EntryReads, Reader
 from keyplan.store.selection import TableSelection
-from keyplan.store.watcher import Watcher
 from keyplan.store.writer import Writer
 
-__all__ = ["TableRecords"]
+__all__ = ["CounterNumber", "TableRecords"]
+
 
 R = TypeVar("R")
 
@@ -286,3 +296,42 @@ def _found(
         key = read(entry.key)
         if key is not None:
             yield key, entry
+
+
+# ---- counters ---------------------------------------------------------------------------------------------------------
+
+_NUMBER_MAX: Final = 2**64 - 1
+"""Why: a binary counter is stored in eight bytes; text counters keep to the same bound, so that the form can change."""
+
+
+class CounterNumber(CounterView):
+    """A counter on a reader and a writer."""
+
+    def __init__(self, counter: BoundCounter, reader: Reader, writer: Writer) -> None:
+        self._counter = counter
+        self._reader = reader
+        self._writer = writer
+
+    def next(self, count: int = 1) -> int:
+        check_whole(count, "count")
+        if count < 1:
+            raise InvalidInputError(source="count", problem=f"a counter hands out at least one number, not {count}")
+        before, _ = self._writer.move_counter(self._counter, lambda number: self._checked(number + count))
+        return before
+
+    def peek(self) -> int:
+        entry = self._reader.get(self._counter.raw_key)
+        return self._counter.start if entry is None else self._counter.decode(entry.value)
+
+    def advance_to(self, number: int) -> int:
+        check_whole(number, "number")
+        self._checked(number)
+        _, after = self._writer.move_counter(self._counter, lambda now: max(now, number))
+        return after
+
+    def _checked(self, number: int) -> int:
+        if number > _NUMBER_MAX:
+            raise InvalidInputError(
+                source="counter", counter=self._counter.name, problem=f"a counter ends at {_NUMBER_MAX}"
+            )
+        return number

@@ -18,15 +18,13 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.ahead import KeyRef, raw_keys_of
-from keyplan.store.conflicts import explain_conflict, explain_limit
-from keyplan.store.counters import CounterNumber
-from keyplan.store.explanation import Explanation
+from keyplan.store.explanation import Explanation, explain_conflict, explain_limit
+from keyplan.store.follow import NoWatcher
 from keyplan.store.indexes import IndexEntries, UniqueEntries
+from keyplan.store.reader import KeyRef, raw_keys_of
 from keyplan.store.session import Session
 from keyplan.store.snapshot import PinnedState
-from keyplan.store.tables import TableRecords
-from keyplan.store.watcher import NoWatcher
+from keyplan.store.tables import CounterNumber, TableRecords
 
 __all__ = ["Transaction"]
 

@@ -23,8 +23,8 @@ from keyplan.errors import (
     KeyplanError,
 )
 from keyplan.layout import Change, Changes
-from keyplan.store.numbers import check_whole
-from keyplan.store.sealing import sealed, unsealed
+from keyplan.store.decoding import check_whole
+from keyplan.store.listing import sealed, unsealed
 from keyplan.store.selection import Selection, Typed
 
 __all__ = ["ChangeStream", "Delivery", "Source", "WatchPosition", "WatchSource", "position_after"]
