@@ -70,7 +70,7 @@ def test_a_part_of_something_is_not_backed_up_for_the_whole(site: Keyplan, tmp_p
         assert site(*command, "--unfinished").code == 0
     checked = site("check")
     assert checked.code == 1
-    assert "what it has not brought yet is missing here" in checked.err
+    assert "keys that it has not brought yet are missing here" in checked.err
     assert len(site("check", "--json").document["unfinished"]) == 1
 
 

@@ -91,7 +91,10 @@ def test_a_key_that_cannot_be_read_is_refused(site: Keyplan, words: list[str]) -
 
 def test_without_a_store_it_says_that_none_was_looked_at(run: Keyplan) -> None:
     answer = run("explain", "/CloudChamber/V0.1/racks/r1", "--layout", "cloudchamber")
-    assert (answer.code, answer.err) == (0, "keyplan: no store was looked at: none is named\n")
+    assert (answer.code, answer.err) == (
+        0,
+        "keyplan: no store is named, and none was read: pass --store URL to see the record\n",
+    )
     assert run("explain", "x", "--layout", "cloudchamber", "--offline").err == ""
 
 

@@ -281,3 +281,8 @@ def test_a_misspelt_name_is_answered_with_the_right_one(run: Keyplan, tmp_path: 
 def test_a_module_that_python_has_itself_is_named(run: Keyplan) -> None:
     answer = run("lint", "--layout", "types:Types")
     assert "Python has a module types of its own: give the file another name" in answer.err
+
+
+def test_a_word_that_fits_no_field_is_answered_with_what_fits(run: Keyplan) -> None:
+    answer = run("get", "boxes", "a", "seven", "--store", "memory:", "--layout", "tests.cli.layouts:Site")
+    assert (answer.code, answer.err) == (5, "keyplan: number must be a whole number, got 'seven'\n")

@@ -134,6 +134,6 @@ def test_a_store_may_lie_at_a_path_that_is_no_text(site: Keyplan, tmp_path: Path
     url = "lmdb:" + os.fsdecode(b"caf\xe9.db")
     assert site("put", "notes", "a", "b", "--store", url).code == 0
     assert site("get", "notes", "a", "--store", url).out == '"b"\n'
-    assert "nobody has the store open" in site("who", "--store", url).out
+    assert "no process has the store open" in site("who", "--store", url).out
     assert site("dump", "--raw", "--store", url + "?database=data").code == 0
     assert b"caf\xe9.db" in os.listdir(os.fsencode(tmp_path))

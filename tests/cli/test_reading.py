@@ -173,7 +173,7 @@ def test_get_with_a_word_that_is_no_number_names_the_field(site: Keyplan) -> Non
     assert (answer.code, answer.error["facts"]["field"], answer.error["facts"]["problem"]) == (
         5,
         "number",
-        "not a int",
+        "must be a whole number, got 'x'",
     )
 
 

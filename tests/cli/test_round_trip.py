@@ -14,6 +14,7 @@ import pytest
 
 import keyplan
 from keyplan import Layout, Table
+from keyplan.layout import kind_in_words
 from tests.cli.conftest import Keyplan
 
 
@@ -185,4 +186,4 @@ def test_a_word_that_python_would_take_for_something_is_refused(
     monkeypatch.setattr("tests.cli.test_round_trip.RoundTrip", layout_of(kind), raising=False)
     put = run("put", "--store", "lmdb:store", "--layout", "tests.cli.test_round_trip:RoundTrip", "things", "a", word)
     assert put.code == 5
-    assert put.err.startswith(f"keyplan: the input is not valid: not a {kind.__name__}")
+    assert put.err.startswith(f"keyplan: the input is not valid: the record must be {kind_in_words(kind)}")

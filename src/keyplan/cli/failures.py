@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Final
 
 from keyplan.cli.output import printable
-from keyplan.errors import CorruptionError, IndexNotReadyError, KeyplanError, UnknownNameError
+from keyplan.errors import CorruptionError, IndexNotReadyError, InvalidKeyError, KeyplanError, UnknownNameError
 
 __all__ = [
     "FINDINGS",
@@ -129,6 +129,8 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
 def _sentence(error: KeyplanError) -> str:
     if isinstance(error, UnknownNameError) and "problem" not in error.facts:
         return _unknown_name(error)
+    if isinstance(error, InvalidKeyError) and {"field", "element", "value"} <= error.facts.keys():
+        return f"{error.facts['field']} {error.facts.get('problem', 'is not valid')}"
     facts = {name.replace("_", " "): _words(fact) for name, fact in _readable(error).items()}
     problem = facts.pop("problem", "")
     others = ", ".join(f"{name} {words}" for name, words in facts.items())

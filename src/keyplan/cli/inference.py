@@ -103,7 +103,7 @@ def infer_command(
 
 def _print_inference(found: Inference) -> None:
     items = found.description["items"]
-    print_text(printable(f"{found.keys} keys, {len(items)} tables below {found.spec.root.plain or 'no root'}"))
+    print_text(printable(f"{found.keys} keys, {len(items)} tables{_place(found)}"))
     rows = [_table_row(found, item) for item in items]
     print_grid(["TABLE", "KEYS", "TEMPLATE", "VALUE"], rows)
     _print_notes("decided:", [note for note in found.notes if note.confidence is not Confidence.LOW])
@@ -112,6 +112,11 @@ def _print_inference(found: Inference) -> None:
         print_text("suggested, not declared:")
     for hint in found.suggestions:
         print_text(printable(f"  {hint.table} {hint}"))
+
+
+def _place(found: Inference) -> str:
+    root = found.spec.root.plain
+    return f" below {root}" if root else ", no common prefix"
 
 
 def _table_row(found: Inference, item: dict[str, Any]) -> list[str]:
@@ -130,7 +135,7 @@ def _print_notes(title: str, notes: "list[Note] | tuple[Note, ...]") -> None:
 
 def _problems(found: Inference) -> Iterator[str]:
     for error in found.errors:
-        yield f"the evidence does not part two kinds of keys: {error}"
+        yield f"the keys do not show how two kinds of them differ: {error}"
     if found.left_out:
         shown = ", ".join(map(shown_key, found.left_out_keys))
         yield f"{found.left_out} keys are left out: {shown}{', ...' if found.left_out > len(found.left_out_keys) else ''}"

@@ -66,7 +66,7 @@ def explain_command(
     is_hex: Annotated[bool, typer.Option("--hex", help="KEY is in hexadecimal digits.")] = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not look into the store.")] = False,
 ) -> None:
-    """Say what a raw key is: its template and fields; and, from the store, its record and the index entries that belong to it.
+    """Explain a raw key: its template and fields; and, from the store, its record and the index entries that belong to it.
 
     Without a layout all installed ones are tried: each that knows the key is printed, else the nearest. Without a store nothing
     is looked up. With --json one object; without a layout, an array of them.
@@ -89,7 +89,7 @@ def explain_command(
         head = str(meaning) if one is not None else f"{meaning.layout}: {meaning}"
         print_text("\n".join(map(printable, [head, *_lines(facts)])))
     if not offline and not is_looked_up:
-        print_hint("no store was looked at: none is named")
+        print_hint("no store is named, and none was read: pass --store URL to see the record")
 
 
 class _Place(NamedTuple):

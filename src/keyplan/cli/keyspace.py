@@ -184,7 +184,7 @@ def delete(
 
 def _confirm(keyspace: KeySpace) -> None:
     if not sys.stdin.isatty():
-        raise InvalidInputError(source="--yes", problem="there is nobody to ask: add --yes to delete it")
+        raise InvalidInputError(source="--yes", problem="not a terminal: pass --yes to delete it")
     question = f"Delete {keyspace.name} of {keyspace.application}, and every key below {keyspace.prefix}?"
     if not typer.confirm(question, err=True):
         raise typer.Abort

@@ -161,7 +161,7 @@ def diff_command(
     ] = Impact.COMPATIBLE,
     json: JsonOption = False,
 ) -> None:
-    """Say what changed between two layouts, what each change does to programs and stored data, and what to do.
+    """Compare two layouts: each change, its effect on programs and stored data, and the remedy.
 
     Exit code 0 when all changes are compatible, or within --allow; 1 when one is beyond.
     """

@@ -65,14 +65,12 @@ COMMANDS: Final = {
     "count": Command("keyplan.cli.read", "Count records or index entries."),
     "put": Command("keyplan.cli.write", "Write one record with its index entries."),
     "delete": Command("keyplan.cli.write", "Delete one record with its index entries."),
-    "explain": Command("keyplan.cli.keys", "Say what a raw key is, and what is stored there."),
-    "check": Command(
-        "keyplan.cli.maintenance", "Examine every key: records against indexes; --repair to put them right."
-    ),
+    "explain": Command("keyplan.cli.keys", "Explain a raw key: its meaning, and the record there."),
+    "check": Command("keyplan.cli.maintenance", "Examine every key: records against indexes; --repair mends them."),
     "raw": Command("keyplan.cli.raw", "Read, write, delete and set aside single keys, by hand."),
     "extract": Command("keyplan.cli.raw", "Take single records out of a backup, and put them back."),
     "index": Command("keyplan.cli.maintenance", "See, build and drop indexes of a store in use."),
-    "diff": Command("keyplan.cli.layout", "Say what changed between two layouts, and what is to be done about it."),
+    "diff": Command("keyplan.cli.layout", "Compare two layouts: each change, and the remedy."),
     "migrate": Command(
         "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."
     ),
@@ -81,9 +79,7 @@ COMMANDS: Final = {
     "restore": Command("keyplan.cli.transfer", "Bring a backup into a store, verified."),
     "copy": Command("keyplan.cli.transfer", "Copy a store into another one, verified; --follow until it is switched."),
     "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
-    "doctor": Command(
-        "keyplan.cli.maintenance", "Examine the registry of key spaces, and find keys that are nobody's."
-    ),
+    "doctor": Command("keyplan.cli.maintenance", "Examine the registry of key spaces; find keys without an owner."),
     "who": Command("keyplan.cli.maintenance", "Show which processes have a store open, and who writes."),
     "region": Command(
         "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
@@ -92,7 +88,7 @@ COMMANDS: Final = {
         "keyplan.cli.layout", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
     ),
     "infer": Command("keyplan.cli.inference", "Infer a layout from what a store holds, with the evidence."),
-    "audit": Command("keyplan.cli.inference", "Say what share of a store's keys a layout explains, and what not."),
+    "audit": Command("keyplan.cli.inference", "Count the keys of a store that a layout explains; group the others."),
     "map": Command("keyplan.cli.layout", "Print a layout's map, or check that a stored one is current."),
     "docs": Command("keyplan.cli.layout", "Print a layout's documentation as Markdown."),
     "serve": Command(

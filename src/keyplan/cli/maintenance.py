@@ -81,7 +81,7 @@ def check_command(
     the whole.
     """
     if yes and not repair:
-        raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
+        raise InvalidInputError(source="--yes", problem="--yes belongs to --repair: pass both")
     others = [layout_of_option(name).bound() for name in beside or []]
     with at.opened(readonly=True, unfinished=Unfinished.PASSED) as open_layout:
         engine = open_layout.store.engine
@@ -113,11 +113,11 @@ def check_command(
 
 
 def _unfinished(open_layout: OpenLayout) -> list[str]:
-    """Say what is being brought below the layout's root, or was when it was killed. Why first: findings are no damage then."""
+    """Print the transfers into the layout's root that have not ended. Why first: findings are no damage then."""
     with open_layout.store.engine.snapshot() as snapshot:
         found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root])]
     for problem in found:
-        print_hint(f"{problem}; what it has not brought yet is missing here")
+        print_hint(f"{problem}; keys that it has not brought yet are missing here")
     return found
 
 
@@ -222,7 +222,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _print_advice(told: dict[FindingKind, bytes]) -> None:
-    """Say once for each kind of finding which command mends the first of it; the others have their own keys."""
+    """Print, once for each kind of finding, the command that mends the first of it; the others have their own keys."""
     for kind in FindingKind:
         if kind in told:
             print_hint(f"{kind.value}: {_advice(kind, told[kind])}")
@@ -239,7 +239,7 @@ def _print_end(examined: Check, remaining: int, unfinished: list[str], *, json: 
         return
     print_text(f"{examined.keys_examined} keys examined, {remaining} findings remain")
     if examined.cursor is not None:
-        print_hint(f"not all keys were examined; go on with --resume {examined.cursor}")
+        print_hint(f"some keys were not examined: pass --resume {examined.cursor} to go on")
 
 
 # ---- index ---------------------------------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def doctor_command(
     *,
     at: RegistryOptions,
     fix: Annotated[
-        bool, typer.Option("--repair", help="Put right what the records of the key spaces decide; asks before.")
+        bool, typer.Option("--repair", help="Repair what the records of the key spaces decide; ask first.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: do not ask.")] = False,
     with_unmanaged: Annotated[
@@ -365,7 +365,7 @@ def doctor_command(
     Exit code 1 when the registry has a fault. Keys that are nobody's are no fault: applications without a key space have them.
     """
     if yes and not fix:
-        raise InvalidInputError(source="--yes", problem="there is nothing to ask without --repair")
+        raise InvalidInputError(source="--yes", problem="--yes belongs to --repair: pass both")
     _tell_exposed(at)
     with at.opened(readonly=True) as registry:
         diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
@@ -394,10 +394,10 @@ def _is_repair_agreed(diagnosis: Diagnosis, *, is_agreed: bool) -> bool:
     if is_agreed:
         return True
     if not sys.stdin.isatty():
-        raise InvalidInputError(source="--repair", problem="there is nobody to ask: add --yes to repair")
+        raise InvalidInputError(source="--repair", problem="not a terminal: pass --yes to repair")
     for fault in diagnosis.faults:
         print_hint(_fault_line(fault))
-    if typer.confirm("Put right what can be?", err=True):
+    if typer.confirm("Repair what is repairable?", err=True):
         return True
     print_hint("nothing was written")
     return False
@@ -443,7 +443,7 @@ def who_command(*, store: StoreOption = None, config: ConfigOption = None, json:
         exposed_json = [{"path": one.path, "mode": f"{one.mode:04o}", "remedy": one.remedy} for one in exposed]
         print_record({"users": users_json, "exposed": exposed_json})
         return
-    lines = [_user_line(user) for user in users] or ["nobody has the store open"]
+    lines = [_user_line(user) for user in users] or ["no process has the store open"]
     lines += [f"open to others: {one.path} has mode {one.mode:04o}; run: {one.remedy}" for one in exposed]
     print_text("\n".join(map(printable, lines)))
 

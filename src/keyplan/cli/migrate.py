@@ -158,7 +158,7 @@ def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up
         return True
     if not sys.stdin.isatty():
         raise InvalidInputError(
-            source="--yes", problem="there is nobody to ask: add --yes to carry out the plan, or --dry-run"
+            source="--yes", problem="not a terminal: pass --yes to carry out the plan, or --dry-run"
         )
     phases = (MigrationPhase.CLEAN_UP,) if clean_up else (MigrationPhase.PREPARE, MigrationPhase.FINISH)[: 1 + switched]
     count = sum(step.phase in phases for step in plan.steps)

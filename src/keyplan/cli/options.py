@@ -165,7 +165,7 @@ class Unfinished(Enum):
 
 
 def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
-    """Tell of restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
+    """Name restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
 
     One short read where there are none. Raises SourceUnfinishedError.
     """
@@ -230,7 +230,7 @@ ConfigOption = Annotated[
 
 
 def is_store_named(url: str | None, config: Path | None) -> bool:
-    """Tell whether the option or the settings name a store."""
+    """Return whether the option or the settings name a store."""
     return bool(url or read_settings(config).store)
 
 
@@ -280,7 +280,7 @@ def store_url_of_option(url: str | None, config: Path | None = None) -> str:
 
 
 def is_layout_named(name: str | None, config: Path | None) -> bool:
-    """Tell whether the option or the settings name a layout."""
+    """Return whether the option or the settings name a layout."""
     return bool(name or read_settings(config).layout)
 
 

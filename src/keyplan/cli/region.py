@@ -208,7 +208,7 @@ def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption =
 def verify_command(
     *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
 ) -> None:
-    """Say whether no region spans key spaces, with every violation. Exit code 1 when one does."""
+    """Verify that no region spans key spaces; print every violation. Exit code 1 when one does."""
     proof = _planned(driver, captured, spaces).proof
     if json:
         print_json(proof.data())

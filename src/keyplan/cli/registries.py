@@ -100,7 +100,7 @@ class RegistryOptions(NamedTuple):
         server = None if self._is_store_meant() else self.server
         if server is None:
             if self.token_file is not None:
-                raise InvalidInputError(source="--token-file", problem="a token is for a server: add --server URL")
+                raise InvalidInputError(source="--token-file", problem="--token-file belongs to --server: pass both")
             opening = store_of_option(
                 self.store,
                 self.config,
@@ -180,7 +180,7 @@ def print_key_space(keyspace: KeySpace, *, json: bool, more: dict[str, Any] | No
     }
     print_text("\n".join(f"{name:<17} {printable(fact)}" for name, fact in facts.items() if fact))
     if keyspace.state == "DELETING":
-        print_hint("what it holds is removed by a server of the store, or by `keyplan keyspace sweep`")
+        print_hint("its keys are removed by a server of the store, or by `keyplan keyspace sweep`")
 
 
 def _prefix_words(keyspace: KeySpace) -> str:

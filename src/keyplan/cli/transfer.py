@@ -235,7 +235,7 @@ def print_restored(report: RestoreReport) -> None:
     """Print what was restored."""
     name = f"{report.name}  {report.prefix.hex()}  " if report.name else ""
     print_text(f"{name}{report.tally.count} pairs  {report.tally.bytes} bytes  sha256 {report.tally.sha256}")
-    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} as they were"
+    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} unchanged"
     print_text(f"verified: {counts}")
     if report.keys_rewritten:
         print_text(f"{report.keys_rewritten} values hold keys and were rewritten")
@@ -343,7 +343,7 @@ def _print_copied(report: CopyReport, *, json: bool) -> None:
         )
         return
     print_text(f"{report.tally.count} pairs  {report.tally.bytes} bytes  sha256 {report.tally.sha256}")
-    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} as they were"
+    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} unchanged"
     print_text(f"verified as of revision {report.revision} of the source: {counts}")
     if report.followed:
         print_text(f"{report.followed} revisions were followed")

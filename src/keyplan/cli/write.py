@@ -14,7 +14,7 @@ from keyplan.cli.options import JsonOption, Unfinished, WriteUnfinishedOption
 from keyplan.cli.output import print_json, print_text
 from keyplan.codec import ValueForm
 from keyplan.errors import InvalidInputError
-from keyplan.layout import BoundTable, Layout, key_of_words, raw_key_of, scalar_of_text
+from keyplan.layout import BoundTable, Layout, key_of_words, kind_in_words, raw_key_of, scalar_of_text
 
 __all__ = ["delete_command", "has_value", "put_command", "record_of_json", "record_of_word"]
 
@@ -148,7 +148,7 @@ _NOT_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 
 
 def has_value(form: ValueForm[Any]) -> bool:
-    """Tell whether records of this form have a value at all."""
+    """Return whether records of this form have a value at all."""
     return form.value_type not in (None, type(None))
 
 
@@ -166,7 +166,7 @@ def record_of_word(form: ValueForm[Any], word: str) -> Any:
         if isinstance(kind, type) and issubclass(kind, bool | int | float | UUID):
             return scalar_of_text(kind, word)
     except ValueError as error:
-        raise InvalidInputError(source=_SOURCE, problem=f"not a {kind.__name__}") from error
+        raise InvalidInputError(source=_SOURCE, problem=f"the record must be {kind_in_words(kind)}") from error
     return record_of_json(form, word)
 
 

@@ -31,6 +31,7 @@ from keyplan.layout.meaning import Kind, Meaning, raw_key_of, shown_key
 from keyplan.layout.modes import Async, Bindable, Mode, Sync
 from keyplan.layout.plain import (
     key_of_words,
+    kind_in_words,
     line_of_value,
     plain_field,
     plain_key,
@@ -160,6 +161,7 @@ __all__ = [
     "field_labels",
     "has_same_entries",
     "key_of_words",
+    "kind_in_words",
     "layout_class_of",
     "layout_of_description",
     "layout_spec_of",

@@ -14,6 +14,7 @@ from keyplan.layout.meaning import raw_key_of, shown_key
 
 __all__ = [
     "key_of_words",
+    "kind_in_words",
     "line_of_value",
     "plain_field",
     "plain_key",
@@ -34,6 +35,14 @@ LINE_NESTING_MAX: Final = 32
 
 
 _PLAIN: Final = (int, float, str, bool)
+_KINDS: Final = (
+    (bool, "true or false"),
+    (int, "a whole number"),
+    (float, "a number"),
+    (UUID, "a UUID"),
+    (bytes, r"text with \xNN for bytes"),
+)
+"""Why bool before int: the one is a kind of the other."""
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -51,7 +60,14 @@ def value_of_text(element: Element[Any], text: str) -> Any:
             return raw_key_of(text)
         return element.decode(raw_key_of(text))
     except ValueError as error:
-        raise InvalidKeyError(element=element.spec, value=text, problem=f"not a {kind.__name__}") from error
+        raise InvalidKeyError(
+            element=element.spec, value=text, problem=f"must be {kind_in_words(kind)}, got {text!r}"
+        ) from error
+
+
+def kind_in_words(kind: type) -> str:
+    """What a word of the command line must be to be read as this type."""
+    return next((words for base, words in _KINDS if issubclass(kind, base)), kind.__name__)
 
 
 def scalar_of_text(kind: Any, text: str) -> Any:

@@ -173,9 +173,7 @@ def _key_changes(old: TableSpec, new: TableSpec, roots: tuple[Template, Template
             yield LayoutChange("E6", name, Impact.BREAKING, message, advice, "", *keys)
         case KeyRelation.OTHER_FIELDS:
             message = f"key fields are {_listed(new)}, no longer {_listed(old)}"
-            advice = (
-                "nobody can tell which new key is which old one: declare a new table, and write the records into it"
-            )
+            advice = "keyplan cannot compute the new keys from the old ones: declare a new table, and write the records into it"
             yield LayoutChange("E7", name, Impact.BREAKING, message, advice, "", *keys)
         case KeyRelation.MOVED:
             yield LayoutChange("E6", name, Impact.REWRITE, respelled, _MOVE, "", *keys)

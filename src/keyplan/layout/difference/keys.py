@@ -35,7 +35,7 @@ class KeyRelation(Enum):
     MISREAD = "misread"
     """A key of both templates means one record before and another one after."""
     OTHER_FIELDS = "other fields"
-    """The keys have other fields: nobody can tell which new key is which old one."""
+    """The keys have other fields: a new key cannot be computed from an old one."""
     UNDECIDED = "undecided"
     """The question stayed open; see rules/decision.py."""
 
