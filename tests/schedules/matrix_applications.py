@@ -163,7 +163,7 @@ def _beginning() -> Scenario:
 
 def beginnings() -> Iterator[Line]:
     """Secondary indexes are begun beside a writer that keeps none: it is refused, or its record is in them."""
-    yield Line("begin indexes x plain writer", _beginning, Preemptions(1, is_hashed=False))
+    yield Line("begin indexes x plain writer", _beginning, Preemptions(1, is_hashed=False), is_long=True)
 
 
 # ---- transactions of the etcd v3 gateway -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from keyplan.maintenance.check import batch_of
 from tests.schedules.lines import Line
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
-from tests.schedules.matrix_rings import RING_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["BATCH_GROUPS"]
@@ -19,13 +18,12 @@ __all__ = ["BATCH_GROUPS"]
 _SIZES = {
     "keyplan.maintenance.index_build": "_BATCH_RECORDS_MAX",
     "keyplan.maintenance.migration.driver": "_BATCH_RECORDS_MAX",
-    "keyplan.ring.rebalance": "_MOVED_KEYS_MAX",
 }
 
 
 @contextmanager
 def batches_of_one() -> Iterator[None]:
-    """Let builds, checks, migrations and moves between databases take one record, key or pair at a time."""
+    """Let builds, checks and migrations take one record or key at a time."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in _SIZES.items():
             patch.setattr(import_module(module), name, 1)
@@ -33,16 +31,16 @@ def batches_of_one() -> Iterator[None]:
         yield
 
 
-GROUPS_AGAIN = ("checks", "builds", "repairs", "drops", "migrations", "growing rings")
+GROUPS_AGAIN = ("checks", "builds", "repairs", "drops", "migrations")
 """Work in batches beside writers that change what it has passed, and what it has still to come to."""
 
 
 def in_batches_of_one() -> Iterator[Line]:
-    """The lines of these groups that are explored to their end in the suite, without faults."""
-    groups = {**WRITER_GROUPS, **MAINTENANCE_GROUPS, **RING_GROUPS}
+    """The lines of these groups that are explored to their end in the suite."""
+    groups = {**WRITER_GROUPS, **MAINTENANCE_GROUPS}
     for group in GROUPS_AGAIN:
         for line in groups[group]():
-            if line.strategy is None and not line.is_long and "crashes" not in line.name:
+            if line.strategy is None and not line.is_long:
                 yield replace(line, under=batches_of_one)
 
 

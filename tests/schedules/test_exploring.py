@@ -275,7 +275,8 @@ def test_writers_that_never_meet_are_run_once(writers: int) -> None:
 
 @pytest.mark.parametrize(("writers", "schedules"), [(2, 4), (3, 60), pytest.param(4, 3_120, marks=pytest.mark.slow)])
 def test_every_order_of_writers_of_one_record_is_run_once(writers: int, schedules: int) -> None:
-    found = explore(of_pair(*[modify] * writers), complete=True, strategy=Exhaustive(), seconds_max=150)
+    scenario = Scenario(*[modify] * writers, setup=one_record, invariants=[])
+    found = explore(scenario, complete=True, strategy=Exhaustive(), seconds_max=150)
     assert found.schedules == schedules
     assert found.unraced == ()
 
