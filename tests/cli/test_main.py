@@ -231,11 +231,13 @@ def test_without_an_applications_packages_its_command_says_what_to_install() -> 
         ("numpy", ["hepnos", "--help"], "hepnos"),
         ("starlette", ["serve", "--store", "memory:"], "server"),
         ("google", ["runm", "--help"], "runm"),
+        ("google.protobuf", ["runm", "serve"], "runm"),
     ):
         ran = subprocess.run(
             [sys.executable, "-c", program, package, *command], capture_output=True, text=True, check=False
         )
-        advice = f"the package {package!r} is not installed: pip install 'keyplan[{extra}]'"
+        shown = {"google.protobuf": "protobuf"}.get(package, package)
+        advice = f"the package {shown!r} is not installed: pip install 'keyplan[{extra}]'"
         if ran.returncode:  # an application that starts without its packages may print its help
             assert (ran.returncode, ran.stderr) == (NOT_INSTALLED, f"keyplan: {advice}\n")
         assert "Traceback" not in ran.stderr

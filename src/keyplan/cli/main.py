@@ -352,7 +352,9 @@ def _exit_code(arguments: list[str]) -> int:
         if package not in EXTRAS:
             raise
         extra = _extra(package, arguments)
-        print(f"{PROGRAM}: the package {package!r} is not installed: pip install 'keyplan[{extra}]'", file=sys.stderr)
+        # Why: the modules of the package protobuf are below `google`, as those of others are.
+        shown = "protobuf" if package == "google" else package
+        print(f"{PROGRAM}: the package {shown!r} is not installed: pip install 'keyplan[{extra}]'", file=sys.stderr)
         return NOT_INSTALLED
     return 0
 
