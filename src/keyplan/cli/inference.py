@@ -17,16 +17,17 @@ from keyplan.cli.options import (
     StoreOption,
     layout_of_option,
     named_file,
+    raw_key_of_option,
     store_of_option,
 )
 from keyplan.cli.output import print_grid, print_json, print_text, printable, progress_bar
 from keyplan.engine import KeyRange
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_over
-from keyplan.layout import Kind, raw_key_of, shown_key
+from keyplan.layout import Kind, shown_key
 from keyplan.maintenance import AuditReport, Confidence, Departure, Inference, Note, audit, infer
 
-__all__ = ["PrefixOption", "audit_command", "infer_command", "raw_prefix"]
+__all__ = ["PrefixOption", "audit_command", "infer_command"]
 
 
 PrefixOption = Annotated[
@@ -35,14 +36,6 @@ PrefixOption = Annotated[
         "--prefix", metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.", show_default=False
     ),
 ]
-
-
-def raw_prefix(text: str) -> bytes:
-    """Return the bytes that `--prefix` writes. Raises InvalidInputError."""
-    try:
-        return raw_key_of(text)
-    except ValueError as error:
-        raise InvalidInputError(source="--prefix", problem=str(error)) from error
 
 
 # ---- infer ---------------------------------------------------------------------------------------------------------------
@@ -77,7 +70,7 @@ def infer_command(
     """
     if not name.isidentifier():
         raise InvalidInputError(source="--name", problem="the name of a class is letters, digits and underscores")
-    raw = raw_prefix(prefix)
+    raw = raw_key_of_option(prefix, source="--prefix")
     with (
         store_of_option(store, config, readonly=True, keyspace=keyspace) as opened,
         opened.engine.snapshot() as snapshot,
@@ -187,7 +180,7 @@ def audit_command(
 
     Exit code 0 when all keys are explained, or at least --min-explained per cent of them, 1 otherwise.
     """
-    raw = raw_prefix(prefix)
+    raw = raw_key_of_option(prefix, source="--prefix")
     others = [layout_of_option(name).bound() for name in beside or []]
     with (
         at.opened(readonly=True) as open_layout,

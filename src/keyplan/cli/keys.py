@@ -22,6 +22,7 @@ from keyplan.cli.options import (
     is_layout_named,
     is_store_named,
     layout_of_option,
+    raw_key_of_option,
     root_parameters,
     store_of_option,
 )
@@ -36,7 +37,6 @@ from keyplan.layout import (
     line_of_value,
     plain_field,
     plain_value,
-    raw_key_of,
     readings_of,
     shown_key,
     text_of_value,
@@ -71,7 +71,7 @@ def explain_command(
     Without a layout all installed ones are tried: each that knows the key is printed, else the nearest. Without a store nothing
     is looked up. With --json one object; without a layout, an array of them.
     """
-    raw_key = _raw_key(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
     one = None
     if is_layout_named(layout, config):
         kind = layout_of_option(layout, config)
@@ -130,13 +130,6 @@ def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is
 
 def _has_registry(engine: Engine) -> bool:
     return engine.value(REGISTRY_HEADER) is not None
-
-
-def _raw_key(key: str, *, is_hex: bool) -> bytes:
-    try:
-        return bytes.fromhex(key) if is_hex else raw_key_of(key)
-    except ValueError as error:
-        raise InvalidInputError(source="KEY", problem=str(error)) from error
 
 
 @contextmanager
@@ -285,10 +278,7 @@ def dump_command(
     if not raw:
         kind = layout_of_option(layout, config)
         bound = kind.bound(**root_parameters(kind, parameter, config))
-    try:
-        key_range = KeyRange.of_prefix(raw_key_of(prefix)) if prefix else ALL_KEYS
-    except ValueError as error:
-        raise InvalidInputError(source="PREFIX", problem=str(error)) from error
+    key_range = KeyRange.of_prefix(raw_key_of_option(prefix, source="PREFIX")) if prefix else ALL_KEYS
     with ExitStack() as stack:
         opened = stack.enter_context(store_of_option(store, config, readonly=True, keyspace=keyspace))
         snapshot = stack.enter_context(opened.engine.snapshot())

@@ -15,7 +15,7 @@ import typer
 from keyplan.cli.failures import print_hint
 from keyplan.engine import Engine, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
-from keyplan.layout import Layout
+from keyplan.layout import Layout, raw_key_of
 from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "layout_of_option",
     "look_for_unfinished",
     "named_file",
+    "raw_key_of_option",
     "read_bytes",
     "read_settings",
     "read_text",
@@ -274,6 +275,17 @@ def store_url_of_option(url: str | None, config: Path | None = None) -> str:
         problem = f"name a store: --store URL, KEYPLAN_STORE, or store in {SETTINGS_FILE}"
         raise InvalidInputError(source="--store", problem=problem)
     return url
+
+
+# ---- a raw key ------------------------------------------------------------------------------------------------------
+
+
+def raw_key_of_option(key: str, *, is_hex: bool = False, source: str = "KEY") -> bytes:
+    """Read a raw key as people write it. Raises InvalidInputError."""
+    try:
+        return bytes.fromhex(key) if is_hex else raw_key_of(key)
+    except ValueError as error:
+        raise InvalidInputError(source=source, problem=str(error)) from error
 
 
 # ---- the layout ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from keyplan.cli.options import (
     JsonOption,
     is_layout_named,
     layout_of_option,
+    raw_key_of_option,
     read_bytes,
     root_parameters,
     spread,
@@ -22,7 +23,7 @@ from keyplan.cli.output import print_json, print_text, printable
 from keyplan.cli.transfer import FileArgument
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, NotFoundError
-from keyplan.layout import BoundLayout, raw_key_of, shown_key
+from keyplan.layout import BoundLayout, shown_key
 from keyplan.maintenance import (
     RawChange,
     Selection,
@@ -40,7 +41,6 @@ __all__ = [
     "WriteOptions",
     "agreed",
     "extract_command",
-    "key_of_argument",
     "layout_where_named",
     "print_change",
     "raw_app",
@@ -78,7 +78,7 @@ def raw_get_command(
     json: JsonOption = False,
 ) -> None:
     """Print the bytes that stand at a key. `keyplan explain` says what they mean."""
-    raw_key = key_of_argument(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
     with (
         store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace) as store,
         store.engine.snapshot() as read,
@@ -118,7 +118,7 @@ def raw_put_command(
     """Write exactly these bytes at a key; with a layout, a record's index entries too, in one commit."""
     if (value is None) == (file is None):
         raise InvalidInputError(source="VALUE", problem="give the value, - for standard input, or --file FILE")
-    raw_key = key_of_argument(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
     raw = read_bytes(file) if file is not None else _bytes_of(value or "")
 
     def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
@@ -137,7 +137,7 @@ def raw_delete_command(
     is_hex: HexOption = False,
 ) -> None:
     """Delete a key; with a layout, the index entries that point at it too, also those of a record that cannot be read."""
-    raw_key = key_of_argument(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
     _change(
         at, options, lambda engine, bound: plan_delete(engine, raw_key, layout=bound, past_fence=options.past_fence)
     )
@@ -154,7 +154,7 @@ def quarantine_command(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for who finds it there.")] = "",
 ) -> None:
     """Set an entry aside: its key is free, and `keyplan raw release` puts it back."""
-    raw_key = key_of_argument(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
 
     def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
         return plan_quarantine(engine, raw_key, layout=bound, reason=reason, past_fence=options.past_fence)
@@ -191,7 +191,7 @@ def release_command(
     is_hex: HexOption = False,
 ) -> None:
     """Put an entry back that was set aside, where nothing stands by now; on no lease."""
-    raw_key = key_of_argument(key, is_hex=is_hex)
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
 
     def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
         kept = next((kept for kept in list_quarantined(engine) if kept.raw_key == raw_key), None)
@@ -203,14 +203,6 @@ def release_command(
 
 
 # ---- pieces ----------------------------------------------------------------------------------------------------------------
-
-
-def key_of_argument(key: str, *, is_hex: bool, source: str = "KEY") -> bytes:
-    """Read a raw key as people write it. Raises InvalidInputError."""
-    try:
-        return bytes.fromhex(key) if is_hex else raw_key_of(key)
-    except ValueError as error:
-        raise InvalidInputError(source=source, problem=str(error)) from error
 
 
 def layout_where_named(at: LayoutOptions) -> BoundLayout | None:
@@ -296,8 +288,8 @@ def extract_command(
             raise InvalidInputError(source="--table", problem="name the layout that has the table: --layout")
         bound.table(table)
     selection = Selection(
-        None if key is None else key_of_argument(key, is_hex=False, source="--key"),
-        key_of_argument(prefix, is_hex=False, source="--prefix"),
+        None if key is None else raw_key_of_option(key, source="--key"),
+        raw_key_of_option(prefix, source="--prefix"),
         bound,
         table,
     )

@@ -20,6 +20,7 @@ from keyplan.cli.options import (
     is_layout_named,
     layout_of_option,
     named_file,
+    raw_key_of_option,
     root_parameters,
     store_of_option,
 )
@@ -27,7 +28,6 @@ from keyplan.cli.output import print_json, print_text, printable, progress_bar
 from keyplan.engine import EngineUrl, KeyRange, open_engine
 from keyplan.errors import EngineOpenError, InvalidInputError, KeySpaceNotFoundError, StoreMissingError
 from keyplan.files import new_file
-from keyplan.layout import raw_key_of
 from keyplan.maintenance import (
     BackupReport,
     CopyProgress,
@@ -49,7 +49,6 @@ __all__ = [
     "UnfinishedOption",
     "backup_command",
     "copy_command",
-    "prefix_of_option",
     "print_backup",
     "print_restored",
     "refuse_itself",
@@ -90,7 +89,7 @@ def backup_command(
 
     Key spaces with their registry entries: `keyplan keyspace backup`.
     """
-    raw_prefix = prefix_of_option(prefix)
+    raw_prefix = raw_key_of_option(prefix, source="--prefix")
     with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
         engine = opened.engine
 
@@ -109,14 +108,6 @@ def backup_command(
                 progress=progress,
             )
     print_backup(file, report, json=json)
-
-
-def prefix_of_option(text: str, source: str = "--prefix") -> bytes:
-    r"""Return the prefix that an option spells, with \xNN for bytes that are no text. Raises InvalidInputError."""
-    try:
-        return raw_key_of(text)
-    except ValueError as error:
-        raise InvalidInputError(source=source, problem=str(error)) from error
 
 
 def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "wrote") -> None:
@@ -193,7 +184,7 @@ def restore_command(
     if is_layout_named(layout, config):
         kind = layout_of_option(layout, config)
         bound = kind.bound(**root_parameters(kind, parameter, config))
-    below = None if prefix is None else prefix_of_option(prefix)
+    below = None if prefix is None else raw_key_of_option(prefix, source="--prefix")
     with store_for_backup(file, store, config) as opened, progress_bar("restore") as progress:
         report = restore_store(
             opened.engine,
@@ -276,7 +267,7 @@ def copy_command(
     names = [EngineUrl.parse(url).text for url in (source, target)]
     if names[0] == names[1]:
         raise InvalidInputError(source="--to", problem="a store is not copied into itself")
-    raw_prefix = prefix_of_option(prefix)
+    raw_prefix = raw_key_of_option(prefix, source="--prefix")
     refuse_itself(source, target)
     with (
         _source(source, config, raw_prefix, takes_unfinished=unfinished) as source_store,
