@@ -118,15 +118,17 @@ def _prepare_folder(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, i
     except InvalidInputError as error:
         problem = f"the folder cannot be used: {error.facts['source']}: {error.facts['problem']}"
         raise refusal(path, problem) from error
-    return found
+    return _mode_and_owner(path, options)  # another process may have made the store meanwhile
 
 
 def _refuse_strangers(path: Path) -> None:
     """Refuse to make a store among files of others: a folder that was mistyped. An empty folder may be there."""
     if not path.is_dir():
         return
-    others = sorted(name for name in os.listdir(path) if name not in _OWN_FILES and not name.startswith("."))
-    if others:
+    names = os.listdir(path)
+    others = sorted(name for name in names if name not in _OWN_FILES and not name.startswith("."))
+    # Why not with a data file: another process has made the store since it was looked for.
+    if others and _DATA not in names:
         raise refusal(path, f"the folder holds other files, as {others[0]!r}, and no store: name a folder of its own")
 
 
