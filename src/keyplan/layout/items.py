@@ -37,9 +37,11 @@ class BoundInstance(Protocol[Use_co]):
     @property
     def _use(self) -> type[Use_co]:
         """Sync or Async."""
+        ...
 
     def view(self, name: str, /) -> Any:
         """Return the operations on the item of that name."""
+        ...
 
 
 class Only(NamedTuple):
