@@ -42,7 +42,7 @@ def test_a_store_that_another_process_makes_meanwhile_is_no_folder_of_others(
 ) -> None:
     path = tmp_path / "s.kv"
     look = files._mode_and_owner
-    made = []
+    made: list[object] = []
 
     def then_made(*arguments: Any) -> Any:
         found = look(*arguments)
