@@ -304,7 +304,7 @@ def test_the_doctor_repairs_what_the_records_decide(run: Keyplan, url: str) -> N
     assert sick.code == 1
     assert sick.lines[0].startswith("repairable: fence a: ")
     asked = run("doctor", "--repair", "--store", url)
-    assert (asked.code, "add --yes" in asked.err) == (5, True)
+    assert (asked.code, "pass --yes" in asked.err) == (5, True)
     healed = done(run("doctor", "--repair", "--yes", "--store", url))
     assert healed.lines[0].startswith("repaired: fence a: ")
     assert healed.lines[-1] == "sound: 1 key spaces, 2 entries of the audit log"

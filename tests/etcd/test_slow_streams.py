@@ -6,7 +6,7 @@ from keyplan.engine import ALL_KEYS, Event
 from keyplan.engine.etcd import watch
 from keyplan.engine.etcd.client import EtcdClient
 from keyplan.engine.etcd.lineage import Sightings
-from keyplan.engine.etcd.transport import messages
+from keyplan.engine.etcd.transport import Message, messages
 from keyplan.engine.etcd.watch import EtcdWatch
 
 REVISION = 68
@@ -34,7 +34,7 @@ class SlowStream:
     def send(self, request: object) -> None:
         pass
 
-    def receive(self, timeout_seconds: float) -> messages.Message | None:
+    def receive(self, timeout_seconds: float) -> Message | None:
         if self._came == 0:
             self._came = 1
             return messages.WatchResponse(created=True)
@@ -44,7 +44,7 @@ class SlowStream:
         self._time.now += max(timeout_seconds, 0.001)
         return None
 
-    def _large_revision(self) -> messages.Message:
+    def _large_revision(self) -> Message:
         response = messages.WatchResponse()
         response.header.revision = REVISION
         event = response.events.add()
