@@ -26,8 +26,8 @@ GRACE_SECONDS: Final = 20.0
 """Why: fixtures stop their servers when a run is interrupted; on a busy machine that takes its time."""
 END_SECONDS: Final = 5.0
 """Why: a server that is told to end flushes, and gives back what the system would keep."""
-SETTLE_SECONDS: Final = 1.0
-"""Why: what was told to end just now is not left behind."""
+SETTLE_SECONDS: Final = 5.0
+"""Why: what was told to end just now is not left behind, also on a busy machine; nobody waits where nothing is left."""
 PR_SET_CHILD_SUBREAPER: Final = 36
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AWAITED: Final = (*ENDINGS, signal.SIGCHLD)
