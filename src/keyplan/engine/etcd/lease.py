@@ -47,7 +47,9 @@ class EtcdLease:
         return float(answer.TTL)
 
     def seconds_left(self) -> float:
-        return float(_time_to_live(self._client, self._id).TTL)
+        answer = _time_to_live(self._client, self._id)
+        # Why: around a change of leaders etcd says 292 years, its "for ever"; no lease has more than it was granted.
+        return float(min(answer.TTL, answer.grantedTTL))
 
     def revoke(self) -> None:
         self._before_revoke()
