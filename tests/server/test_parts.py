@@ -72,6 +72,11 @@ def test_a_signal_that_comes_while_its_thread_holds_a_lock_ends_in_no_wait_for_i
     with closing._lock:
         server.handle_exit(signal.SIGTERM, None)
     assert closing.wait_in_thread(60)
+    closing = Closing()
+    server = _Server(uvicorn.Config("nothing:here"), closing, lambda: None)
+    with threading._active_limbo_lock:  # type: ignore[attr-defined]  # Why: whoever begins or counts threads holds it.
+        server.handle_exit(signal.SIGTERM, None)
+    assert closing.wait_in_thread(60)
     stop = threading.Event()
     with told_by_signals(stop, (signal.SIGUSR1,)):
         with stop._cond:  # type: ignore[attr-defined]  # Why: a wait that begins or ends holds it, and so long nobody can aim.

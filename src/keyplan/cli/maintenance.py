@@ -127,7 +127,7 @@ def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
     for name in installed_layouts():
         kind = layout_of_option(name)
         given = [text for text in at.parameter or [] if text.partition("=")[0] in kind.spec.root.field_names]
-        with suppress(KeyplanError):
+        with suppress(KeyplanError):  # Why: what these parameters do not fit lies below another root.
             bound = kind.bound(**root_parameters(kind, given, at.config))
             if bound.root == own.root and bound.fingerprint != own.fingerprint:
                 found.append(bound)

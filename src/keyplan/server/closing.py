@@ -1,10 +1,21 @@
 """The signal that the server stops, for coroutines and for threads."""
 
+import _thread
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Closing"]
+__all__ = ["Closing", "call_from_signal"]
+
+
+def call_from_signal(act: Callable[[], object]) -> None:
+    """Call something from a signal's handler, in a thread of its own.
+
+    Trap: a handler runs in a thread that may hold any lock, of ours or of the module threading, and would wait for itself.
+    Thread.start takes such a lock; this way takes none.
+    """
+    _thread.start_new_thread(act, ())
 
 
 class Closing:
@@ -39,11 +50,8 @@ class Closing:
                 loop.call_soon_threadsafe(event.set)
 
     def set_by_signal(self) -> None:
-        """Tell everybody from a signal's handler.
-
-        Trap: a handler runs in a thread that may hold the lock already, and would wait for itself.
-        """
-        threading.Thread(target=self.set, daemon=True).start()
+        """Tell everybody from a signal's handler."""
+        call_from_signal(self.set)
 
     async def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait until the server stops, or until the time is over; return whether it stops."""

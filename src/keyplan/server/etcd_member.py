@@ -324,13 +324,13 @@ class Follower:
             if not self._is_stopping:
                 self._lost(error)
         finally:
-            with suppress(KeyplanError):
+            with suppress(KeyplanError):  # Why: a watch that is lost was told of above.
                 self._watch.close()
 
     def stop(self) -> None:
         """End the watch and wait for the thread. Stopping twice is harmless."""
         self._is_stopping = True
-        with suppress(KeyplanError):
+        with suppress(KeyplanError):  # Why: it ends either way, and nobody reads it any more.
             self._watch.close()
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS_MAX)

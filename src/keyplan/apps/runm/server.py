@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Final
 
 import grpc
@@ -18,7 +18,7 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
-from keyplan.server import Token
+from keyplan.server import Token, call_from_signal
 
 __all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving", "told_by_signals"]
 
@@ -86,8 +86,7 @@ def told_by_signals(
     """Let signals set `stop`, in place of ending the process, for the length of a block in the main thread."""
 
     def told(_number: int, _frame: object) -> None:
-        # Trap: a handler runs in the thread that waits, perhaps while that holds the event's lock, and would wait for itself.
-        Thread(target=stop.set, daemon=True).start()
+        call_from_signal(stop.set)
 
     before = {number: signal.signal(number, told) for number in signals}
     try:
