@@ -13,7 +13,7 @@ import lmdb
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lineage import Lineage
-from keyplan.engine.lmdb.files import code_of, create_databases, open_files, open_turn, refusal
+from keyplan.engine.lmdb.files import code_of, create_databases, open_files, open_turn, refusal, reopen_files
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
     FORMAT_KEY,
@@ -42,6 +42,8 @@ Looking for such readers costs some microseconds for each process that reads."""
 _PLACE_LOOK_SECONDS: Final = 0.01
 """Where nothing is flushed, how long a commit trusts that the file is in its place. Why: a look takes a fifth of such a commit,
 and what is committed so shortly after the file was replaced is lost like what was committed before."""
+_REOPEN_SECONDS_MAX: Final = 1.0
+"""Why not the whole limit: whoever reads waits here, for whoever else writes."""
 _REPLACED: Final = "another file stands at its path by now: the store was replaced while it was open; open it again"
 _WRITING: Final = 0
 """Stands in `live` for the write transaction."""
@@ -66,6 +68,8 @@ class Environment:
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
         self._writing = Lock()
         """Held for each write transaction, each change of the map, and while the files are closed: LMDB bears one at a time."""
+        self._is_shut = False
+        """True while the files are closed because they are to be opened again. Changed with `_writing`."""
         self._commits_since_look = 0
         """Commits since dead readers were looked for."""
         self.look_at = 0.0 if options.has_history else math.inf
@@ -124,6 +128,9 @@ class Environment:
         """Begin after a failure that can be mended: a map that another process or thread made larger, or dead readers."""
         if self.problem is not None:
             raise self.unavailable() from error
+        if isinstance(error, lmdb.PanicError) or self._is_shut:
+            # Why by a write: whoever writes opens the files again first, one thread at a time and with the turn.
+            self.write(_do_nothing, seconds=_REOPEN_SECONDS_MAX)
         # Why the lock: while another thread changes the map, nobody can begin; and two may not change it at once.
         with self._writing:
             try:
@@ -171,6 +178,9 @@ class Environment:
         except KeyplanError as error:
             for ticket in batch:
                 ticket.fail(_told_again(error))
+        except lmdb.PanicError:
+            self._open_again()
+            self._carry_out(batch)
         except Exception as error:
             if self._queue.under_way:
                 raise
@@ -197,8 +207,41 @@ class Environment:
             is_full = isinstance(error, lmdb.MapFullError)
             self.lmdb.set_mapsize(self.lmdb.info()["map_size"] * 2 if is_full else 0)
 
+    def _open_again(self) -> None:
+        """Open the files anew. Call it with the turn.
+
+        Why: where LMDB could not write its header, once, on a disk that was full for a moment, it refuses everything from then
+        on. Trap: this ends the snapshots that are open in this process; they say so when they are used again.
+        """
+        with self._writing:
+            self._check_open()
+            self.check_in_place()
+            self._check_open()
+            self._is_shut = True
+            self.lmdb.close()
+            opened, self.is_locked = reopen_files(self.path, self.options)
+            try:
+                databases = self._named_databases(opened)
+            except lmdb.Error as error:
+                opened.close()
+                raise refusal(self.path, str(error)) from error
+            # Invariant: in this order. A reader that finds the old files with the new databases is refused, and asks again.
+            self.databases, self.lmdb, self._is_shut = databases, opened, False
+
+    def _has_panicked(self) -> bool:
+        """True when LMDB could not write its header: what the header says after a crash of the machine is not known."""
+        try:
+            self.lmdb.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return False
+        return False
+
     def _attempt(self, batch: list[Ticket[_Work]]) -> None:
         """Carry out the batch in one transaction. Raises lmdb.Error when nothing was written."""
+        if self._is_shut:
+            raise lmdb.PanicError("the files could not be opened again")
         now = SYSTEM_CLOCK.monotonic()
         if now >= self._place_look_at:
             self.check_in_place()
@@ -235,7 +278,9 @@ class Environment:
         except lmdb.Error as error:
             is_ended, queue.under_way = bool(queue.under_way), ()
             # Why: with the header on disk the one before, nothing happened.
-            if not is_ended or isinstance(error, lmdb.MapFullError) or self.lmdb.info()["last_txnid"] < number:
+            if not is_ended or isinstance(error, lmdb.MapFullError):
+                raise
+            if self.lmdb.info()["last_txnid"] < number and not self._has_panicked():
                 raise
             unknown = CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
         finally:
@@ -341,19 +386,23 @@ class Environment:
                     stored = create_databases(self.lmdb, expected, identity=self._file.identity)
             if stored != expected:
                 raise refusal(self.path, _format_problem(stored, has_history=has_history))
-            data, meta = self.lmdb.open_db(b"data", create=False), self.lmdb.open_db(b"meta", create=False)
-            if not has_history:
-                return Databases(data, meta, data, data, data)
-            return Databases(
-                data,
-                meta,
-                self.lmdb.open_db(b"log", create=False),
-                self.lmdb.open_db(b"leases", create=False),
-                self.lmdb.open_db(b"lease_keys", create=False, dupsort=True),
-            )
+            return self._named_databases(self.lmdb)
         finally:
             if self.turn is not None:
                 self.turn.give_back()
+
+    def _named_databases(self, opened: lmdb.Environment) -> Databases:
+        """Open the databases of a store, with the turn."""
+        data, meta = opened.open_db(b"data", create=False), opened.open_db(b"meta", create=False)
+        if not self.options.has_history:
+            return Databases(data, meta, data, data, data)
+        return Databases(
+            data,
+            meta,
+            opened.open_db(b"log", create=False),
+            opened.open_db(b"leases", create=False),
+            opened.open_db(b"lease_keys", create=False, dupsort=True),
+        )
 
     def _stored_format(self) -> bytes | None:
         """Return what the file says it is: None when it is empty. Raises EngineOpenError for a file of another program."""
@@ -414,6 +463,10 @@ class Environment:
             "; the disk may be full" if code_of(error) in (errno.EIO, errno.ENOSPC, errno.EFBIG, errno.EDQUOT) else ""
         )
         return EngineError(engine="lmdb", problem=f"{error}{hint}")
+
+
+def _do_nothing(_: WriteTransaction) -> None:
+    """Be carried out."""
 
 
 def _told_again(error: KeyplanError) -> KeyplanError:

@@ -2,8 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -19,7 +19,7 @@ from keyplan.engine.lmdb.turn import TURN_FILE, WriteTurn
 from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import make_folder, open_file, sync_folder
 
-__all__ = ["code_of", "create_databases", "open_files", "open_turn", "refusal"]
+__all__ = ["code_of", "create_databases", "open_files", "open_turn", "refusal", "reopen_files"]
 
 _DENIED: Final = (errno.EACCES, errno.EROFS, errno.EPERM)
 
@@ -74,19 +74,32 @@ def open_files(
     """
     if turn is None:
         _prepare_folder(path, options)
-    try:
-        if turn is not None:
+    else:
+        with _told(path):
             _make_data(path, options, turn, waits_since)
+    return reopen_files(path, options)
+
+
+def reopen_files(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
+    """Open a store that is there; as `open_files`."""
+    with _told(path):
         _check_whole(path)
         environment, is_locked = _open_locked(path, options)
-    except OSError as error:
-        raise refusal(path, error.strerror or str(error)) from error
-    except lmdb.Error as error:
-        raise refusal(path, _problem(path, error)) from error
     if environment.lib_version()[0] != 0:
         environment.close()
         raise refusal(path, "it would be read by LMDB 1.0, which returned damaged pages under load; only 0.9 is used")
     return environment, is_locked
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say of a failure of the system or of LMDB why the store cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(path, error.strerror or str(error)) from error
+    except lmdb.Error as error:
+        raise refusal(path, _problem(path, error)) from error
 
 
 def _mode_and_owner(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, int] | None]:
