@@ -161,8 +161,8 @@ def test_threads_of_a_process_whose_disk_is_full_again_and_again_go_on(tmp_path:
         for _ in range(150):
             # Why 4096: the second of LMDB's two headers lies behind, and may be what is to be written at this moment.
             with full_disk(process.pid, file_bytes_max=4_096):
-                time.sleep(0.002)
-            time.sleep(0.005)
+                time.sleep(0.002)  # Why: no condition tells that a commit has met the disk as it is now.
+            time.sleep(0.005)  # Why: as above.
         process.stdin.close()
         lost, others = process.stdout.read().splitlines()
     assert (lost, others) == ("set()", "[]")

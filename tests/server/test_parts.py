@@ -10,10 +10,10 @@ import pytest
 import uvicorn
 
 from keyplan import errors
-from keyplan.apps.runm.server import told_by_signals
 from keyplan.engine import MEMORY_PROFILE, MemoryEngine
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.server import (
+    LOGGER,
     AnswerError,
     Application,
     Closing,
@@ -24,6 +24,7 @@ from keyplan.server import (
 )
 from keyplan.server.openapi import merged
 from keyplan.server.process import _Server
+from keyplan.signals import told_by_signals
 
 # ---- settings --------------------------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ def test_a_signal_that_comes_while_its_thread_holds_a_lock_ends_in_no_wait_for_i
         server.handle_exit(signal.SIGTERM, None)
     assert closing.wait_in_thread(60)
     stop = threading.Event()
-    with told_by_signals(stop, (signal.SIGUSR1,)):
+    with told_by_signals(stop, logger=LOGGER, signals=(signal.SIGUSR1,)):
         with stop._cond:  # type: ignore[attr-defined]  # Why: a wait that begins or ends holds it, and so long nobody can aim.
             signal.raise_signal(signal.SIGUSR1)
         assert stop.wait(60)

@@ -6,7 +6,7 @@ A service is an entry point of the group `keyplan.services`: a name and `build(c
 from keyplan.server.access import Access, Caller, Role, Token, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
-from keyplan.server.closing import Closing, call_from_signal
+from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
@@ -45,7 +45,6 @@ __all__ = [
     "answer_error_of",
     "answers",
     "body_of",
-    "call_from_signal",
     "caller_of",
     "configure_logs",
     "failure",

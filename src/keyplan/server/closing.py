@@ -1,21 +1,12 @@
 """The signal that the server stops, for coroutines and for threads."""
 
-import _thread
 import asyncio
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
-__all__ = ["Closing", "call_from_signal"]
+from keyplan.signals import call_from_signal
 
-
-def call_from_signal(act: Callable[[], object]) -> None:
-    """Call something from a signal's handler, in a thread of its own.
-
-    Trap: a handler runs in a thread that may hold any lock, of ours or of the module threading, and would wait for itself.
-    Thread.start takes such a lock; this way takes none.
-    """
-    _thread.start_new_thread(act, ())
+__all__ = ["Closing"]
 
 
 class Closing:

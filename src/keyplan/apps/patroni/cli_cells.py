@@ -2,13 +2,10 @@
 
 import os
 import secrets
-import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Annotated, Any, Literal
 
 import typer
@@ -43,8 +40,9 @@ from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.cli import ConfigOption, StoreOption, print_text, store_of_option
 from keyplan.errors import InvalidInputError
+from keyplan.signals import told_by_signals
 
-__all__ = ["cell", "dynamic_of", "router", "told_by_signals"]
+__all__ = ["cell", "dynamic_of", "router"]
 
 
 def cell(
@@ -106,7 +104,8 @@ def cell(
         restore_command=restore,
         tls=tls_of(certificate, key),
     )
-    with told_by_signals() as (stop, impatient), store_of_option(store, config, create=False) as opened:
+    stop = Event()
+    with told_by_signals(stop, logger=LOGGER) as impatient, store_of_option(store, config, create=False) as opened:
         agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))
         agent.open()
         try:
@@ -136,7 +135,8 @@ def router(
     """Make the public port of every instance lead to its current leader, by HAProxy, or by itself where there is none."""
     set_up_logging(log_level)
     program = None if forward else find_haproxy()
-    with told_by_signals() as (stop, _), store_of_option(store, config, create=False) as opened:
+    stop = Event()
+    with told_by_signals(stop, logger=LOGGER), store_of_option(store, config, create=False) as opened:
         switchboard: Switchboard
         if program is None:
             switchboard = Forwarder(bind=bind)
@@ -171,24 +171,3 @@ def _mode(text: str) -> Literal["etcd", "etcd3"]:
     if text == "etcd":
         return "etcd"
     raise InvalidInputError(source="--mode", problem="Patroni's protocol is etcd3 or etcd")
-
-
-@contextmanager
-def told_by_signals() -> Iterator[tuple[Event, Event]]:
-    """Two events: SIGTERM or SIGINT sets the first, a second one of them the other."""
-    stop, impatient = Event(), Event()
-
-    def tell(number: int) -> None:
-        LOGGER.info("told to stop by %s", signal.Signals(number).name)
-        (impatient if stop.is_set() else stop).set()
-
-    def told(number: int, _frame: object) -> None:
-        # Trap: a handler runs in the thread that waits, perhaps while that holds the event's lock, and would wait for itself.
-        Thread(target=tell, args=(number,), daemon=True).start()
-
-    before = {number: signal.signal(number, told) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop, impatient
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

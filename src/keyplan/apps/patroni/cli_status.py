@@ -1,15 +1,17 @@
 """`keyplan patroni status`: every cluster with its leader, members, lag, port and cells; once, or as it changes."""
 
 import sys
+from threading import Event
 from typing import Annotated, Any
 
 import typer
 
-from keyplan.apps.patroni.cli_cells import told_by_signals
 from keyplan.apps.patroni.clusters import ClusterView, clusters
 from keyplan.apps.patroni.layout import Broker
+from keyplan.apps.patroni.logs import LOGGER
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
 from keyplan.errors import InvalidInputError
+from keyplan.signals import told_by_signals
 from keyplan.store import Store
 
 __all__ = ["show_status"]
@@ -77,7 +79,8 @@ def _show_live(store: Store, instance: str, seconds: float) -> None:
         return shown
 
     # Why a flag: an interrupt that falls into a finalizer is printed by Python and forgotten, and the view would go on.
-    with told_by_signals() as (stop, _), Live(table(), console=Console(), auto_refresh=False) as live:
+    stop = Event()
+    with told_by_signals(stop, logger=LOGGER), Live(table(), console=Console(), auto_refresh=False) as live:
         while not stop.wait(seconds):
             live.update(table(), refresh=True)
     raise KeyboardInterrupt

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Annotated
 
 import typer
 
-from keyplan.apps.patroni.cli_cells import dynamic_of, told_by_signals
+from keyplan.apps.patroni.cli_cells import dynamic_of
 from keyplan.apps.patroni.cli_options_cells import (
     CertificateOption,
     ForwardOption,
@@ -20,11 +21,12 @@ from keyplan.apps.patroni.cli_options_cells import (
     settings_of,
     tls_of,
 )
-from keyplan.apps.patroni.logs import set_up_logging
+from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
 from keyplan.apps.patroni.up import Everything, UpSettings
 from keyplan.cli import JsonOption, print_json, print_text
 from keyplan.errors import InvalidInputError
+from keyplan.signals import told_by_signals
 
 __all__ = ["up"]
 
@@ -93,7 +95,8 @@ def up(
         router_options=[*(["--forward"] if forward else []), "--log-level", log_level],
         server_options=[word for text in setting or () for word in ("--setting", text)],
     )
-    with told_by_signals() as (stop, impatient):
+    stop = Event()
+    with told_by_signals(stop, logger=LOGGER) as impatient:
         everything = Everything(settings)
         try:
             everything.start(stop)

@@ -15,12 +15,13 @@ from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_loggi
 from keyplan.apps.runm.records import ObjectType, ProviderType
 from keyplan.apps.runm.refusal import RefusedError
 from keyplan.apps.runm.registry import registered
-from keyplan.apps.runm.server import Listening, is_local_address, serving, told_by_signals
+from keyplan.apps.runm.server import Listening, is_local_address, serving
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.start import ensure_started, unreadable_indexes
 from keyplan.engine import SYSTEM_CLOCK, Capability, Clock, Engine, open_engine
 from keyplan.errors import EngineUnavailableError, InvalidInputError, StoreUnreachableError
 from keyplan.server import Token, read_tokens, tokens_of_environment
+from keyplan.signals import told_by_signals, wait_for
 from keyplan.store import Store
 
 __all__ = ["ServeChoices", "run_server"]
@@ -58,7 +59,7 @@ def run_server(
     _require_codes([*choices.object_types, *choices.provider_types])
     _set_up_logs(settings)
     # Why signals first: one that comes during the start ends it in order, too.
-    with told_by_signals(stop), ExitStack() as stack:
+    with told_by_signals(stop, logger=LOGGER), ExitStack() as stack:
         store = stack.enter_context(Store(_reached(settings, stop)))
         rulings = Rulings(
             has_enforced_definitions=choices.has_enforced_definitions,
@@ -92,7 +93,7 @@ def run_server(
             stack.enter_context(entry)
         for address in running.addresses:
             announce(address)
-        stop.wait()
+        wait_for(stop)
 
 
 def _reached(settings: ServeSettings, stop: Event) -> Engine:

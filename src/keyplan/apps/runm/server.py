@@ -1,6 +1,5 @@
 """The server process: gRPC with health and reflection, where it listens, its entry in the registry, and its graceful end."""
 
-import signal
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,9 +17,9 @@ from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import InvalidInputError
-from keyplan.server import Token, call_from_signal
+from keyplan.server import Token
 
-__all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving", "told_by_signals"]
+__all__ = ["GRACE_SECONDS", "Listening", "RunningServer", "is_local_address", "serving"]
 
 GRACE_SECONDS: Final = 4.0
 """How long calls may take to end once the server was told to stop. Why: a supervisor that waits five seconds kills nothing."""
@@ -77,23 +76,6 @@ def serving(
             yield running
         finally:
             running.stop()
-
-
-@contextmanager
-def told_by_signals(
-    stop: Event, signals: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)
-) -> Generator[None, None, None]:
-    """Let signals set `stop`, in place of ending the process, for the length of a block in the main thread."""
-
-    def told(_number: int, _frame: object) -> None:
-        call_from_signal(stop.set)
-
-    before = {number: signal.signal(number, told) for number in signals}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def is_local_address(address: str) -> bool:

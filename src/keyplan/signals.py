@@ -1,0 +1,59 @@
+"""SIGTERM and SIGINT as events, and waiting for them: for processes that serve without asyncio's own way."""
+
+import _thread
+import logging
+import signal
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Event
+from typing import Final
+
+__all__ = ["call_from_signal", "told_by_signals", "wait_for"]
+
+_LOOK_SECONDS: Final = 0.5
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def call_from_signal(act: Callable[[], object]) -> None:
+    """Call something from a signal's handler, in a thread of its own.
+
+    Trap: a handler runs in a thread that may hold any lock, of ours or of the module threading, and would wait for itself.
+    Thread.start takes such a lock; this way takes none.
+    """
+    _thread.start_new_thread(act, ())
+
+
+@contextmanager
+def told_by_signals(
+    stop: Event, *, logger: logging.Logger, signals: Sequence[signal.Signals] = _SIGNALS
+) -> Generator[Event, None, None]:
+    """Let signals set `stop`, in place of ending the process, for the length of a block in the main thread.
+
+    Gives an event that a second signal sets: its sender is impatient. Wait for `stop` by `wait_for`, or a little at a time.
+    """
+    impatient = Event()
+
+    def tell(number: int) -> None:
+        logger.info("told to stop by %s", signal.Signals(number).name)
+        (impatient if stop.is_set() else stop).set()
+
+    def told(number: int, _frame: object) -> None:
+        call_from_signal(partial(tell, number))
+
+    before = {number: signal.signal(number, told) for number in signals}
+    try:
+        yield impatient
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def wait_for(stop: Event) -> None:
+    """Return when the event is set, by a signal or by anybody.
+
+    Trap: Python runs a handler in the main thread, between two of its steps. The system may hand the signal to another thread,
+    and wakes no main thread that waits without a limit: it would wait for ever.
+    """
+    while not stop.wait(_LOOK_SECONDS):
+        pass
