@@ -52,6 +52,26 @@ def test_a_copy_that_is_refused_makes_no_store(site: Keyplan, tmp_path: Path) ->
     assert site("copy", "--from", f"lmdb:{tmp_path}/site.kv", "--to", "lmdb:new.kv", "--unfinished").code == 0
 
 
+@pytest.mark.parametrize("command", ["restore", "keyspace restore", "copy"])
+def test_what_the_engine_cannot_hold_makes_no_store(site: Keyplan, tmp_path: Path, command: str) -> None:
+    """A key that fits below no prefix of LMDB's: of a store that had it in memory."""
+    key = b"/site/" + b"k" * 600
+    with open_engine("memory:long-keys") as engine:
+        engine.commit(Commit((), (Put(b"/site/note/a", b"b"), Put(key, b""))))
+        if command == "copy":
+            answer = site("copy", "--from", "memory:long-keys", "--to", "lmdb:new.kv")
+        else:
+            source = ("--store", "memory:long-keys")
+            words = tuple(command.split())
+            if command == "keyspace restore":
+                name = ("orders", "--application", "shop", "--prefix", b"/site/".hex(), "--legacy")
+                assert site("keyspace", "adopt", *name, *source).code == 0
+            assert site(*words[:-1], "backup", "long.kpb", *source).code == 0
+            answer = site(*words, "long.kpb", "--store", "lmdb:new.kv")
+    assert (answer.code, "key_bytes_max" in answer.err) == (7, True), answer.err
+    assert not (tmp_path / "new.kv").exists()
+
+
 @pytest.mark.parametrize("other", ["lmdb:../here/site.kv", "lmdb:link.kv", "lmdb:site.kv?durability=meta"])
 def test_a_store_is_not_copied_into_itself_by_another_name(
     site: Keyplan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str

@@ -30,11 +30,12 @@ from keyplan.cli.transfer import (
     KeepLeasedOption,
     PlainOption,
     UnfinishedOption,
+    brought_into,
     print_backup,
     print_restored,
     restored_data,
-    store_for_backup,
 )
+from keyplan.engine import Engine
 from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import new_file
 from keyplan.keyspace import (
@@ -261,17 +262,16 @@ def restore(
         return
     renamed = _renamed(rename_to or [], names or [], [section.name for section in read_backup(file).sections])
     policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership, _expected(expected or []))
-    target = store_for_backup(file, store, config, has_key_spaces=True, names=names)
-    with target as opened, progress_bar("restore") as progress:
-        restored = restore_key_spaces(
-            opened.engine,
-            file,
-            names=names or (),
-            policy=policy,
-            layout=_layout(layout, parameter),
-            actor=user_name() or "restore",
-            progress=progress,
-        )
+    bound = _layout(layout, parameter)
+    with progress_bar("restore") as progress:
+
+        def bring(engine: Engine) -> KeySpacesRestored:
+            actor = user_name() or "restore"
+            return restore_key_spaces(
+                engine, file, names=names or (), policy=policy, layout=bound, actor=actor, progress=progress
+            )
+
+        restored = brought_into(store, config, bring)
     _print(restored, json=json)
     if any(space.report and space.report.indexes and space.report.indexes.remaining for space in restored.spaces):
         raise typer.Exit(FINDINGS)

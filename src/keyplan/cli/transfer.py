@@ -1,11 +1,11 @@
 """The commands that carry a store elsewhere and bring it back: `keyplan backup|restore|copy`."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -23,10 +23,20 @@ from keyplan.cli.options import (
     raw_key_of_option,
     root_parameters,
     store_of_option,
+    store_url_of_option,
 )
 from keyplan.cli.output import print_json, print_text, printable, progress_bar
-from keyplan.engine import EngineUrl, KeyRange, open_engine
-from keyplan.errors import EngineOpenError, InvalidInputError, KeySpaceNotFoundError, StoreMissingError
+from keyplan.engine import (
+    MEMORY_PROFILE,
+    Commit,
+    Engine,
+    EngineUrl,
+    KeyRange,
+    MemoryEngine,
+    default_profile,
+    open_engine,
+)
+from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import new_file
 from keyplan.maintenance import (
     BackupReport,
@@ -36,11 +46,8 @@ from keyplan.maintenance import (
     back_up_store,
     copy_store,
     read_backup,
-    refuse_unfinished,
     restore_store,
-    verify_backup,
 )
-from keyplan.store import Store
 
 __all__ = [
     "FileArgument",
@@ -48,14 +55,16 @@ __all__ = [
     "PlainOption",
     "UnfinishedOption",
     "backup_command",
+    "brought_into",
     "copy_command",
     "print_backup",
     "print_restored",
     "refuse_itself",
     "restore_command",
     "restored_data",
-    "store_for_backup",
 ]
+
+R = TypeVar("R")
 
 # ---- backup --------------------------------------------------------------------------------------------------------------
 
@@ -185,15 +194,12 @@ def restore_command(
         kind = layout_of_option(layout, config)
         bound = kind.bound(**root_parameters(kind, parameter, config))
     below = None if prefix is None else raw_key_of_option(prefix, source="--prefix")
-    with store_for_backup(file, store, config) as opened, progress_bar("restore") as progress:
-        report = restore_store(
-            opened.engine,
-            file,
-            prefix=below,
-            is_overwriting=overwrite,
-            layout=bound,
-            progress=progress,
-        )
+    with progress_bar("restore") as progress:
+
+        def bring(engine: Engine) -> RestoreReport:
+            return restore_store(engine, file, prefix=below, is_overwriting=overwrite, layout=bound, progress=progress)
+
+        report = brought_into(store, config, bring)
     if json:
         print_json(restored_data(report))
     else:
@@ -270,8 +276,7 @@ def copy_command(
     raw_prefix = raw_key_of_option(prefix, source="--prefix")
     refuse_itself(source, target)
     with (
-        _source(source, config, raw_prefix, takes_unfinished=unfinished) as source_store,
-        store_of_option(target, config, create=True, unfinished=Unfinished.PASSED) as target_store,
+        store_of_option(source, config, readonly=True, unfinished=Unfinished.PASSED) as source_store,
         _stop(is_followed=follow) as stop,
     ):
 
@@ -289,31 +294,21 @@ def copy_command(
                     following.set()
                     print_hint("copied and verified; following changes until Ctrl-C")
 
-            report = copy_store(
-                source_store.engine,
-                target_store.engine,
-                source_name=names[0],
-                prefix=raw_prefix,
-                is_overwriting=overwrite,
-                keeps_leased=keep_leased,
-                takes_unfinished=unfinished,
-                follow_until=stop,
-                progress=progress,
-            )
+            def bring(engine: Engine) -> CopyReport:
+                return copy_store(
+                    source_store.engine,
+                    engine,
+                    source_name=names[0],
+                    prefix=raw_prefix,
+                    is_overwriting=overwrite,
+                    keeps_leased=keep_leased,
+                    takes_unfinished=unfinished,
+                    follow_until=stop,
+                    progress=progress,
+                )
+
+            report = brought_into(target, config, bring)
     _print_copied(report, json=json)
-
-
-def _source(url: str, config: Path | None, prefix: bytes, *, takes_unfinished: bool) -> Store:
-    """Open the store that is read. Why it is looked at here: a copy that is refused must not have made its target."""
-    store = store_of_option(url, config, readonly=True, unfinished=Unfinished.PASSED)
-    try:
-        if not takes_unfinished:
-            with store.engine.snapshot() as snapshot:
-                refuse_unfinished(snapshot, [prefix])
-    except BaseException:
-        store.close()
-        raise
-    return store
 
 
 def _print_copied(report: CopyReport, *, json: bool) -> None:
@@ -367,21 +362,42 @@ def _stop(*, is_followed: bool) -> Iterator[Event | None]:
 # ---- the store that is written -------------------------------------------------------------------------------------------
 
 
-def store_for_backup(
-    file: Path, url: str | None, config: Path | None, *, has_key_spaces: bool = False, names: list[str] | None = None
-) -> Store:
-    """Open the store that a backup is brought into; one that is not there is made when the whole file was found sound.
+def brought_into(url: str | None, config: Path | None, bring: Callable[[Engine], R]) -> R:
+    """Open the store that `bring` writes into, and call it. A store that is not there is made when `bring` would write to it.
 
-    Raises InvalidInputError, KeySpaceNotFoundError for one of `names` that the backup does not have, EngineOpenError.
+    Raises InvalidInputError, EngineOpenError, and what `bring` raises: before a new store is made, all that it refuses.
     """
     try:
-        return store_of_option(url, config, unfinished=Unfinished.PASSED)
+        store = store_of_option(url, config, unfinished=Unfinished.PASSED)
     except StoreMissingError:
-        held = {section.name for section in verify_backup(file, has_key_spaces=has_key_spaces).sections}
-        missing = sorted(set(names or []) - held)
-        if missing:
-            raise KeySpaceNotFoundError(name=", ".join(missing), problem="not in this backup") from None
-        return store_of_option(url, config, create=True)
+        _rehearse(EngineUrl.parse(store_url_of_option(url, config)).scheme, bring)
+        store = store_of_option(url, config, create=True, unfinished=Unfinished.PASSED)
+    with store:
+        return bring(store.engine)
+
+
+def _rehearse(scheme: str, bring: Callable[[Engine], object]) -> None:
+    """Call `bring` with an empty engine that has the limits of the scheme's, up to its first write."""
+    try:
+        profile = default_profile(scheme)
+    except EngineOpenError:  # an installed package's engine
+        profile = MEMORY_PROFILE
+    with _Unwritten(profile=profile) as engine, suppress(_FirstWrite):
+        bring(engine)
+
+
+class _FirstWrite(BaseException):
+    """A rehearsal has come to its first write. No error: nothing on the way takes it for one."""
+
+
+class _Unwritten(MemoryEngine):
+    """An empty engine that ends whoever would write."""
+
+    def commit(self, commit: Commit) -> int:
+        raise _FirstWrite
+
+    def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
+        raise _FirstWrite
 
 
 def refuse_itself(source: str, target: str) -> None:
