@@ -1,9 +1,10 @@
-"""Operations, each declared once: what is asked for, what is answered, who may ask, and how both stand in HTTP."""
+"""Operations, each declared once: what is asked for, what is answered, who may ask, and how both stand in HTTP or gRPC."""
 
 from keyplan.operations.declare import (
     AnswerForm,
     BodyForm,
     CallerKind,
+    Declared,
     In,
     Operation,
     Parameter,
@@ -13,6 +14,7 @@ from keyplan.operations.declare import (
     operations_of,
 )
 from keyplan.operations.description import described
+from keyplan.operations.rpc import Rpc, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
     Asked,
@@ -32,10 +34,12 @@ __all__ = [
     "BodyForm",
     "CallerKind",
     "Components",
+    "Declared",
     "In",
     "Operation",
     "Parameter",
     "Place",
+    "Rpc",
     "Schema",
     "Some",
     "WordForm",
@@ -47,7 +51,10 @@ __all__ = [
     "read_answer",
     "read_body",
     "read_words",
+    "rpc",
+    "rpcs_of",
     "schema_of",
+    "service_table",
     "whole_number",
     "words",
     "write_answer",

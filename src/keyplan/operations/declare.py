@@ -25,6 +25,7 @@ __all__ = [
     "AnswerForm",
     "BodyForm",
     "CallerKind",
+    "Declared",
     "In",
     "Operation",
     "Parameter",
@@ -41,9 +42,13 @@ _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
 
 
 class CallerKind(StrEnum):
-    """Who may call an operation. A request of anybody else is refused before it is read."""
+    """Who may call an operation. A request of anybody else is refused before it is performed.
+
+    A service with tokens asks everybody for one. SESSION: whoever says in the request for which user and where it is made.
+    """
 
     ANYBODY = auto()
+    SESSION = auto()
     ADMINISTRATOR = auto()
 
 
@@ -111,32 +116,13 @@ class Parameter(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
-@dataclass(frozen=True, eq=False)
-class Operation:
-    """What one operation is. `method` and `path` are HTTP's; `raises` are the errors that are answers of its contract.
-
-    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a
-    success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET.
-    `seconds` is how long a caller waits where that is longer than usual. `body_name` is that of the body's
-    schema, where the parameters are its fields.
-    """
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Declared:
+    """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it."""
 
     name: str
     function: Callable[..., Any]
-    method: str
-    path: str
-    answers: str
-    raises: tuple[type[KeyplanError], ...] = ()
     caller: CallerKind = CallerKind.ANYBODY
-    status: int = 200
-    also: Mapping[int, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    is_quick: bool = False
-    is_read: bool = False
-    seconds: float | None = None
-    body: BodyForm | None = None
-    body_name: str = ""
-    answer: AnswerForm | None = None
 
     @property
     def attribute(self) -> str:
@@ -148,15 +134,40 @@ class Operation:
         """The first paragraph of the docstring, in one line."""
         return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
 
-    @property
-    def changes(self) -> bool:
-        """True unless it only reads."""
-        return self.method != "GET" and not self.is_read
-
     @cached_property
     def returns(self) -> Any:
         """The type of what the method returns, with what is annotated."""
         return get_type_hints(self.function, include_extras=True)["return"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operation(Declared):
+    """An operation that is spoken in HTTP. `raises` are the errors that are answers of its contract.
+
+    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a
+    success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET.
+    `seconds` is how long a caller waits where that is longer than usual. `body_name` is that of the body's
+    schema, where the parameters are its fields.
+    """
+
+    method: str
+    path: str
+    answers: str
+    raises: tuple[type[KeyplanError], ...] = ()
+    status: int = 200
+    also: Mapping[int, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_quick: bool = False
+    is_read: bool = False
+    seconds: float | None = None
+    body: BodyForm | None = None
+    body_name: str = ""
+    answer: AnswerForm | None = None
+
+    @property
+    def changes(self) -> bool:
+        """True unless it only reads."""
+        return self.method != "GET" and not self.is_read
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
