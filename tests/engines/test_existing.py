@@ -5,8 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.engine import Commit, Delete, Engine, KeyUnchanged, Put, WrappedEngine, open_engine, put_existing
+from keyplan.engine import (
+    Commit,
+    Delete,
+    Engine,
+    KeyUnchanged,
+    Put,
+    SystemPause,
+    WrappedEngine,
+    open_engine,
+    put_existing,
+)
 from keyplan.errors import CommitConflictError, EngineUnavailableError, InvalidInputError
+from keyplan.limits import COMMIT_RETRIES_MAX
 
 KINDS = ["memory:", "lmdb:{}", "lmdb:{}?history=off"]
 KEYS = [b"a", b"b", b"c"]
@@ -65,11 +76,15 @@ def test_a_guard_that_is_given_is_no_lost_race(engine: Engine) -> None:
     assert stored(engine) == {b"a": b"1", b"c": b"new"}
 
 
-def test_it_does_not_try_for_ever(engine: Engine) -> None:
+def test_it_does_not_try_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(SystemPause, "wait", waits.append)
     numbers = iter(range(1_000))
     hindered = _Hindered(engine, lambda: engine.commit(Commit((), (Put(b"a", b"%d" % next(numbers)),))), 1_000)
-    with pytest.raises(EngineUnavailableError, match="again and again"):
+    with pytest.raises(EngineUnavailableError, match="again and again") as raised:
         put_existing(hindered, [b"a"], [b"x"])
+    assert len(waits) == COMMIT_RETRIES_MAX
+    assert isinstance(raised.value.__cause__, CommitConflictError)
 
 
 def test_keys_ascend(engine: Engine) -> None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from keyplan.aio.greenlets import drive, is_driven, wait
 from keyplan.aio.threads import Workers
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CommitConflictError, InvalidInputError
 from keyplan.store import Backoff
 
 __all__ = ["AwaitingBridge", "LoopBridge", "OffloadingBridge", "awaited_backoff"]
@@ -130,6 +130,8 @@ class _OffloadedTries(Backoff):
 
     bridge: LoopBridge = field(kw_only=True)
 
-    def until_committed(self, attempt: Callable[[], R]) -> R:
+    def until_committed(
+        self, attempt: Callable[[], R], *, is_lost: Callable[[CommitConflictError], bool] = lambda _: True
+    ) -> R:
         # Why not super(): a dataclass with slots is made twice, and super() means the first.
-        return Backoff.until_committed(self, partial(self.bridge.offload, attempt))
+        return Backoff.until_committed(self, partial(self.bridge.offload, attempt), is_lost=is_lost)

@@ -42,6 +42,7 @@ from keyplan.engine.registry import (
     open_engine,
     store_users,
 )
+from keyplan.engine.retry import Backoff, SystemPause, ended_lease_is_conflict
 from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.usage import ExposedFile, StoreUser
@@ -56,6 +57,7 @@ __all__ = [
     "NO_LEASE",
     "SYSTEM_CLOCK",
     "AscendingKeys",
+    "Backoff",
     "Call",
     "Capability",
     "Clock",
@@ -93,6 +95,7 @@ __all__ = [
     "Snapshot",
     "StoreUser",
     "SystemClock",
+    "SystemPause",
     "Watch",
     "WrappedEngine",
     "WrappedSnapshot",
@@ -100,6 +103,7 @@ __all__ = [
     "admit_commit",
     "check_sorted",
     "default_profile",
+    "ended_lease_is_conflict",
     "exposed_files",
     "failures_of",
     "fingerprint",

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from keyplan.engine.interface import Commit, Engine, Guard, KeyUnchanged, Put, commit_parts
+from keyplan.engine.retry import until_put
 from keyplan.engine.sorted_keys import check_sorted
-from keyplan.errors import CommitConflictError, EngineUnavailableError
-from keyplan.limits import COMMIT_RETRIES_MAX
 
 __all__ = ["put_existing"]
 
@@ -23,20 +22,14 @@ def put_existing(
 
 
 def _put_part(engine: Engine, part: list[tuple[bytes, bytes]], guards: tuple[Guard, ...]) -> int:
-    for _ in range(COMMIT_RETRIES_MAX):
+    def attempt() -> int:
         with engine.snapshot() as snapshot:
             found = snapshot.get_many([key for key, _ in part])
             epoch = snapshot.epoch
         own = tuple(KeyUnchanged(entry.key, entry.mod_revision) for entry in found if entry is not None)
-        if not own:
-            return 0
-        puts = tuple(Put(*pair) for pair, entry in zip(part, found, strict=True) if entry is not None)
-        try:
+        if own:
+            puts = tuple(Put(*pair) for pair, entry in zip(part, found, strict=True) if entry is not None)
             engine.commit(Commit((*guards, *own), puts, epoch))
-        except CommitConflictError as error:
-            failed = error.facts["failed"]
-            if isinstance(failed, tuple) and any(failure.guard in guards for failure in failed):
-                raise
-        else:
-            return len(own)
-    raise EngineUnavailableError(engine=engine.profile.name, problem="other writers came between again and again")
+        return len(own)
+
+    return until_put(engine.profile.name, attempt, guards)

@@ -19,9 +19,8 @@ import msgspec
 
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
+from keyplan.engine.retry import until_put
 from keyplan.engine.sorted_keys import check_sorted
-from keyplan.errors import CommitConflictError, EngineUnavailableError
-from keyplan.limits import COMMIT_RETRIES_MAX
 
 __all__ = [
     "ALL_KEYS",
@@ -482,18 +481,14 @@ def commit_parts(
 
 def _put_part(engine: Engine, part: list[tuple[bytes, bytes]], guards: tuple[Guard, ...], *, overwrite: bool) -> int:
     """Commit one part and return how many keys are new. Again, when another writer made one of the keys meanwhile."""
-    for _ in range(COMMIT_RETRIES_MAX):
+
+    def attempt() -> int:
         with engine.snapshot() as snapshot:
             found = snapshot.get_many([key for key, _ in part])
         absent = [pair for pair, entry in zip(part, found, strict=True) if entry is None]
         own = tuple(KeyAbsent(key) for key, _ in absent)
         puts = tuple(Put(key, value) for key, value in (part if overwrite else absent))
-        try:
-            engine.commit(Commit((*guards, *own), puts))
-        except CommitConflictError as error:
-            failed = error.facts["failed"]
-            if not isinstance(failed, tuple) or any(failure.guard in guards for failure in failed):
-                raise
-        else:
-            return len(absent)
-    raise EngineUnavailableError(engine=engine.profile.name, problem="other writers came between again and again")
+        engine.commit(Commit((*guards, *own), puts))
+        return len(absent)
+
+    return until_put(engine.profile.name, attempt, guards)

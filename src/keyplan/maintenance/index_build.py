@@ -13,12 +13,21 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
+from keyplan.engine import (
+    SYSTEM_CLOCK,
+    Clock,
+    Entry,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Put,
+    ended_lease_is_conflict,
+)
 from keyplan.errors import (
     CommitConflictError,
     CorruptionError,
     InvalidInputError,
-    LeaseNotFoundError,
     RecordError,
     TargetTakenError,
 )
@@ -282,13 +291,10 @@ class _Builder:
             records = [entry for key in record_keys if (entry := read.get(key)) is not None]
             key_bytes_max = self._engine.profile.key_bytes_max
             due: _EntriesDue = _entries_due(self._index, records, read, key_bytes_max=key_bytes_max)
-        try:
+        with ended_lease_is_conflict():
             for commit in commits_of(due.puts, self._engine.profile, read.epoch):
                 self._engine.commit(commit)
                 self._entries_written += len(commit.mutations)
-        except LeaseNotFoundError as error:
-            # Why: a record's lease ended after it was read, and the record with it.
-            raise CommitConflictError(failed=()) from error
         self._unfit += len(due.unfit)
         for finding in due.contested:
             if len(self._contested) < _FINDINGS_MAX:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Put, Snapshot
+from keyplan.engine import Commit, Delete, Entry, Guard, KeyAbsent, KeyUnchanged, Put, Snapshot, ended_lease_is_conflict
 from keyplan.errors import (
     CommitConflictError,
     CorruptionError,
     EngineLimitError,
     KeyplanError,
-    LeaseNotFoundError,
     RecordError,
 )
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
@@ -125,11 +124,8 @@ def _attempt(store: Store, examiner: Examiner, repair: Repair) -> Outcome:
         return Outcome(repair, RepairResult.GONE)
     if now.commit is None:
         return Outcome(now, RepairResult.LEFT)
-    try:
+    with ended_lease_is_conflict():
         return Outcome(now, RepairResult.REPAIRED, store.engine.commit(now.commit))
-    except LeaseNotFoundError as error:
-        # Why: the record's lease ended after it was read, and the record with it: to look again is right.
-        raise CommitConflictError(failed=()) from error
 
 
 def _repair_now(examiner: Examiner, finding: Finding, snapshot: Snapshot) -> Repair | None:

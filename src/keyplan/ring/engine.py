@@ -20,7 +20,6 @@ from keyplan.engine import (
     DeleteRange,
     Engine,
     Entry,
-    FailedGuard,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -34,6 +33,7 @@ from keyplan.engine import (
     Snapshot,
     Watch,
     admit_commit,
+    failures_of,
     put_existing,
 )
 from keyplan.errors import (
@@ -244,7 +244,7 @@ class RingEngine(Engine):
                 try:
                     engine.commit(Commit((fence, whole), puts, epoch))
                 except CommitConflictError as error:
-                    if any(failure.guard == fence for failure in _failures(error)):
+                    if any(failure.guard == fence for failure in failures_of(error)):
                         raise
                     engine.commit(Commit((fence, *map(KeyAbsent, (key for key, _ in part))), puts, epoch))
         return len(share)
@@ -412,16 +412,8 @@ class _telling:  # noqa: N801  # Why: it reads as a statement, and is made for e
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, CommitConflictError):
-            failed = error.facts["failed"]
-            if isinstance(failed, tuple) and any(failure.guard == self._fence for failure in failed):
-                raise _changed(self._database) from error
-
-
-def _failures(error: CommitConflictError) -> tuple[FailedGuard, ...]:
-    failed = error.facts["failed"]
-    assert isinstance(failed, tuple)
-    return failed
+        if isinstance(error, CommitConflictError) and any(each.guard == self._fence for each in failures_of(error)):
+            raise _changed(self._database) from error
 
 
 def _load_parts(batch: list[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -25,8 +25,8 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from keyplan.engine import ALL_KEYS, Commit, Engine, Event, KeyAbsent, Put, Watch
-from keyplan.errors import CommitConflictError, InvalidInputError, KeyplanError
+from keyplan.engine import ALL_KEYS, Backoff, Commit, Engine, Event, KeyAbsent, Put, Watch
+from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.server.access import caller_of
 
 __all__ = [
@@ -97,18 +97,18 @@ class Identity(msgspec.Struct, frozen=True, array_like=True):
 
 def load_identity(engine: Engine) -> Identity:
     """Return the store's identity; the first gateway on a store draws it, and all others find it."""
-    while True:
+
+    def attempt() -> Identity:
         with engine.snapshot() as snapshot:
             entry = snapshot.get(IDENTITY_KEY)
         if entry is not None:
             return msgspec.msgpack.decode(entry.value, type=Identity)
         # Why 63 bits and not zero: clients keep the ids in signed numbers.
         drawn = Identity(1 + secrets.randbits(62), 1 + secrets.randbits(62), _TERM)
-        try:
-            engine.commit(Commit((KeyAbsent(IDENTITY_KEY),), (Put(IDENTITY_KEY, msgspec.msgpack.encode(drawn)),)))
-        except CommitConflictError:
-            continue  # Why: another gateway was first; its identity is there now.
+        engine.commit(Commit((KeyAbsent(IDENTITY_KEY),), (Put(IDENTITY_KEY, msgspec.msgpack.encode(drawn)),)))
         return drawn
+
+    return Backoff().until_committed(attempt)
 
 
 # ---- members ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
-from keyplan.store.commits import Backoff, SystemPause
+from keyplan.engine import Backoff
 from keyplan.store.damage import entries_pointing_at
 from keyplan.store.explanation import Explanation
 from keyplan.store.index_state import (
@@ -55,7 +55,6 @@ __all__ = [
     "Plan",
     "RecordState",
     "Store",
-    "SystemPause",
     "Transaction",
     "Write",
     "entries_pointing_at",

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import urlencode
 
-from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Clock, Engine, open_engine
+from keyplan.engine import NO_LEASE, SYSTEM_CLOCK, Backoff, Clock, Engine, open_engine
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import InvalidInputError, LeaseNotFoundError
 from keyplan.layout import (
@@ -19,7 +19,7 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.commits import Backoff, CommitWriter
+from keyplan.store.commits import CommitWriter
 from keyplan.store.decoding import check_whole
 from keyplan.store.explanation import Explanation
 from keyplan.store.follow import EngineWatcher

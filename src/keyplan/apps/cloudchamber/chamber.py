@@ -17,7 +17,6 @@ from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
 from keyplan.engine import Commit, Delete, DeleteRange, Entry, Guard, KeyRange, KeyUnchanged, RangeEmpty
 from keyplan.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     ConflictError,
     CorruptionError,
     EngineLimitError,
@@ -26,12 +25,9 @@ from keyplan.errors import (
 )
 from keyplan.layout import Damaged, ExpectedRevision, Versioned, shown_key
 from keyplan.protobuf import Message
-from keyplan.store import Store
+from keyplan.store import Backoff, Store
 
 __all__ = ["Chamber", "DeletePolicy", "PartsExistError", "RackContents", "carried_out_in_steps"]
-
-TRIES_MAX: Final = 16
-"""Why: a delete that restricts is tried again only when somebody wrote the very record meanwhile."""
 
 _PARTS: Final = {
     "racks": ("tor", "pdu", "tors", "pdus", "blades"),
@@ -260,9 +256,10 @@ class Chamber:
         if self._bound.indexes and delete_policy is DeletePolicy.CASCADE:
             return self._delete_records(owned, expected_revision, missing_ok=missing_ok, in_steps=in_steps)
         raw_key = self._bound.tables[owned.table].keys.encode(owned.key)
-        lost = CommitConflictError(problem="other writers keep coming between")
         expected: Versioned[Any, Any] | None = None
-        for _ in range(TRIES_MAX):
+
+        def attempt() -> int:
+            nonlocal expected
             with self.store.engine.snapshot() as snapshot:
                 entry = snapshot.get(raw_key)
                 has_parts = next(iter(snapshot.scan(owned.parts, limit=1, keys_only=True)), None) is not None
@@ -285,11 +282,9 @@ class Chamber:
                 if entry is not None and (expected_revision is not None or not missing_ok):
                     guards = (KeyUnchanged(raw_key, entry.mod_revision),)
                 commit = Commit(guards, (DeleteRange(owned.parts), Delete(raw_key)), epoch)
-            try:
-                return self.store.engine.commit(commit)
-            except CommitConflictError as conflict:
-                lost = conflict
-        raise lost
+            return self.store.engine.commit(commit)
+
+        return Backoff().until_committed(attempt)
 
     @staticmethod
     def _require(

@@ -3,8 +3,18 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from keyplan.engine import Commit, Delete, Engine, Guard, KeyAbsent, KeyUnchanged, Mutation, Put
-from keyplan.errors import CommitConflictError, LeaseNotFoundError
+from keyplan.engine import (
+    Commit,
+    Delete,
+    Engine,
+    Guard,
+    KeyAbsent,
+    KeyUnchanged,
+    Mutation,
+    Put,
+    ended_lease_is_conflict,
+)
+from keyplan.errors import CommitConflictError
 from keyplan.maintenance.batches import Lookup, operations_max
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome
 from keyplan.maintenance.migration.run_state import RunState
@@ -66,11 +76,8 @@ class Batches:
             return Decision(Outcome.CONTESTED, None, Contest(old_key, None, reason))
 
     def _commit(self, commit: Commit) -> None:
-        try:
+        with ended_lease_is_conflict():
             self._run.commit(commit)
-        except LeaseNotFoundError as error:
-            # Why: a record's lease ended after it was read, and the record with it.
-            raise CommitConflictError(failed=()) from error
 
 
 def _together(due: Sequence[tuple[int, Commit]], engine: Engine, epoch: str) -> Iterator[tuple[list[int], Commit]]:

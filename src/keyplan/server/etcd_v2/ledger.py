@@ -4,10 +4,12 @@ Every gateway on a store goes through the same State, so that they agree on numb
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from keyplan.engine import (
     NO_LEASE,
+    Backoff,
     Capability,
     Clock,
     Commit,
@@ -21,6 +23,7 @@ from keyplan.engine import (
     Reads,
     Snapshot,
     WriteSet,
+    ended_lease_is_conflict,
 )
 from keyplan.errors import (
     CommitConflictError,
@@ -32,7 +35,6 @@ from keyplan.errors import (
     LeaseNotFoundError,
     UnsupportedByEngineError,
 )
-from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import Follower
 from keyplan.server.etcd_v2.answers import Code, KeysFailure
 from keyplan.server.etcd_v2.backfill import Backfill, Inbox, readable_events
@@ -64,13 +66,14 @@ def state_in(snapshot: Snapshot) -> tuple[State, bool] | None:
 class Ledger:
     """Writes on one store. `start` before use; `run` is called by one thread at a time."""
 
-    def __init__(self, engine: Engine, clock: Clock, *, history_events: int) -> None:
+    def __init__(self, engine: Engine, clock: Clock, *, history_events: int, backoff: Backoff | None = None) -> None:
         for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
             if not engine.profile.claims(capability):
                 raise UnsupportedByEngineError(engine=engine.profile.name, capability=capability.value)
         self._engine = engine
         self._clock = clock
         self._history_events = history_events
+        self._backoff = backoff or Backoff()
         self._leases = LeasePool(engine, clock)
         self._follower: Follower | None = None
         self.inbox = Inbox(0)
@@ -150,18 +153,12 @@ class Ledger:
         Without operations, it only counts. What fails for all is each one's failure.
         """
         outcomes: list[Outcome] = []
-        retries = 0
         while not outcomes or len(outcomes) < len(operations):
             rest = operations[len(outcomes) :]
             try:
-                done, is_settled = self._round(rest)
-            except (CommitConflictError, LeaseNotFoundError):
-                # Why forget: the lease may have ended between its grant and the commit, on a machine that stood still.
-                self._leases.forget()
-                retries += 1
-                if retries > COMMIT_RETRIES_MAX:
-                    return outcomes + [_timed_out()] * len(rest)
-                continue
+                done, is_settled = self._backoff.until_committed(partial(self._attempt, rest))
+            except CommitConflictError:
+                return outcomes + [_timed_out()] * len(rest)
             except KeysFailure as failure:
                 return outcomes + [failure] * max(1, len(rest))
             except KeyplanError as error:
@@ -183,6 +180,15 @@ class Ledger:
         if isinstance(error, EngineError):
             return [_timed_out()] * max(1, len(rest))
         raise error
+
+    def _attempt(self, operations: Sequence[Operation]) -> tuple[list[Outcome], bool]:
+        try:
+            with ended_lease_is_conflict():
+                return self._round(operations)
+        except CommitConflictError:
+            # Why: the lease may have ended between its grant and the commit, on a machine that stood still.
+            self._leases.forget()
+            raise
 
     def _round(self, operations: Sequence[Operation]) -> tuple[list[Outcome], bool]:
         """Make one commit: of what others changed, then of as many operations as fit."""

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final
 
-from keyplan.engine import ALL_KEYS, Engine, KeyRange, Lease
+from keyplan.engine import ALL_KEYS, Backoff, Engine, KeyRange, Lease
 from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.limits import COMMIT_RETRIES_MAX
 from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
@@ -32,9 +31,10 @@ Response = Any
 class Calls:
     """The calls on one store."""
 
-    def __init__(self, engine: Engine, identity: Identity) -> None:
+    def __init__(self, engine: Engine, identity: Identity, *, backoff: Backoff | None = None) -> None:
         self._engine = engine
         self._identity = identity
+        self._backoff = backoff or Backoff()
         self._leases = _Leases(engine)
 
     def header(self, revision: int) -> Response:
@@ -69,19 +69,20 @@ class Calls:
     def _commit(self, plan: Callable[[Changes, Request], Answer], request: Request) -> Response:
         """Plan on a snapshot and commit with what was read as guards; again when somebody else was faster."""
         guards_max = self._engine.profile.commit_operations_max
-        for _ in range(COMMIT_RETRIES_MAX):
+
+        def attempt() -> Response:
             with self._engine.snapshot() as snapshot:
                 changes = Changes(snapshot)
                 answer = plan(changes, request)
                 if not changes.has_writes:
                     return self._headed(answer, snapshot.revision)
                 commit = changes.commit(guards_max=guards_max)
-            try:
-                revision = self._engine.commit(commit)
-            except CommitConflictError:
-                continue
-            return self._headed(answer, revision)
-        raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
+            return self._headed(answer, self._engine.commit(commit))
+
+        try:
+            return self._backoff.until_committed(attempt)
+        except CommitConflictError as conflict:
+            raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests") from conflict
 
     def _headed(self, answer: Answer, revision: int) -> Response:
         response = answer(revision)

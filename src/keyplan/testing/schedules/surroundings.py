@@ -14,8 +14,8 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from keyplan.engine import Clock, Engine, SystemClock
-from keyplan.store import STORE_CLOSED, Backoff, Keeper, Lease, LeaseSchedule, Store, SystemPause
+from keyplan.engine import Backoff, Clock, Engine, SystemClock, SystemPause
+from keyplan.store import STORE_CLOSED, Keeper, Lease, LeaseSchedule, Store
 from keyplan.testing.schedules.footprint import CLOCK, Footprint
 
 __all__ = [
