@@ -4,21 +4,28 @@ The header is the last thing that a commit writes, by a descriptor of its own. A
 a disk is that filled up, or failed, right before.
 """
 
+import math
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fcntl import F_GETFL, fcntl
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import lmdb
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Put
-from keyplan.engine.lmdb import LmdbEngine, LmdbOptions, environment
-from keyplan.errors import CommitOutcomeUnknownError, EngineOpenError, EngineUnavailableError
+from keyplan.engine.group_commit import Ticket
+from keyplan.engine.lmdb import LmdbEngine, LmdbOptions, environment, files
+from keyplan.engine.lmdb.write import WriteTransaction
+from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineOpenError, EngineUnavailableError
+from keyplan.testing.engine_suite.promise import eventually
 from tests.servers.full_disk import full_disk
 
 
@@ -56,6 +63,7 @@ import sys
 import threading
 from itertools import count
 from keyplan.engine import *
+from keyplan.engine.group_commit import Ticket
 from keyplan.engine.lmdb import LmdbEngine, LmdbOptions
 from keyplan.errors import *
 
@@ -150,6 +158,106 @@ def test_a_watch_goes_on(tmp_path: Path) -> None:
             engine.commit(put(b"lost"))
         engine.commit(put(b"after"))
         assert [event.key for event in watch.poll(10)] == [b"after"]
+
+
+def test_a_commit_whose_header_was_not_written_is_not_undone_for_certain_where_no_reader_can_look(
+    engine: LmdbEngine, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        with suppress(EngineError):
+            while True:
+                stack.enter_context(engine.snapshot())
+        with unwritable_header(tmp_path), pytest.raises(CommitOutcomeUnknownError):
+            engine.commit(put(b"lost"))
+
+
+def test_an_interruption_while_it_is_asked_what_became_of_a_commit_does_not_let_it_be_carried_out_again(
+    engine: LmdbEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    begun: list[int] = []
+
+    def write(target: WriteTransaction) -> None:
+        begun.append(target.commit(put(b"lost")))
+
+    ticket: Ticket[Any] = Ticket(write)
+    own = engine._environment
+    own._queue._waiting.append(ticket)  # of another thread, which waits behind the leader
+    with unwritable_header(tmp_path), monkeypatch.context() as patched:
+        patched.setattr(own, "_is_undone", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.commit(put(b"own"))
+    engine.commit(put(b"after"))
+    assert isinstance(ticket.error, CommitOutcomeUnknownError)
+    assert len(begun) == 1
+
+
+def test_an_interruption_while_the_files_are_opened_again_keeps_nobody_from_opening_them(
+    engine: LmdbEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with unwritable_header(tmp_path), pytest.raises(CommitOutcomeUnknownError):
+        engine.commit(put(b"lost"))
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "open_databases", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            engine.commit(put(b"own"))
+    engine.commit(put(b"after"))
+    assert kept.type is KeyboardInterrupt, "and its frames were alive all the time"
+    assert keys(engine) == [b"after", b"before"]
+
+
+def test_a_file_that_was_put_in_its_place_before_it_is_opened_again_is_not_taken_for_it(
+    engine: LmdbEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reopened(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
+        shutil.copyfile(path / "data.mdb", path / "copy")
+        (path / "copy").replace(path / "data.mdb")
+        return files.reopen_files(path, options)
+
+    with unwritable_header(tmp_path), pytest.raises(CommitOutcomeUnknownError):
+        engine.commit(put(b"lost"))
+    monkeypatch.setattr(environment, "reopen_files", reopened)
+    monkeypatch.setattr(engine._environment, "_place_look_at", math.inf)  # as for a moment where nothing is flushed
+    with pytest.raises(EngineUnavailableError, match="another file stands at its path"):
+        keys(engine)
+
+
+def test_a_commit_that_fails_beside_a_watch_that_looks_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one tells of news while the other, which looks for news, finds that the files are to be opened again."""
+    with LmdbEngine(tmp_path, LmdbOptions()) as engine:
+        own = engine._environment
+        attempt = own._attempt
+
+        def attempted(batch: list[Ticket[Any]]) -> None:
+            attempt(batch)
+            try:
+                own.lmdb.begin().abort()
+            except lmdb.PanicError:
+                eventually(lambda: len(own._queue._waiting) == 2)  # whoever reads waits for the files
+
+        def commit() -> None:
+            with unwritable_header(tmp_path), pytest.raises(CommitOutcomeUnknownError):
+                engine.commit(put(b"lost"))
+            engine.commit(put(b"after"))
+
+        monkeypatch.setattr(own, "_attempt", attempted)
+        watch, got = engine.watch(ALL_KEYS, after=0), list[bytes]()
+        threads = [
+            Thread(target=lambda: got.extend(event.key for event in watch.poll(60)), daemon=True),
+            Thread(target=commit, daemon=True),
+        ]
+        threads[0].start()
+        eventually(lambda: own.waiting_for_news == 1)
+        threads[1].start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        assert got == [b"after"]
 
 
 def test_threads_of_a_process_whose_disk_is_full_again_and_again_go_on(tmp_path: Path) -> None:

@@ -39,15 +39,15 @@ def test_of_many_watches_that_wait_one_looks(engine: Engine, monkeypatch: pytest
     watches = [engine.watch(ALL_KEYS, after=start) for _ in range(WATCHES)]
     environment: Environment = engine._environment  # type: ignore[attr-defined]  # the engine's own files
     looks: list[int] = []
-    last_transaction_id = environment.last_transaction_id
+    is_latest = environment.is_latest
 
-    def counted() -> int:
+    def counted(transaction_id: int) -> bool:
         looks.append(get_ident())
-        return last_transaction_id()
+        return is_latest(transaction_id)
 
     # Why: the others look a few times a second, in case that nobody does; here they would hide who does.
     monkeypatch.setattr("keyplan.engine.lmdb.watch._OTHERS_SECONDS", 60)
-    monkeypatch.setattr(environment, "last_transaction_id", counted)
+    monkeypatch.setattr(environment, "is_latest", counted)
     threads, got = polling(watches, 60)
     eventually(lambda: environment.waiting_for_news == WATCHES)
     begun = len(looks)

@@ -163,7 +163,7 @@ def test_of_commits_in_one_batch_each_is_judged_after_those_before_it(tmp_path: 
 def test_threads_that_commit_at_once_share_transactions(tmp_path: Path) -> None:
     with open_engine(f"lmdb:{tmp_path}") as engine:
         environment = engine._environment  # type: ignore[attr-defined]  # the number of transactions is not public
-        before = environment.last_transaction_id()
+        before = environment.lmdb.info()["last_txnid"]
 
         def write(name: int) -> None:
             for number in range(10):
@@ -176,7 +176,7 @@ def test_threads_that_commit_at_once_share_transactions(tmp_path: Path) -> None:
             thread.join()
         with engine.snapshot() as snapshot:
             assert snapshot.revision == snapshot.count(ALL_KEYS) == 160
-        assert environment.last_transaction_id() - before < 160
+        assert environment.lmdb.info()["last_txnid"] - before < 160
 
 
 def test_a_failure_of_the_file_is_tried_again_one_by_one_and_told_to_its_own_thread(tmp_path: Path) -> None:
@@ -193,3 +193,23 @@ def test_a_failure_of_the_file_is_tried_again_one_by_one_and_told_to_its_own_thr
         assert "no space left" in str(bad.error)
         with engine.snapshot() as snapshot:
             assert [entry.key for entry in snapshot.scan(ALL_KEYS)] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(lmdb.DiskError("no space left on the pretended disk"), EngineError), (ZeroDivisionError(), ZeroDivisionError)],
+    ids=["of the file", "of the work"],
+)
+def test_work_that_fails_behind_work_that_does_not_is_told_of_its_own_failure(
+    tmp_path: Path, failure: Exception, told: type[Exception]
+) -> None:
+    with open_engine(f"lmdb:{tmp_path}") as engine:
+        environment = engine._environment  # type: ignore[attr-defined]  # a failing disk cannot be had by public names
+
+        def fail(_: object) -> None:
+            raise failure
+
+        good, bad = Ticket(lambda target: target.commit(Commit((), (Put(b"a", b""),)))), Ticket(fail)
+        environment._carry_out([good, bad])
+        assert good.result == 1
+        assert type(bad.error) is told

@@ -13,10 +13,19 @@ import lmdb
 from keyplan.engine.clock import SYSTEM_CLOCK
 from keyplan.engine.group_commit import CommitQueue, Ticket
 from keyplan.engine.lineage import Lineage
-from keyplan.engine.lmdb.files import code_of, create_databases, open_files, open_turn, refusal, reopen_files
+from keyplan.engine.lmdb.files import (
+    code_of,
+    create_databases,
+    format_problem,
+    open_databases,
+    open_files,
+    open_turn,
+    refusal,
+    reopen_files,
+    stored_format,
+)
 from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
-    FORMAT_KEY,
     FORMAT_RAW,
     STATE_KEY,
     Databases,
@@ -25,6 +34,7 @@ from keyplan.engine.lmdb.format import (
 )
 from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
+from keyplan.engine.lmdb.snapshot import unusable
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
 
@@ -96,11 +106,11 @@ class Environment:
             self._open()
             if options.has_history:
                 self.look_at_leases()
-        except lmdb.Error as error:
+        except BaseException as error:
             self._close_files()
-            raise refusal(path, str(error)) from error
-        except BaseException:
-            self._close_files()
+            failure = error.__cause__ if type(error) is EngineUnavailableError else error
+            if isinstance(failure, lmdb.Error):
+                raise refusal(path, str(failure)) from error
             raise
 
     # ---- reading ------------------------------------------------------------------------------------------------------
@@ -116,10 +126,12 @@ class Environment:
 
     @contextmanager
     def reading(self) -> Iterator["lmdb.Transaction[bytes]"]:
-        """Give a read transaction for a short while."""
+        """Give a read transaction for a short while. Raises EngineUnavailableError when it ends under its reader."""
         transaction = self.begin_read()
         try:
             yield transaction
+        except lmdb.Error as error:
+            raise unusable(error) from error
         finally:
             transaction.abort()
             self.live.discard(id(transaction))
@@ -130,7 +142,9 @@ class Environment:
             raise self.unavailable() from error
         if isinstance(error, lmdb.PanicError) or self._is_shut:
             # Why by a write: whoever writes opens the files again first, one thread at a time and with the turn.
-            self.write(_do_nothing, seconds=_REOPEN_SECONDS_MAX)
+            # Why suppressed: then it shared a transaction with work of others. Whether the files are open is seen below.
+            with suppress(CommitOutcomeUnknownError):
+                self.write(_do_nothing, seconds=_REOPEN_SECONDS_MAX)
         # Why the lock: while another thread changes the map, nobody can begin; and two may not change it at once.
         with self._writing:
             try:
@@ -146,10 +160,23 @@ class Environment:
             except lmdb.Error as third:
                 raise self.failed(third) from third
 
-    def last_transaction_id(self) -> int:
-        """Return the id of the latest commit of any process: a cheap way to see whether there is news."""
-        with self.reading() as transaction:
-            return transaction.id()
+    def is_latest(self, transaction_id: int) -> bool:
+        """Tell whether a commit is the latest of any process: a cheap way to see that there is no news. False if that fails.
+
+        Invariant: nothing is mended and no lock is taken here. Who asks has the lock of `news`; who mends takes that one last.
+        """
+        try:
+            transaction = self.lmdb.begin(self.databases.data)
+        except lmdb.Error:
+            return False
+        self.live.add(id(transaction))
+        try:
+            return transaction.id() == transaction_id
+        except lmdb.Error:
+            return False
+        finally:
+            transaction.abort()
+            self.live.discard(id(transaction))
 
     # ---- writing ------------------------------------------------------------------------------------------------------
 
@@ -214,29 +241,36 @@ class Environment:
         on. Trap: this ends the snapshots that are open in this process; they say so when they are used again.
         """
         with self._writing:
-            self._check_open()
             self.check_in_place()
             self._check_open()
             self._is_shut = True
             self.lmdb.close()
             opened, self.is_locked = reopen_files(self.path, self.options)
             try:
-                databases = self._named_databases(opened)
-            except lmdb.Error as error:
+                self.check_in_place()  # Why again: now it is known of the file that was opened.
+                self._check_open()
+                databases = open_databases(opened, has_history=self.options.has_history)
+            except BaseException as error:
+                # Trap: LMDB opens a file once a process, and who was interrupted here comes again.
                 opened.close()
-                raise refusal(self.path, str(error)) from error
+                if isinstance(error, lmdb.Error):
+                    raise refusal(self.path, str(error)) from error
+                raise
             # Invariant: in this order. A reader that finds the old files with the new databases is refused, and asks again.
             self.databases, self.lmdb, self._is_shut = databases, opened, False
 
-    def _has_panicked(self) -> bool:
-        """True when LMDB could not write its header: what the header says after a crash of the machine is not known."""
-        try:
-            self.lmdb.begin().abort()
-        except lmdb.PanicError:
-            return True
-        except lmdb.Error:
-            return False
-        return False
+    def _is_undone(self, number: int) -> bool:
+        """True when it is certain that a commit that failed left nothing. Call it with the turn.
+
+        Where LMDB could not write its header, nobody knows what the header says after a crash of the machine.
+        """
+        # Why by a write: it needs no place among the readers, all of which may be taken. Why the lock: as for every write.
+        with self._writing:
+            try:
+                with self.lmdb.begin(write=True) as following:
+                    return following.id() <= number
+            except lmdb.Error:
+                return False
 
     def _attempt(self, batch: list[Ticket[_Work]]) -> None:
         """Carry out the batch in one transaction. Raises lmdb.Error when nothing was written."""
@@ -276,11 +310,8 @@ class Environment:
                 if has_changes:
                     self._file.note(number)
         except lmdb.Error as error:
-            is_ended, queue.under_way = bool(queue.under_way), ()
-            # Why: with the header on disk the one before, nothing happened.
-            if not is_ended or isinstance(error, lmdb.MapFullError):
-                raise
-            if self.lmdb.info()["last_txnid"] < number and not self._has_panicked():
+            if not queue.under_way or isinstance(error, lmdb.MapFullError) or self._is_undone(number):
+                queue.under_way = ()
                 raise
             unknown = CommitOutcomeUnknownError(engine="lmdb", problem=str(error))
         finally:
@@ -290,6 +321,7 @@ class Environment:
         for ticket in batch:
             ticket.error = ticket.error or unknown
             ticket.is_done = True
+        queue.under_way = ()  # what comes next in the same turn has made nothing lasting yet
 
     def _look_around(self) -> None:
         """Let go of the snapshots of processes that were killed, and see whether this process is the only one that writes."""
@@ -377,7 +409,7 @@ class Environment:
     def _open_databases(self) -> Databases:
         has_history = self.options.has_history
         expected = FORMAT_HISTORY if has_history else FORMAT_RAW
-        stored = self._stored_format()
+        stored = stored_format(self.lmdb, self.path)
         try:
             # Trap: LMDB opens a database in a transaction that writes, wherever it may write.
             if self.turn is not None:
@@ -385,35 +417,11 @@ class Environment:
                 if stored is None:  # a file without databases, of another program: `files` makes ours with all of them
                     stored = create_databases(self.lmdb, expected, identity=self._file.identity)
             if stored != expected:
-                raise refusal(self.path, _format_problem(stored, has_history=has_history))
-            return self._named_databases(self.lmdb)
+                raise refusal(self.path, format_problem(stored, has_history=has_history))
+            return open_databases(self.lmdb, has_history=has_history)
         finally:
             if self.turn is not None:
                 self.turn.give_back()
-
-    def _named_databases(self, opened: lmdb.Environment) -> Databases:
-        """Open the databases of a store, with the turn."""
-        data, meta = opened.open_db(b"data", create=False), opened.open_db(b"meta", create=False)
-        if not self.options.has_history:
-            return Databases(data, meta, data, data, data)
-        return Databases(
-            data,
-            meta,
-            opened.open_db(b"log", create=False),
-            opened.open_db(b"leases", create=False),
-            opened.open_db(b"lease_keys", create=False, dupsort=True),
-        )
-
-    def _stored_format(self) -> bytes | None:
-        """Return what the file says it is: None when it is empty. Raises EngineOpenError for a file of another program."""
-        with self.lmdb.begin() as transaction:
-            if transaction.stat()["entries"] == 0:
-                return None
-            try:
-                meta = self.lmdb.open_db(b"meta", txn=transaction, create=False)  # for this transaction alone
-            except lmdb.Error as error:
-                raise refusal(self.path, "the LMDB file was made by another program") from error
-            return transaction.get(FORMAT_KEY, b"", db=meta)
 
     def close(self, problem: str) -> None:
         """Close the files, and say to whoever still uses them that this was done."""
@@ -478,13 +486,3 @@ def _told_again(error: KeyplanError) -> KeyplanError:
 
 def _outcome_unknown(_: _Work, problem: str) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(engine="lmdb", problem=problem)
-
-
-def _format_problem(stored: bytes | None, *, has_history: bool) -> str:
-    if stored is None:
-        return "there is no store here"
-    if stored == FORMAT_RAW and has_history:
-        return "it was made with history=off and has no revisions; open it with ?history=off"
-    if stored == FORMAT_HISTORY:
-        return "it was made with revisions; open it without history=off"
-    return f"its format is {stored.decode(errors='replace')!r}; this keyplan reads format 1"

@@ -11,7 +11,7 @@ from typing import Final
 import lmdb
 import msgspec
 
-from keyplan.engine.lmdb.format import FORMAT_HISTORY, FORMAT_KEY, FORMAT_RAW, LINEAGE_KEY, LineageRecord
+from keyplan.engine.lmdb.format import FORMAT_HISTORY, FORMAT_KEY, FORMAT_RAW, LINEAGE_KEY, Databases, LineageRecord
 from keyplan.engine.lmdb.identity import SEEN_FILE, identity_of
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
 from keyplan.engine.lmdb.pages import shortfall_of
@@ -19,7 +19,17 @@ from keyplan.engine.lmdb.turn import TURN_FILE, WriteTurn
 from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import make_folder, open_file, sync_folder
 
-__all__ = ["code_of", "create_databases", "open_files", "open_turn", "refusal", "reopen_files"]
+__all__ = [
+    "code_of",
+    "create_databases",
+    "format_problem",
+    "open_databases",
+    "open_files",
+    "open_turn",
+    "refusal",
+    "reopen_files",
+    "stored_format",
+]
 
 _DENIED: Final = (errno.EACCES, errno.EROFS, errno.EPERM)
 
@@ -187,6 +197,43 @@ def create_databases(environment: lmdb.Environment, expected: bytes, *, identity
         lineage = msgspec.json.encode(LineageRecord.drawn(identity))
         transaction.put(LINEAGE_KEY, lineage, overwrite=False, db=meta)
         return transaction.get(FORMAT_KEY, db=meta)
+
+
+def stored_format(opened: lmdb.Environment, path: Path) -> bytes | None:
+    """Return what a file says it is: None when it is empty. Raises EngineOpenError for a file of another program."""
+    with opened.begin() as transaction:
+        if transaction.stat()["entries"] == 0:
+            return None
+        try:
+            meta = opened.open_db(b"meta", txn=transaction, create=False)  # for this transaction alone
+        except lmdb.Error as error:
+            raise refusal(path, "the LMDB file was made by another program") from error
+        return transaction.get(FORMAT_KEY, b"", db=meta)
+
+
+def format_problem(stored: bytes | None, *, has_history: bool) -> str:
+    """Say why a store of that format cannot be opened with history, or without."""
+    if stored is None:
+        return "there is no store here"
+    if stored == FORMAT_RAW and has_history:
+        return "it was made with history=off and has no revisions; open it with ?history=off"
+    if stored == FORMAT_HISTORY:
+        return "it was made with revisions; open it without history=off"
+    return f"its format is {stored.decode(errors='replace')!r}; this keyplan reads format 1"
+
+
+def open_databases(opened: lmdb.Environment, *, has_history: bool) -> Databases:
+    """Open the databases of a store. Call it with the turn, where it may be written."""
+    data, meta = opened.open_db(b"data", create=False), opened.open_db(b"meta", create=False)
+    if not has_history:
+        return Databases(data, meta, data, data, data)
+    return Databases(
+        data,
+        meta,
+        opened.open_db(b"log", create=False),
+        opened.open_db(b"leases", create=False),
+        opened.open_db(b"lease_keys", create=False, dupsort=True),
+    )
 
 
 def _check_whole(path: Path) -> None:

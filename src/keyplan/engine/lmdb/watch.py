@@ -72,7 +72,7 @@ class LmdbWatch:
                 while not self._is_closed and environment.problem is None:
                     remaining = give_up_at - SYSTEM_CLOCK.monotonic()
                     is_over = remaining <= 0
-                    if is_over or environment.last_transaction_id() != self._seen_transaction_id:
+                    if is_over or not environment.is_latest(self._seen_transaction_id):
                         return
                     is_notified = environment.news.wait(min(self._seconds_to_the_next_look(), remaining))
                     # Why: only after a wait; where a lease cannot be ended, on a full disk for one, the look is due always.
