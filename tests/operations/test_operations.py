@@ -15,6 +15,7 @@ from keyplan.keyspace import KeySpaceIdentity, RegistryOperations, State
 from keyplan.operations import (
     Asked,
     CallerKind,
+    Contract,
     In,
     Operation,
     Schema,
@@ -203,7 +204,7 @@ def test_an_answer_of_another_form_is_told(answer: object) -> None:
 
 
 def test_the_description_is_made_of_the_declaration() -> None:
-    description = described(OPERATIONS.values(), tag="counters")
+    description = described(OPERATIONS.values(), Contract("counters"))
     add = description["paths"]["/counters/{id}:add"]["post"]
     assert (add["operationId"], add["summary"]) == ("addToCounter", "Add to a counter, and return it.")
     assert [*add["responses"]] == ["200", "201", "401", "404", "409", "default"]

@@ -104,6 +104,8 @@ class Conversation:
         try:
             if asked.body is not None:
                 extra["json"] = asked.body
+            if asked.headers:
+                extra["headers"] = asked.headers
             return self._client.build_request(asked.method, asked.path, params=asked.query, **extra)
         except (ValueError, TypeError, RecursionError, httpx.InvalidURL) as error:
             raise InvalidInputError(source="request", problem=f"it cannot be sent: {error}") from error

@@ -1,6 +1,7 @@
 """Operations, each declared once: what is asked for, what is answered, who may ask, and how both stand in HTTP or gRPC."""
 
 from keyplan.operations.declare import (
+    Answered,
     AnswerForm,
     BodyForm,
     CallerKind,
@@ -9,19 +10,23 @@ from keyplan.operations.declare import (
     Operation,
     Parameter,
     Place,
+    Whole,
     WordForm,
     operation,
     operations_of,
 )
-from keyplan.operations.description import described
+from keyplan.operations.description import Contract, Failures, Refused, described
 from keyplan.operations.rpc import Rpc, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
+    PRESENT,
     Asked,
     ask,
     body_type,
     read_answer,
     read_body,
+    read_headers,
+    read_path,
     read_words,
     whole_number,
     words,
@@ -29,19 +34,25 @@ from keyplan.operations.wire import (
 )
 
 __all__ = [
+    "PRESENT",
     "AnswerForm",
+    "Answered",
     "Asked",
     "BodyForm",
     "CallerKind",
     "Components",
+    "Contract",
     "Declared",
+    "Failures",
     "In",
     "Operation",
     "Parameter",
     "Place",
+    "Refused",
     "Rpc",
     "Schema",
     "Some",
+    "Whole",
     "WordForm",
     "ask",
     "body_type",
@@ -50,6 +61,8 @@ __all__ = [
     "operations_of",
     "read_answer",
     "read_body",
+    "read_headers",
+    "read_path",
     "read_words",
     "rpc",
     "rpcs_of",

@@ -6,9 +6,10 @@
             "Add to a counter."
             raise NotImplementedError
 
-The HTTP route (`keyplan.server.routes_of`), its place in the OpenAPI description (`described`), the method of the typed client
+The HTTP route (`keyplan.server.Responder`), its place in the OpenAPI description (`described`), the method of the typed client
 (`keyplan.client.Remote`) and the row of the reference page are made of it. A parameter that the path does not name is a word of
-the query where the method has no body, else a field of the body; `In` says otherwise.
+the query where the method has no body or the parameter a form as a word, else a field of the body; `In` and `Whole` say
+otherwise. A method of a server may be a coroutine; it returns the result alone, or `Answered` with what HTTP says beside it.
 """
 
 import inspect
@@ -17,12 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from keyplan.errors import KeyplanError
 
 __all__ = [
     "AnswerForm",
+    "Answered",
     "BodyForm",
     "CallerKind",
     "Declared",
@@ -30,12 +32,14 @@ __all__ = [
     "Operation",
     "Parameter",
     "Place",
+    "Whole",
     "WordForm",
     "operation",
     "operations_of",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _ATTRIBUTE: Final = "keyplan_operation"
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
@@ -44,7 +48,8 @@ _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
 class CallerKind(StrEnum):
     """Who may call an operation. A request of anybody else is refused before it is performed.
 
-    A service with tokens asks everybody for one. SESSION: whoever says in the request for which user and where it is made.
+    A service with tokens asks everybody for one. SESSION: whoever says in the request for which user and where it is made. A
+    service may have kinds of its own.
     """
 
     ANYBODY = auto()
@@ -53,17 +58,20 @@ class CallerKind(StrEnum):
 
 
 class Place(StrEnum):
-    """Where in a request a parameter stands."""
+    """Where in a request a parameter stands. The last two: it is a field of the body, or all of it."""
 
     PATH = auto()
     QUERY = auto()
+    HEADER = auto()
     BODY = auto()
+    WHOLE_BODY = auto()
 
 
 class WordForm(NamedTuple):
-    """How a value is a word of the query. `read` takes the parameter's name and the word; it raises InvalidArgumentError.
+    """How a value is a word of a path, a query or a header. `read` takes the parameter's name and the word.
 
-    `write` is its inverse; None leaves the word out. `keywords` are those of its JSON schema, beside the type string.
+    It raises InvalidArgumentError, or an error of its service. `write` is its inverse; None leaves the word out. `keywords` are
+    those of its JSON schema, beside the type string.
     """
 
     read: Callable[[str, str], Any]
@@ -79,10 +87,15 @@ class In(NamedTuple):
     place: Place | None = None
 
 
+Whole = Annotated[T, In(place=Place.WHOLE_BODY)]
+"""A parameter that is the whole body."""
+
+
 class BodyForm(NamedTuple):
     """A body that is not simply an object of the parameters: the type that it is read as, and the way to the parameters.
 
-    `schema` is the class that describes it; None: an object of the parameters.
+    `schema` is the class that describes it; None: an object of the parameters. `media` has the schemas of its other forms, by
+    their content types.
     """
 
     type: Any
@@ -90,6 +103,7 @@ class BodyForm(NamedTuple):
     write: Callable[[Mapping[str, Any]], Any]
     schema: Any = None
     description: str = ""
+    media: Mapping[str, Any] = MappingProxyType({})
 
 
 class AnswerForm(NamedTuple):
@@ -98,6 +112,14 @@ class AnswerForm(NamedTuple):
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
     schema: Any
+
+
+class Answered(NamedTuple, Generic[T]):
+    """A result with what HTTP says beside it: the status, where it is not the operation's, and headers."""
+
+    result: T
+    status: int | None = None
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 class Parameter(NamedTuple):
@@ -122,7 +144,7 @@ class Declared:
 
     name: str
     function: Callable[..., Any]
-    caller: CallerKind = CallerKind.ANYBODY
+    caller: StrEnum = CallerKind.ANYBODY
 
     @property
     def attribute(self) -> str:
@@ -136,29 +158,36 @@ class Declared:
 
     @cached_property
     def returns(self) -> Any:
-        """The type of what the method returns, with what is annotated."""
-        return get_type_hints(self.function, include_extras=True)["return"]
+        """The type of the result, with what is annotated."""
+        kind = get_type_hints(self.function, include_extras=True)["return"]
+        return get_args(kind)[0] if get_origin(kind) is Answered else kind
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operation(Declared):
-    """An operation that is spoken in HTTP. `raises` are the errors that are answers of its contract.
+    """An operation that is spoken in HTTP. `method` and `path` are HTTP's; with `has_slash` the path may also end in one.
 
-    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a
-    success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET.
-    `seconds` is how long a caller waits where that is longer than usual. `body_name` is that of the body's
-    schema, where the parameters are its fields.
+    `raises` are the errors that are answers of its contract, `failures` the statuses of those whose class does not say its own.
+    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a success, with what
+    they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET, `is_polled` for
+    what is asked again and again, and leaves no line in a log. `seconds` is how long a caller waits where that is longer than
+    usual. `body_name` is that of the body's schema, where the parameters are its fields; with `takes_unknown_fields` it may
+    have others.
     """
 
     method: str
     path: str
     answers: str
     raises: tuple[type[KeyplanError], ...] = ()
+    failures: tuple[int, ...] = ()
     status: int = 200
     also: Mapping[int, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    has_slash: bool = False
     is_quick: bool = False
     is_read: bool = False
+    is_polled: bool = False
+    takes_unknown_fields: bool = False
     seconds: float | None = None
     body: BodyForm | None = None
     body_name: str = ""
@@ -189,7 +218,8 @@ class Operation(Declared):
         elif f"{{{word}}}" in self.path:
             place = Place.PATH
         else:
-            place = Place.QUERY if self.method in _WITHOUT_BODY else Place.BODY
+            is_word = self.method in _WITHOUT_BODY or told.form is not None
+            place = Place.QUERY if is_word else Place.BODY
         return Parameter(name, word, place, kind, default, told.form)
 
 

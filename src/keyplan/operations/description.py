@@ -1,64 +1,125 @@
 """The OpenAPI 3.1 description of operations: paths and the schemas of what they take and give."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
+from operator import or_
+from typing import Any, Final, NamedTuple
 
 from keyplan.operations.declare import CallerKind, Operation, Parameter, Place
-from keyplan.operations.schema import Components, schema_of
+from keyplan.operations.schema import Components, parts_of, schema_of
 from keyplan.operations.wire import without_notes
 
-__all__ = ["described"]
+__all__ = ["Contract", "Failures", "Refused", "described"]
 
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; charset=utf-8"
 _FAILURE: Final = {"$ref": "#/components/responses/Failure"}
-_UNKNOWN_CALLER: Final = 401
+_STATUSES_WITHOUT_CONTENT: Final = frozenset({204, 304})
 
 
-def described(operations: Iterable[Operation], *, tag: str) -> dict[str, Any]:
+class Failures(NamedTuple):
+    """How failures are described that are not the server's: what each status means, and of which type they are; str: text."""
+
+    meanings: Mapping[int, str]
+    type: Any
+
+
+class Refused(NamedTuple):
+    """What is said of operations that not everybody may call: words after the summary, and the status of the others."""
+
+    words: str
+    status: int
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What the operations of a service have in common.
+
+    `always` are the failures that each of them can have. `callers` has those who alone may call. `headers` are OpenAPI's
+    parameters of all operations whose path begins so; `schemes` its security schemes, if they are not the server's.
+    """
+
+    tag: str
+    failures: Failures | None = None
+    always: tuple[int, ...] = (401,)
+    callers: Mapping[StrEnum, Refused] = field(
+        default_factory=lambda: {CallerKind.ADMINISTRATOR: Refused(" For administrators.", 403)}
+    )
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    schemes: Mapping[str, Any] = field(default_factory=dict)
+    has_other_failures: bool = True
+
+
+def described(operations: Iterable[Operation], contract: Contract) -> dict[str, Any]:
     """Return `paths` and `components`, as `Service.openapi` takes them. The response "Failure" is the server's."""
     paths: dict[str, dict[str, Any]] = {}
     components: Components = {}
     for operation in operations:
         of_path = paths.setdefault(operation.path, {})
-        of_path[operation.method.lower()] = _operation(operation, tag, components)
+        of_path[operation.method.lower()] = _operation(operation, contract, components)
+        common = [header for path, header in contract.headers.items() if operation.path.startswith(path)]
         in_path = [_parameter(one, components) for one in operation.at(Place.PATH)]
-        if in_path:
-            of_path["parameters"] = in_path
-    return {"paths": paths, "components": {"schemas": components}}
+        if in_path or common:
+            of_path["parameters"] = [*in_path, *common]
+    schemes = {"securitySchemes": dict(contract.schemes)} if contract.schemes else {}
+    return {"paths": paths, "components": {"schemas": components, **schemes}}
 
 
-def _operation(operation: Operation, tag: str, components: Components) -> dict[str, Any]:
-    administrators = " For administrators." if operation.caller is CallerKind.ADMINISTRATOR else ""
+def _operation(operation: Operation, contract: Contract, components: Components) -> dict[str, Any]:
+    refused = contract.callers.get(operation.caller)
     found: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": operation.summary + administrators,
-        "tags": [tag],
-        "responses": _responses(operation, components),
+        "summary": operation.summary + (refused.words if refused else ""),
+        "tags": [contract.tag],
+        "responses": _responses(operation, contract, components),
     }
-    query = [_parameter(one, components) for one in operation.at(Place.QUERY)]
-    if query:
-        found["parameters"] = query
-    body = _body(operation, components)
-    if body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+    if contract.schemes:
+        found["security"] = [{scheme: []} for scheme in contract.schemes]
+    beside = [_parameter(one, components) for place in (Place.QUERY, Place.HEADER) for one in operation.at(place)]
+    if beside:
+        found["parameters"] = beside
+    content = _body(operation, components)
+    if content:
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 
-def _responses(operation: Operation, components: Components) -> dict[str, Any]:
+def _responses(operation: Operation, contract: Contract, components: Components) -> dict[str, Any]:
     kind = operation.returns if operation.answer is None else operation.answer.schema
-    schema = schema_of(kind, components)
     good = {operation.status: operation.answers, **operation.also}
-    bad = {error.http_status for error in operation.raises} | {_UNKNOWN_CALLER}
-    if operation.caller is CallerKind.ADMINISTRATOR:
-        bad.add(403)
-    success: dict[str, Any] = {"content": {"application/json": {"schema": schema}}}
+    bad = {*(error.http_status for error in operation.raises), *operation.failures, *contract.always}
+    if operation.caller in contract.callers:
+        bad.add(contract.callers[operation.caller].status)
+    success: dict[str, Any] = {"content": _content(kind, components)}
     if operation.headers:
         named = operation.headers.items()
         success["headers"] = {name: {"description": words, "schema": {"type": "string"}} for name, words in named}
     return {
-        **{str(status): {"description": words, **success} for status, words in good.items()},
-        **{str(status): _FAILURE for status in sorted(bad)},
-        "default": _FAILURE,
+        **{
+            str(status): {"description": words, **({} if status in _STATUSES_WITHOUT_CONTENT else success)}
+            for status, words in good.items()
+        },
+        **{str(status): _failure(contract.failures, status, components) for status in sorted(bad)},
+        **({"default": _FAILURE} if contract.has_other_failures else {}),
     }
+
+
+def _failure(failures: Failures | None, status: int, components: Components) -> dict[str, Any]:
+    if failures is None:
+        return _FAILURE
+    return {"description": failures.meanings[status], "content": _content(failures.type, components)}
+
+
+def _content(kind: Any, components: Components) -> dict[str, Any]:
+    """The content of an answer: text where it may be a str, and JSON where it may be something else."""
+    parts = parts_of(kind)
+    if str not in parts:
+        return {_JSON: {"schema": schema_of(kind, components)}}
+    text = {_TEXT: {"schema": {"type": "string"}}}
+    others = [part for part in parts if part is not str]
+    return {_JSON: {"schema": schema_of(reduce(or_, others), components)}, **text} if others else text
 
 
 def _parameter(parameter: Parameter, components: Components) -> dict[str, Any]:
@@ -79,24 +140,34 @@ def _parameter(parameter: Parameter, components: Components) -> dict[str, Any]:
     }
 
 
-def _body(operation: Operation, components: Components) -> dict[str, Any] | None:
+def _body(operation: Operation, components: Components) -> dict[str, Any]:
+    """The forms of the body by their content types; none where there is no body."""
+    media = operation.body.media if operation.body is not None else {}
+    schema = _body_schema(operation, components)
+    others = {name: {"schema": schema_of(kind, components)} for name, kind in media.items()}
+    return {**({_JSON: {"schema": schema}} if schema is not None else {}), **others}
+
+
+def _body_schema(operation: Operation, components: Components) -> dict[str, Any] | None:
     if operation.body is not None and operation.body.schema is not None:
         return schema_of(operation.body.schema, components)
+    for parameter in operation.at(Place.WHOLE_BODY):
+        return schema_of(parameter.type, components)
     fields = list(operation.at(Place.BODY))
     if not fields:
         return None
     properties = {}
-    for field in fields:
-        properties[field.word] = schema_of(field.type, components)
-        if field.default is not None and not field.is_required:
-            properties[field.word].setdefault("default", field.default)
+    for one in fields:
+        properties[one.word] = schema_of(one.type, components)
+        if one.default is not None and not one.is_required:
+            properties[one.word].setdefault("default", one.default)
     name = operation.body_name or f"{operation.name[0].upper()}{operation.name[1:]}"
-    described = operation.body.description if operation.body is not None else ""
+    description = operation.body.description if operation.body is not None else ""
     components[name] = {
-        **({"description": described} if described else {}),
+        **({"description": description} if description else {}),
         "type": "object",
-        "required": [field.word for field in fields if field.is_required],
+        "required": [one.word for one in fields if one.is_required],
         "properties": properties,
-        "additionalProperties": False,
+        **({} if operation.takes_unknown_fields else {"additionalProperties": False}),
     }
     return {"$ref": f"#/components/schemas/{name}"}

@@ -1,7 +1,8 @@
 """JSON schemas of the classes that requests and answers are made of, as OpenAPI 3.1 has them.
 
 Structs and named tuples become objects, whose fields are required unless they may be UNSET. What a field means stands in its
-annotation, as `Annotated[str, Schema("The name.", pattern="...")]`.
+annotation, as `Annotated[str, Schema("The name.", pattern="...")]`; lengths, as msgspec checks them, in `msgspec.Meta`. A class
+whose JSON is another one has `add_schema_to(components)`, which returns a reference, as protobuf's messages do.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 
 import msgspec
 
-__all__ = ["Components", "Schema", "Some", "schema_of"]
+__all__ = ["Components", "Schema", "Some", "parts_of", "schema_of"]
 
 Components = dict[str, dict[str, Any]]
 """Schemas by name, which others refer to."""
@@ -53,6 +54,9 @@ def schema_of(kind: Any, components: Components) -> dict[str, Any]:
         for note in notes:
             if isinstance(note, Schema):
                 found = {**found, **note.keywords}
+            elif isinstance(note, msgspec.Meta):
+                lengths = {"minLength": note.min_length, "maxLength": note.max_length}
+                found = {**found, **{word: length for word, length in lengths.items() if length is not None}}
         return found
     if origin in {Union, UnionType}:
         return _union([schema_of(part, components) for part in get_args(kind) if part is not msgspec.UnsetType])
@@ -62,6 +66,9 @@ def schema_of(kind: Any, components: Components) -> dict[str, Any]:
         return {"type": "object"}
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
+    if hasattr(kind, "add_schema_to"):
+        reference: dict[str, Any] = kind.add_schema_to(components)
+        return reference
     if isinstance(kind, type) and issubclass(kind, Enum):
         return {"type": "string", "enum": [str(member.value) for member in kind]}
     if isinstance(kind, type) and (issubclass(kind, msgspec.Struct) or hasattr(kind, "_fields")):
@@ -92,8 +99,8 @@ def _is_struct(kind: Any) -> bool:
     return issubclass(kind, msgspec.Struct)
 
 
-def _parts(kind: Any) -> tuple[Any, ...]:
-    """The types of a union, without what is annotated."""
+def parts_of(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, without what is annotated."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
@@ -104,6 +111,6 @@ def _object(kind: Any, components: Components) -> dict[str, Any]:
     fields = kind.__struct_fields__ if _is_struct(kind) else kind._fields
     words = dict(zip(fields, kind.__struct_encode_fields__ if _is_struct(kind) else fields, strict=True))
     properties = {words[field]: schema_of(hints[field], components) for field in fields}
-    required = [words[field] for field in fields if msgspec.UnsetType not in _parts(hints[field])]
+    required = [words[field] for field in fields if msgspec.UnsetType not in parts_of(hints[field])]
     found: dict[str, Any] = {"type": "object", "required": required, "properties": properties}
     return {**found, "additionalProperties": False, **getattr(kind, "schema_keywords", {})}

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import msgspec
@@ -14,11 +14,14 @@ from keyplan.operations.declare import Operation, Parameter, Place, WordForm
 from keyplan.operations.schema import Schema
 
 __all__ = [
+    "PRESENT",
     "Asked",
     "ask",
     "body_type",
     "read_answer",
     "read_body",
+    "read_headers",
+    "read_path",
     "read_words",
     "whole_number",
     "without_notes",
@@ -34,6 +37,7 @@ class Asked(NamedTuple):
     path: str
     query: dict[str, str]
     body: Any
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 # ---- the client's side -----------------------------------------------------------------------------------------------
@@ -41,21 +45,28 @@ class Asked(NamedTuple):
 
 def ask(operation: Operation, arguments: Mapping[str, Any]) -> Asked:
     """Return the request that calls an operation with these arguments; those that are not given are left out."""
-    path, query, fields = operation.path, {}, {}
+    path, words, fields, whole = operation.path, dict[Place, dict[str, str]](), {}, None
     for parameter in operation.parameters:
         if parameter.name not in arguments:
             continue
         value = arguments[parameter.name]
-        if parameter.place is Place.PATH:
-            path = path.replace(f"{{{parameter.word}}}", quote(value, safe=""))
-        elif parameter.place is Place.BODY:
+        if parameter.place is Place.BODY:
             fields[parameter.word] = value
-        elif value is not None and (word := _forms_of(operation)[parameter.name].write(value)) is not None:
-            query[parameter.word] = word
+        elif parameter.place is Place.WHOLE_BODY:
+            whole = value
+        elif value is None or (word := _forms_of(operation)[parameter.name].write(value)) is None:
+            continue
+        elif parameter.place is Place.PATH:
+            path = path.replace(f"{{{parameter.word}}}", quote(word, safe=""))
+        else:
+            words.setdefault(parameter.place, {})[parameter.word] = word
     if operation.body is not None:
-        return Asked(operation.method, path, query, operation.body.write(fields))
-    has_body = any(True for _ in operation.at(Place.BODY))
-    return Asked(operation.method, path, query, msgspec.to_builtins(fields) if has_body else None)
+        body = operation.body.write(fields)
+    elif any(True for _ in operation.at(Place.BODY)):
+        body = msgspec.to_builtins(fields)
+    else:
+        body = msgspec.to_builtins(whole)
+    return Asked(operation.method, path, words.get(Place.QUERY, {}), body, words.get(Place.HEADER, {}))
 
 
 def read_answer(operation: Operation, found: Any) -> Any:
@@ -87,23 +98,46 @@ def _struct_of(kind: Any) -> type[msgspec.Struct]:
 # ---- the server's side -----------------------------------------------------------------------------------------------
 
 
-def read_words(operation: Operation, words: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def read_path(operation: Operation, parts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments that a path has. Raises what the forms of its parts raise."""
+    return _read_given(operation, Place.PATH, parts)
+
+
+def read_headers(operation: Operation, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments that headers have, whose names `headers` finds in any case."""
+    return _read_given(operation, Place.HEADER, headers)
+
+
+def read_words(operation: Operation, words: Iterable[tuple[str, str]], *, knows_all: bool = True) -> dict[str, Any]:
     """Return the arguments that a query has.
 
     Raises InvalidArgumentError for a word that is not the operation's, which may be a misspelt filter, for one that is given
-    twice, and for one that cannot be read.
+    twice, and for one that cannot be read. Without `knows_all` the first are passed over, and the last of two counts.
     """
     known = {parameter.word: parameter for parameter in operation.at(Place.QUERY)}
-    arguments: dict[str, Any] = {}
+    given: dict[str, str] = {}
     for word, text in words:
-        parameter = known.get(word)
-        if parameter is None:
+        if knows_all and word not in known:
             raise InvalidArgumentError(
                 argument=word, problem=f"the parameters are {', '.join(sorted(known)) or 'none'}"
             )
-        if parameter.name in arguments:
+        if knows_all and word in given:
             raise InvalidArgumentError(argument=word, problem="it is given twice")
-        arguments[parameter.name] = _forms_of(operation)[parameter.name].read(word, text)
+        given[word] = text
+    return _read_given(operation, Place.QUERY, given)
+
+
+def _read_given(operation: Operation, place: Place, given: Mapping[str, str]) -> dict[str, Any]:
+    """Read the parameters of one place. One that is needed and lacks is empty to its own form, which says what to do."""
+    arguments: dict[str, Any] = {}
+    for parameter in operation.at(place):
+        text = given.get(parameter.word)
+        if text is None:
+            if not parameter.is_required:
+                continue
+            if parameter.form is None:
+                raise InvalidArgumentError(argument=parameter.word, problem="it is needed")
+        arguments[parameter.name] = _forms_of(operation)[parameter.name].read(parameter.word, text or "")
     return arguments
 
 
@@ -112,6 +146,8 @@ def body_type(operation: Operation) -> Any:
     """Return the type that the body of a request is decoded as; None where an operation has no body."""
     if operation.body is not None:
         return operation.body.type
+    for parameter in operation.at(Place.WHOLE_BODY):
+        return without_notes(parameter.type)[0]
     fields = [
         (parameter.name, parameter.type)
         if parameter.is_required
@@ -121,13 +157,16 @@ def body_type(operation: Operation) -> Any:
     words = {parameter.name: parameter.word for parameter in operation.at(Place.BODY)}
     if not fields:
         return None
-    return msgspec.defstruct(operation.name, fields, kw_only=True, forbid_unknown_fields=True, rename=words)
+    is_closed = not operation.takes_unknown_fields
+    return msgspec.defstruct(operation.name, fields, kw_only=True, forbid_unknown_fields=is_closed, rename=words)
 
 
 def read_body(operation: Operation, body: Any) -> dict[str, Any]:
     """Return the arguments that a body has, which was decoded as `body_type`. Raises InvalidArgumentError."""
     if operation.body is not None:
         return dict(operation.body.read(body))
+    for parameter in operation.at(Place.WHOLE_BODY):
+        return {parameter.name: body}
     return msgspec.structs.asdict(body)
 
 
@@ -164,10 +203,18 @@ def words(values: Mapping[str, Any]) -> WordForm:
     return WordForm(read, written.get, {"enum": [*values]})
 
 
+PRESENT: Final = WordForm(lambda _argument, _text: True, lambda value: "" if value else None)
+"""The form of a flag: it is there, whatever it says, or not."""
+
+
 @cache
 def _forms_of(operation: Operation) -> dict[str, WordForm]:
-    """The forms of what stands in an operation's query, by the names of the parameters."""
-    return {parameter.name: _form_of(parameter) for parameter in operation.at(Place.QUERY)}
+    """The forms of what stands in an operation's path, query and headers, by the names of the parameters."""
+    return {
+        parameter.name: _form_of(parameter)
+        for parameter in operation.parameters
+        if parameter.place not in {Place.BODY, Place.WHOLE_BODY}
+    }
 
 
 def _form_of(parameter: Parameter) -> WordForm:

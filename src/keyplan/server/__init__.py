@@ -11,6 +11,7 @@ from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
+from keyplan.server.operations import Responder
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
@@ -33,6 +34,7 @@ __all__ = [
     "Caller",
     "Closing",
     "JsonAnswer",
+    "Responder",
     "Role",
     "ServerOptions",
     "Service",

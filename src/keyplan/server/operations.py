@@ -1,74 +1,95 @@
 """The routes of declared operations: a request is read as its operation says, performed, and answered as it says."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from keyplan.operations import CallerKind, Operation, Place, body_type, read_body, read_words, write_answer
-from keyplan.server.access import require_admin
+from keyplan.operations import (
+    Answered,
+    Operation,
+    body_type,
+    read_body,
+    read_headers,
+    read_path,
+    read_words,
+    write_answer,
+)
 from keyplan.server.answers import JsonAnswer, body_of
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Endpoint", "arguments_of", "routes_of"]
+__all__ = ["Endpoint", "Responder"]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-async def arguments_of(request: Request, operation: Operation) -> dict[str, Any]:
-    """Return the arguments that a request calls an operation with; those that it does not have are left out.
+class Responder:
+    """How a service answers requests for its operations. Subclasses say whom they let in, and where their HTTP is another.
 
-    Raises AnswerError for a body of another kind; InvalidArgumentError for one, and for words, that cannot be read.
+    A request is read from its path on: what cannot be there is refused before it is asked who asks, then everybody who may not,
+    and then what cannot be read of headers, query and body, in this order.
     """
-    arguments = {parameter.name: request.path_params[parameter.word] for parameter in operation.at(Place.PATH)}
-    kind = body_type(operation)
-    if kind is not None:
-        arguments |= read_body(operation, await body_of(request, kind))
-    return arguments | read_words(operation, request.query_params.multi_items())
 
+    knows_all_words = True
+    """Whether a word of the query that no parameter has is refused, or passed over."""
 
-def routes_of(
-    operations: Mapping[str, Operation],
-    target_of: Callable[[Request], Any],
-    context: ServiceContext,
-    *,
-    answered_by: Mapping[str, Callable[[Request, dict[str, Any]], Awaitable[Response]]] | None = None,
-) -> list[BaseRoute]:
-    """Return the routes of operations, each performed by the method of its name of what `target_of` returns for a request.
+    def __init__(self, context: ServiceContext) -> None:
+        self.context = context
 
-    `target_of` raises AnswerError for somebody who is not let in. `answered_by` has, by name, those whose answer is more than
-    what the method returns. Verbs stand before names, because a name in a path may hold a colon.
-    """
-    own = answered_by or {}
+    async def admit(self, request: Request, operation: Operation) -> Any:
+        """Return the object whose methods perform operations for who asks. Raises what a caller is refused with."""
+        raise NotImplementedError
 
-    def endpoint_of(operation: Operation) -> Endpoint:
+    async def respond(self, request: Request, operation: Operation) -> Response:
+        """Answer a request. Subclasses put around it what every answer has, and how failures are told."""
+        arguments = read_path(operation, request.path_params)
+        target = await self.admit(request, operation)
+        arguments |= read_headers(operation, request.headers)
+        arguments |= read_words(operation, request.query_params.multi_items(), knows_all=self.knows_all_words)
+        kind = body_type(operation)
+        if kind is not None:
+            arguments |= read_body(operation, await self.read(request, operation, kind))
+        return await self.perform(request, operation, target, arguments)
+
+    async def read(self, request: Request, _operation: Operation, kind: Any) -> Any:
+        """Return a request's body as an object of `kind`; bytes are those that were sent. Raises what it is refused with."""
+        return await request.body() if kind is bytes else await body_of(request, kind)
+
+    async def perform(
+        self, _request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
+    ) -> Response:
+        """Perform an operation, in a thread where the method is no coroutine, and return the answer to it."""
+        method = getattr(target, operation.attribute)
+        if iscoroutinefunction(method):
+            return self.answer(operation, await method(**arguments))
+        run = self.context.read if operation.is_quick else self.context.run
+        return await run(lambda: self.answer(operation, method(**arguments)))
+
+    def answer(self, operation: Operation, result: Any) -> Response:
+        """Return the answer to an operation with this result."""
+        answered = result if isinstance(result, Answered) else Answered(result)
+        status = operation.status if answered.status is None else answered.status
+        return self.write(operation, answered.result, status, answered.headers)
+
+    def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
+        """Return a result as an answer: in JSON."""
+        return JsonAnswer(write_answer(operation, result), status, headers=dict(headers))
+
+    def routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:
+        """Return the routes of operations. Verbs stand before names, because a name in a path may hold a colon."""
+        by_path: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            by_path.setdefault(operation.path, {})[operation.method] = operation
+        ordered = sorted(by_path.items(), key=lambda item: "{" in item[0].rpartition("/")[2] and ":" not in item[0])
+        return [self.route(path, methods) for path, methods in ordered]
+
+    def route(self, path: str, operations: Mapping[str, Operation]) -> BaseRoute:
+        """Return one route for all methods of a path, so that a 405 names them all."""
+
         async def endpoint(request: Request) -> Response:
-            target = target_of(request)
-            if operation.caller is CallerKind.ADMINISTRATOR:
-                require_admin(request)
-            arguments = await arguments_of(request, operation)
-            if operation.attribute in own:
-                return await own[operation.attribute](request, arguments)
-            perform = getattr(target, operation.attribute)
-            run = context.read if operation.is_quick else context.run
-            result = await run(lambda: write_answer(operation, perform(**arguments)))
-            return JsonAnswer(result, operation.status)
+            return await self.respond(request, operations["GET" if request.method == "HEAD" else request.method])
 
-        return endpoint
-
-    by_path: dict[str, dict[str, Endpoint]] = {}
-    for operation in operations.values():
-        by_path.setdefault(operation.path, {})[operation.method] = endpoint_of(operation)
-    ordered = sorted(by_path.items(), key=lambda item: "{" in item[0].rpartition("/")[2] and ":" not in item[0])
-    return [_route(path, endpoints) for path, endpoints in ordered]
-
-
-def _route(path: str, endpoints: Mapping[str, Endpoint]) -> Route:
-    """One route for all methods of a path, so that a 405 names them all."""
-
-    async def endpoint(request: Request) -> Response:
-        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
-
-    return Route(path, endpoint, methods=list(endpoints))
+        return Route(path, endpoint, methods=list(operations))

@@ -8,14 +8,14 @@ from typing import Final
 
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import PROFILES, Founding, KeySpaces, prefix_codec
-from keyplan.operations import described, whole_number, words
-from keyplan.server.keyspaces.routes import OPERATIONS, RegistryRoutes
+from keyplan.operations import Contract, described, whole_number, words
+from keyplan.server.keyspaces.routes import OPERATIONS, RegistryResponder
 from keyplan.server.keyspaces.sweeping import Sweeping
 from keyplan.server.service import Service, ServiceContext, no_lifespan
 
 __all__ = ["DESCRIPTION", "build"]
 
-DESCRIPTION: Final = described(OPERATIONS.values(), tag="keyspaces")
+DESCRIPTION: Final = described(OPERATIONS.values(), Contract("keyspaces"))
 """The registry's part of the OpenAPI description. Tests run what it says against a served registry."""
 
 _SWITCH: Final = words({"on": True, "off": False})
@@ -29,7 +29,7 @@ def build(context: ServiceContext) -> Service:
     speed = settings.get("sweep-keys-per-second")
     keys_per_second = None if speed is None else whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX)
     sweeping = Sweeping(context, registry, keys_per_second=keys_per_second)
-    routes = RegistryRoutes(context, registry, sweeping).routes()
+    routes = RegistryResponder(context, registry, sweeping).routes(OPERATIONS.values())
     is_on = _SWITCH.read("sweep", settings.get("sweep", "on"))
     return Service("keyspaces", routes, DESCRIPTION, sweeping.lifespan if is_on else no_lifespan)
 

@@ -1,5 +1,6 @@
 """The registry of key spaces over HTTP: its declared operations, and what four of their answers have beyond them."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -7,65 +8,71 @@ from urllib.parse import quote
 from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace import DeleteProgress, Ensured, KeySpace, KeySpaces, RegistryOperations, State
 from keyplan.keyspace import Role as RegistryRole
-from keyplan.operations import operations_of
-from keyplan.server.access import Caller, Role, caller_of
+from keyplan.operations import CallerKind, Operation, operations_of
+from keyplan.server.access import Caller, Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer
 from keyplan.server.keyspaces.sweeping import Sweeping
-from keyplan.server.operations import routes_of
+from keyplan.server.operations import Responder
 from keyplan.server.service import ServiceContext
 
-__all__ = ["OPERATIONS", "RegistryRoutes"]
+__all__ = ["OPERATIONS", "RegistryResponder"]
 
 OPERATIONS: Final = operations_of(RegistryOperations)
 
 _CALLERS_MAX: Final = 64
 
 
-class RegistryRoutes:
+class RegistryResponder(Responder):
     """The HTTP contract over one registry. Each request acts as its caller: role and name go into the registry's audit log."""
 
     def __init__(self, context: ServiceContext, registry: KeySpaces, sweeping: Sweeping) -> None:
-        self._context = context
+        super().__init__(context)
         self._registry = registry
         self._sweeping = sweeping
         # Why: as many callers as there are tokens, each with many requests; making one costs as much as a read.
         self._acting_as = lru_cache(_CALLERS_MAX)(self._made_for)
+        self._own = {"create": self._create, "get": self._get, "delete": self._delete, "sweep": self._sweep}
 
-    def routes(self) -> list[BaseRoute]:
-        """Return the routes."""
-        own = {"create": self._create, "get": self._get, "delete": self._delete, "sweep": self._sweep}
-        return routes_of(OPERATIONS, self._as_caller, self._context, answered_by=own)
+    async def admit(self, request: Request, operation: Operation) -> KeySpaces:
+        caller = _caller(request)
+        if operation.caller is CallerKind.ADMINISTRATOR:
+            require_admin(request)
+        return self._acting_as(caller)
 
-    def _as_caller(self, request: Request) -> KeySpaces:
-        return self._acting_as(_caller(request))
+    async def perform(
+        self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
+    ) -> Response:
+        own = self._own.get(operation.attribute)
+        return await (
+            own(request, target, arguments) if own else super().perform(request, operation, target, arguments)
+        )
 
     def _made_for(self, caller: Caller) -> KeySpaces:
         role = RegistryRole.ADMIN if caller.role is Role.ADMIN else RegistryRole.CLIENT
         return self._registry.acting_as(role, caller.name)
 
-    async def _create(self, request: Request, arguments: dict[str, Any]) -> Response:
-        keyspace, is_new = await self._context.run(_created, self._as_caller(request), **arguments)
+    async def _create(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        keyspace, is_new = await self.context.run(_created, registry, **arguments)
         # Why: the header names the resource also when it was there already; only the status tells.
         location = {"Location": f"/keyspaces/{quote(keyspace.name, safe='')}"}
         return JsonAnswer(keyspace.to_json(), 201 if is_new else 200, headers=location)
 
-    async def _get(self, request: Request, arguments: dict[str, Any]) -> Response:
-        keyspace = await self._context.read(_shown, self._as_caller(request), **arguments)
+    async def _get(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        keyspace = await self.context.read(_shown, registry, **arguments)
         return JsonAnswer(keyspace.to_json())
 
-    async def _delete(self, request: Request, arguments: dict[str, Any]) -> Response:
-        keyspace = await self._context.run(self._as_caller(request).delete, **arguments)
+    async def _delete(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        keyspace = await self.context.run(registry.delete, **arguments)
         self._sweeping.look_soon()
         return JsonAnswer(keyspace.to_json(), 202)
 
-    async def _sweep(self, request: Request, arguments: dict[str, Any]) -> Response:
-        registry, by = self._as_caller(request), _caller(request).name
-        progress = await self._context.run(self._sweeping.take_further, registry, **arguments, by=by)
+    async def _sweep(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        by = _caller(request).name
+        progress = await self.context.run(self._sweeping.take_further, registry, **arguments, by=by)
         return JsonAnswer(progress.to_json())
 
 

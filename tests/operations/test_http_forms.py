@@ -1,0 +1,155 @@
+"""What requests and answers have beyond words and fields: headers, whole bodies, texts, statuses by outcome, own failures."""
+
+from enum import StrEnum, auto
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from keyplan.errors import InvalidArgumentError
+from keyplan.operations import (
+    PRESENT,
+    Answered,
+    Asked,
+    Contract,
+    Failures,
+    In,
+    Place,
+    Refused,
+    Schema,
+    Whole,
+    WordForm,
+    ask,
+    body_type,
+    described,
+    operation,
+    operations_of,
+    read_body,
+    read_headers,
+    read_path,
+    read_words,
+)
+
+
+class Who(StrEnum):
+    ANYBODY = auto()
+    KEEPER = auto()
+
+
+class Page(msgspec.Struct, kw_only=True):
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=9)]
+
+
+class Told(msgspec.Struct):
+    why: str
+
+
+def revision(argument: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidArgumentError(argument=argument, problem="a revision is needed")
+    return int(text)
+
+
+Revision = Annotated[int, In("If-Match", WordForm(revision, str), Place.HEADER)]
+Lower = Annotated[str, In("page", WordForm(lambda _argument, text: text.lower(), str))]
+
+
+class Pages:
+    """An interface with what HTTP has besides."""
+
+    @operation(
+        "PUT",
+        "/pages/{page}",
+        name="putPage",
+        answers="It.",
+        also={201: "It was made.", 304: "It was so."},
+        caller=Who.KEEPER,
+        failures=(409,),
+    )
+    def put(
+        self,
+        name: Lower,
+        page: Whole[Page],
+        *,
+        expected: Revision,
+        lax: Annotated[bool, In(form=PRESENT), Schema("At once.")] = False,
+    ) -> Answered[Page | str]:
+        """Write a page."""
+        raise NotImplementedError
+
+    @operation("POST", "/pages", name="addPage", answers="It.", takes_unknown_fields=True)
+    def add(
+        self, *, text: str, since: Annotated[int | None, In("If-Match", WordForm(revision, str), Place.HEADER)] = None
+    ) -> str:
+        """Add a page."""
+        raise NotImplementedError
+
+
+PUT, ADD = operations_of(Pages).values()
+
+
+def test_a_request_has_headers_and_a_body_of_one_kind() -> None:
+    asked = ask(PUT, {"name": "A b", "page": Page(text="t"), "expected": 7, "lax": True})
+    assert asked == Asked("PUT", "/pages/A%20b", {"lax": ""}, {"text": "t"}, {"If-Match": "7"})
+    assert ask(ADD, {"text": "t", "since": None}) == Asked("POST", "/pages", {}, {"text": "t"}, {})
+
+
+def test_what_was_asked_is_read_again() -> None:
+    assert read_path(PUT, {"page": "A b"}) == {"name": "a b"}
+    assert read_headers(PUT, {"If-Match": "7"}) == {"expected": 7}
+    assert read_words(PUT, [("lax", "whatever")]) == {"lax": True}
+    page = Page(text="t")
+    assert (body_type(PUT), read_body(PUT, page)) == (Page, {"page": page})
+
+
+def test_what_is_needed_and_lacks_is_refused_by_its_own_form() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        read_headers(PUT, {})
+    assert caught.value.facts == {"argument": "If-Match", "problem": "a revision is needed"}
+    assert read_headers(ADD, {}) == {}
+
+
+def test_words_of_nobody_are_passed_over_where_not_all_are_known() -> None:
+    assert read_words(PUT, [("lax", "a"), ("lax", "b"), ("other", "c")], knows_all=False) == {"lax": True}
+    with pytest.raises(InvalidArgumentError):
+        read_words(PUT, [("other", "c")])
+
+
+def test_a_body_may_have_fields_of_a_newer_client() -> None:
+    body: Any = msgspec.json.decode(b'{"text": "t", "later": 1}', type=body_type(ADD))
+    assert read_body(ADD, body) == {"text": "t"}
+
+
+def test_a_description_has_what_the_operations_of_a_service_share() -> None:
+    version = {"name": "X-Version", "in": "header", "required": True, "schema": {"type": "string"}}
+    contract = Contract(
+        "pages",
+        Failures({401: "Who?", 403: "Not you.", 409: "Not now."}, Told),
+        callers={Who.KEEPER: Refused(" For keepers.", 403)},
+        headers={"/pages/": version},
+        schemes={"log-in": {"type": "http", "scheme": "basic"}},
+        has_other_failures=False,
+    )
+    description = described([PUT, ADD], contract)
+    put, add = description["paths"]["/pages/{page}"]["put"], description["paths"]["/pages"]["post"]
+    assert (put["summary"], put["security"]) == ("Write a page. For keepers.", [{"log-in": []}])
+    assert [*put["responses"]] == ["200", "201", "304", "401", "403", "409"]
+    assert put["responses"]["409"] == {
+        "description": "Not now.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Told"}}},
+    }
+    text = {"text/plain; charset=utf-8": {"schema": {"type": "string"}}}
+    page = {"application/json": {"schema": {"$ref": "#/components/schemas/Page"}}}
+    assert put["responses"]["201"] == {"description": "It was made.", "content": page | text}
+    assert put["responses"]["304"] == {"description": "It was so."}
+    assert put["requestBody"] == {"required": True, "content": page}
+    assert [(one["name"], one["in"], one["required"]) for one in put["parameters"]] == [
+        ("lax", "query", False),
+        ("If-Match", "header", True),
+    ]
+    assert description["paths"]["/pages/{page}"]["parameters"][1] == version
+    assert ([*add["responses"]], add["responses"]["200"]["content"]) == (["200", "401"], text)
+    components = description["components"]
+    assert components["securitySchemes"] == {"log-in": {"type": "http", "scheme": "basic"}}
+    assert components["schemas"]["Page"]["properties"]["text"] == {"type": "string", "minLength": 1, "maxLength": 9}
+    assert "additionalProperties" not in components["schemas"]["AddPage"]
