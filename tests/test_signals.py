@@ -4,6 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from logging import getLogger
+from threading import Event, Timer
+
+import pytest
+
+from keyplan import signals
 
 PROGRAM = """
 import logging
@@ -30,6 +37,38 @@ def test_a_signal_that_another_thread_is_given_is_heard_and_a_second_one_is_impa
         other = int(process.stdout.readline())
         # Why by the thread's number: Linux gives a signal to the thread that is named, where it may.
         os.kill(other, signal.SIGTERM)
+        assert process.stdout.readline() == "told\n"
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def test_of_two_signals_at_once_the_second_is_impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts: list[Callable[[], object]] = []
+    monkeypatch.setattr(signals, "call_from_signal", acts.append)
+    stop = Event()
+    with signals.told_by_signals(stop, logger=getLogger("a"), signals=(signal.SIGUSR1,)) as impatient:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
+        for act in reversed(acts):
+            act()
+        assert stop.is_set()
+        assert impatient.is_set()
+
+
+def test_a_wait_with_a_limit_ends_by_either() -> None:
+    stop = Event()
+    assert not signals.wait_for(stop, 0.01)
+    timer = Timer(0, stop.set)
+    timer.start()
+    assert signals.wait_for(stop, 3_600)
+    timer.join()
+
+
+def test_a_long_wait_hears_a_signal_that_another_thread_is_given() -> None:
+    program = PROGRAM.replace("wait_for(stop)", "wait_for(stop, 3600)")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        os.kill(int(process.stdout.readline()), signal.SIGTERM)
         assert process.stdout.readline() == "told\n"
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) == 0

@@ -2,6 +2,7 @@
 
 import _thread
 import logging
+import math
 import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -33,13 +34,16 @@ def told_by_signals(
     Gives an event that a second signal sets: its sender is impatient. Wait for `stop` by `wait_for`, or a little at a time.
     """
     impatient = Event()
+    come: list[int] = []
 
-    def tell(number: int) -> None:
+    def tell(number: int, event: Event) -> None:
         logger.info("told to stop by %s", signal.Signals(number).name)
-        (impatient if stop.is_set() else stop).set()
+        event.set()
 
     def told(number: int, _frame: object) -> None:
-        call_from_signal(partial(tell, number))
+        # Why counted here: of two signals at once, the threads would both find nothing set.
+        come.append(number)
+        call_from_signal(partial(tell, number, impatient if stop.is_set() or len(come) > 1 else stop))
 
     before = {number: signal.signal(number, told) for number in signals}
     try:
@@ -49,11 +53,12 @@ def told_by_signals(
             signal.signal(number, handler)
 
 
-def wait_for(stop: Event) -> None:
-    """Return when the event is set, by a signal or by anybody.
+def wait_for(stop: Event, seconds: float = math.inf) -> bool:
+    """Return True when the event is set, by a signal or by anybody; False when so many seconds are over before.
 
     Trap: Python runs a handler in the main thread, between two of its steps. The system may hand the signal to another thread,
-    and wakes no main thread that waits without a limit: it would wait for ever.
+    and wakes no main thread that waits: it would wait to the end, or for ever.
     """
-    while not stop.wait(_LOOK_SECONDS):
-        pass
+    while seconds > 0 and not stop.wait(min(seconds, _LOOK_SECONDS)):
+        seconds -= _LOOK_SECONDS
+    return stop.is_set()

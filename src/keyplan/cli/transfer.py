@@ -48,6 +48,7 @@ from keyplan.maintenance import (
     read_backup,
     restore_store,
 )
+from keyplan.signals import call_from_signal
 
 __all__ = [
     "FileArgument",
@@ -347,7 +348,7 @@ def _stop(*, is_followed: bool) -> Iterator[Event | None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def end(number: int, _frame: object) -> None:
-        stop.set()
+        call_from_signal(stop.set)
         signal.signal(number, before[signal.Signals(number)])
 
     for number in before:

@@ -11,7 +11,7 @@ from keyplan.apps.patroni.layout import Broker
 from keyplan.apps.patroni.logs import LOGGER
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
 from keyplan.errors import InvalidInputError
-from keyplan.signals import told_by_signals
+from keyplan.signals import told_by_signals, wait_for
 from keyplan.store import Store
 
 __all__ = ["show_status"]
@@ -81,6 +81,6 @@ def _show_live(store: Store, instance: str, seconds: float) -> None:
     # Why a flag: an interrupt that falls into a finalizer is printed by Python and forgotten, and the view would go on.
     stop = Event()
     with told_by_signals(stop, logger=LOGGER), Live(table(), console=Console(), auto_refresh=False) as live:
-        while not stop.wait(seconds):
+        while not wait_for(stop, seconds):
             live.update(table(), refresh=True)
     raise KeyboardInterrupt
