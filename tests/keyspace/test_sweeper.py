@@ -64,7 +64,7 @@ def test_a_sweep_goes_batch_by_batch_and_goes_on_where_it_was(memory: Engine) ->
 
 def test_the_rate_is_kept_by_waiting_after_each_batch(memory: Engine) -> None:
     waits: list[float] = []
-    registry = furnished(memory)
+    registry = furnished(memory, FakeClock())  # at which the removing itself takes no time
     registry.delete("b")
     Sweeper(registry, batch_keys=8, keys_per_second=4, pause=waits.append).sweep("b")
     assert waits == [2.0, 2.0, 1.0]

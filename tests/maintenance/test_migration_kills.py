@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ def test_a_migration_that_is_killed_at_any_step_ends_in_the_same_state(story: St
             fill(store, 2)
             engine.steps.clear()
             engine.at_step = at_step
-            with pytest.raises((EngineUnavailableError, CommitOutcomeUnknownError)):
+            # Why it may end well: a commit of the run whose answer was lost is made again, under the guard of its state.
+            with suppress(EngineUnavailableError, CommitOutcomeUnknownError):
                 story(store)
             story(store)
             assert dump(store) == expected, f"killed at step {at_step}"

@@ -15,6 +15,7 @@ from keyplan.errors import (
     InvalidArgumentError,
     KeyplanError,
 )
+from keyplan.jobs import Pace, Stop
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
@@ -30,10 +31,6 @@ __all__ = ["Sweeper"]
 _LEASE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 5.0
 """Why: a deletion is not urgent; whoever waits for one calls `sweep`."""
-
-
-def _pause(seconds: float) -> None:
-    Signal().wait(seconds)
 
 
 def _pass_over(_name: str, _error: KeyplanError) -> None:
@@ -54,21 +51,17 @@ class Sweeper:
         by: str = "",
         batch_keys: int = BATCH_KEYS_DEFAULT,
         keys_per_second: float | None = None,
-        pause: Callable[[float], None] = _pause,
+        pause: Callable[[float], None] | None = None,
         on_failure: Callable[[str, KeyplanError], object] = _pass_over,
     ) -> None:
         if batch_keys < 1:
             raise InvalidArgumentError(argument="batch_keys", problem="at least one key at a time")
-        # Why so: the comparison is false for a number that is none (nan), too.
-        if keys_per_second is not None and not keys_per_second > 0:
-            raise InvalidArgumentError(argument="keys_per_second", problem="more than 0, or not given for no limit")
         self._registry = registry
         self._store: Store = registry.store
         self._clock = registry.clock
         self._by = by or "sweeper"
         self._removal = Removal(registry.store, registry.transactions, registry.clock, batch_keys=batch_keys)
-        self._keys_per_second = keys_per_second
-        self._pause = pause
+        self._pace = Pace(keys_per_second, clock=registry.clock, sleep=pause, argument="keys_per_second")
         self._on_failure = on_failure
 
     def run(self, stop: Signal) -> None:
@@ -83,7 +76,7 @@ class Sweeper:
                 self._on_failure("", error)
             stop.wait(_LOOK_SECONDS)
 
-    def sweep_all(self, *, stop: Signal | None = None) -> list[SweepProgress]:
+    def sweep_all(self, *, stop: Stop | None = None) -> list[SweepProgress]:
         """Take every deletion as far as it goes now; nothing while another sweeper is at it."""
         if not self._deleting():
             return []
@@ -98,7 +91,7 @@ class Sweeper:
                 return []
             return self._swept(stop)
 
-    def _swept(self, stop: Signal | None) -> list[SweepProgress]:
+    def _swept(self, stop: Stop | None) -> list[SweepProgress]:
         done: list[SweepProgress] = []
         for name in self._deleting():
             if stop is not None and stop.is_set():
@@ -119,7 +112,7 @@ class Sweeper:
                 if row.value is not None and row.value.state is State.DELETING
             ]
 
-    def sweep(self, name: str, *, stop: Signal | None = None) -> SweepProgress:
+    def sweep(self, name: str, *, stop: Stop | None = None) -> SweepProgress:
         """Take one deletion as far as it goes now: to its end, unless it has to wait or is stopped."""
         while True:
             progress = self.step(name)
@@ -132,7 +125,7 @@ class Sweeper:
         Pauses after a batch, so that the average speed holds.
         """
         progress = self._removal.step(name)
-        self._slow_down(progress.removed_keys)
+        self._pace.spend(progress.removed_keys)
         return progress
 
     def wipe(self, keyspace: KeySpace) -> int:
@@ -143,10 +136,6 @@ class Sweeper:
         """
         wiped = 0
         while removed := self._removal.wipe_batch(keyspace):
-            self._slow_down(removed)
+            self._pace.spend(removed)
             wiped += removed
         return wiped
-
-    def _slow_down(self, removed_keys: int) -> None:
-        if self._keys_per_second is not None and removed_keys:
-            self._pause(removed_keys / self._keys_per_second)

@@ -23,7 +23,7 @@ from keyplan.maintenance.backup_file import (
 )
 from keyplan.maintenance.check import Check, check
 from keyplan.maintenance.claims import Claim, Transfers, refuse_unfinished, unfinished_work
-from keyplan.maintenance.copying import CopyProgress, CopyReport, Stop, copy_store
+from keyplan.maintenance.copying import CopyProgress, CopyReport, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
@@ -127,7 +127,6 @@ __all__ = [
     "SectionReport",
     "Selection",
     "SpaceRestored",
-    "Stop",
     "Suggestion",
     "Tally",
     "Transfers",

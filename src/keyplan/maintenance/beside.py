@@ -1,8 +1,11 @@
 """What a plain restore or copy may not stand beside: a migration of its keys, another transfer, key spaces of somebody."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from keyplan.engine import Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
+from msgspec import structs
+
+from keyplan.engine import Clock, Engine, Guard, KeyRange, Snapshot
 from keyplan.errors import (
     ConflictError,
     InvalidInputError,
@@ -11,14 +14,15 @@ from keyplan.errors import (
     PrefixInUseError,
     TargetTakenError,
 )
+from keyplan.jobs import as_read, begun
 from keyplan.keyspace import KeySpaceRegistry
 from keyplan.layout import Only, shown_key
-from keyplan.maintenance.claims import standing_claims
+from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim, standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
 from keyplan.maintenance.registry_section import REGISTRY_ROOT
-from keyplan.maintenance.transfers import Target
+from keyplan.maintenance.transfers import Target, refuse_occupied, require_untouched
 
-__all__ = ["Unregistered", "guard_of_turn", "refuse_beside", "refuse_registered", "require_alone"]
+__all__ = ["Transfer", "guard_of_turn", "refuse_beside", "refuse_registered"]
 
 
 # ---- transfers and migrations ----------------------------------------------------------------------------------------
@@ -43,18 +47,50 @@ def refuse_beside(engine: Engine, prefix: bytes) -> None:
         raise TargetTakenError(prefix=prefix, problem=problem)
 
 
-def require_alone(target: Target, *, is_resumed: bool) -> None:
-    """Look once more, now that the claim stands; take it away again where the work has not begun.
+class Transfer:
+    """A plain restore or copy into a prefix: looked at before anything is written, then begun, or gone on with.
 
-    Why: whoever begins looks before and after it has written that it begins; of two, at least one sees the other.
+    One that is the same work as the claim that stands there is resumed. Raises what `refuse_beside` and `refuse_registered`
+    raise, and TargetNotEmptyError: without `is_overwriting` when there are keys that this work has not written.
     """
-    try:
-        refuse_beside(target.engine, target.prefix)
-        refuse_registered(target.engine, target.prefix, is_resumed=is_resumed)
-    except (ConflictError, InvalidInputError):
-        if not is_resumed:
-            target.finish()
-        raise
+
+    def __init__(self, engine: Engine, prefix: bytes, kind: str, source: str, *, is_overwriting: bool) -> None:
+        self._engine, self._prefix, self._kind, self._source = engine, prefix, kind, source
+        self._seen = standing_claim(engine, prefix_claim(prefix))
+        before = self._seen.record
+        self.before = before if before is not None and (before.kind, before.source) == (kind, source) else None
+        refuse_beside(engine, prefix)
+        self._beside = Unregistered(engine, prefix, is_resumed=self.is_resumed)
+        if is_overwriting:
+            return
+        if self.before is None:
+            refuse_occupied(engine, prefix)
+        elif self.before.verified:
+            require_untouched(engine, prefix, self.before)
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the same work was stopped here."""
+        return self.before is not None
+
+    def begin(self, clock: Clock, command: Sequence[str], **facts: Any) -> Target:
+        """Write the claim, with further facts of it, and look once more; take it away where the work has not begun.
+
+        Why: whoever begins looks before and after it has written that it begins; of two, at least one sees the other.
+        """
+        kept = Claim(kind=self._kind, source=self._source)
+        if self.before is not None:
+            kept = structs.replace(kept, begun_at=self.before.begun_at, command=self.before.command)
+        claim = begun(kept, command=command, clock=clock, stage="begun", **facts)
+        target = Target.claimed(self._engine, self._prefix, self._seen, claim, conditions=self._beside)
+        try:
+            refuse_beside(self._engine, self._prefix)
+            refuse_registered(self._engine, self._prefix, is_resumed=self.is_resumed)
+        except (ConflictError, InvalidInputError):
+            if not self.is_resumed:
+                target.finish()
+            raise
+        return target
 
 
 # ---- key spaces: what is registered to somebody is not written to by its raw prefix ----------------------------------
@@ -135,5 +171,4 @@ class Unregistered:
 
 def guard_of_turn(snapshot: Snapshot) -> Guard:
     """Return the guard that the registry is as it is in this state, or that there is still none."""
-    turn = snapshot.get(_TURN)
-    return KeyAbsent(_TURN) if turn is None else KeyUnchanged(_TURN, turn.mod_revision)
+    return as_read(_TURN, snapshot.get(_TURN))

@@ -5,24 +5,17 @@ Nothing is written; see repair.py. What is wrong with single entries is judged i
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
-from typing import Final, Self
+from typing import Self
 
-from keyplan.engine import Entry, KeyRange, Snapshot
+from keyplan.engine import KeyRange, Snapshot
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import Lookup, batch_of
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
-from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.examine import Examiner
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.store import Store
 
-__all__ = ["Check", "batch_of", "check"]
-
-_BATCH_KEYS_MAX: Final = 256
-"""Why: large enough that opening a snapshot does not count, small enough that none is held for longer than a moment."""
-
-_BATCH_BYTES_MAX: Final = 4 << 20
-"""Why: records may be of any size; a batch is held in memory whole."""
+__all__ = ["Check", "check"]
 
 
 def check(
@@ -151,17 +144,3 @@ class Check(Iterator[Finding]):
         if position < self._range.start or (self._range.end is not None and position > self._range.end):
             raise InvalidInputError(source="resume", problem="the cursor lies outside the layout's root")
         return position
-
-
-def batch_of(snapshot: Snapshot, key_range: KeyRange, keys_max: int = _BATCH_KEYS_MAX) -> list[Entry]:
-    """Return the first entries of the range: at most `keys_max`, and not many more bytes than fit a few MiB."""
-    size = 0
-
-    def has_room(_entry: Entry) -> bool:
-        return size <= _BATCH_BYTES_MAX
-
-    entries: list[Entry] = []
-    for entry in takewhile(has_room, snapshot.scan(key_range, limit=keys_max)):
-        entries.append(entry)
-        size += len(entry.key) + len(entry.value)
-    return entries

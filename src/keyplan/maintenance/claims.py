@@ -4,21 +4,20 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 00 6b 74  63 "/site/"          a copy or a restore into the prefix "/site/" is under way
 """
 
+import shlex
 from collections.abc import Iterable
 from shlex import quote
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import Final
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, SourceUnfinishedError
+from keyplan.jobs import JobRecord, Seen, look
 from keyplan.layout import BoundTable, Layout, Table, shown_key
 from keyplan.store import TRANSFER_AREA
 
 __all__ = [
     "CLAIM_FORM",
     "Claim",
-    "StandingClaim",
     "Transfers",
     "decoded_claim",
     "prefix_claim",
@@ -31,8 +30,8 @@ __all__ = [
 ]
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Work under way. `source` is what is brought, as the same work begun again names it; `run` is the process that does it.
+class Claim(JobRecord, frozen=True, kw_only=True):
+    """What is being brought in. `source` is what is brought, as the same work begun again names it.
 
     `generation` is that of the key space restored into; `followed` the revision of the source that a copy has reached.
     `is_done`: the work has ended, and the claim tells of it, so that the same work begun again finds that nothing is left.
@@ -43,8 +42,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     source: str
-    run: str
-    begun_at: str
     generation: int = 0
     followed: int = 0
     is_copied: bool = False
@@ -89,22 +86,13 @@ def _table(name: str) -> BoundTable:
 
 def read_claim(engine: Engine, raw_key: bytes) -> Claim | None:
     """Return the claim that stands at the key."""
-    return standing_claim(engine, raw_key).claim
+    return standing_claim(engine, raw_key).record
 
 
-class StandingClaim(NamedTuple):
-    """The claim at a key as it was read: its entry, and the epoch; None, None: there was none."""
-
-    entry: Entry | None
-    claim: Claim | None
-    epoch: str
-
-
-def standing_claim(engine: Engine, raw_key: bytes) -> StandingClaim:
-    """Return the claim that stands at the key."""
+def standing_claim(engine: Engine, raw_key: bytes) -> Seen[Claim]:
+    """Return the claim that stands at the key, as a job's record that was read."""
     with engine.snapshot() as snapshot:
-        entry = snapshot.get(raw_key)
-        return StandingClaim(entry, None if entry is None else decoded_claim(entry), snapshot.epoch)
+        return look(snapshot, raw_key, CLAIM_FORM)
 
 
 def decoded_claim(entry: Entry) -> Claim:
@@ -152,6 +140,8 @@ def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[by
 
 def _command_of(claim: Claim, prefix: bytes) -> str:
     """Return the command that goes on with the work, as far as the claim tells it."""
+    if claim.command:
+        return f"`keyplan {shlex.join(claim.command)}`"
     below = f" --prefix {quote(shown_key(prefix))}" if prefix else ""
     if claim.kind == "copy":
         return f"`keyplan copy --from {quote(claim.source)}{below}`"

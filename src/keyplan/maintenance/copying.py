@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Final, Protocol, TypeVar
-from uuid import uuid4
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -28,33 +27,23 @@ from keyplan.engine import (
     Snapshot,
 )
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
-from keyplan.maintenance.backup_file import utc_text
-from keyplan.maintenance.beside import Unregistered, refuse_beside, require_alone
-from keyplan.maintenance.claims import Claim, prefix_claim, refuse_unfinished, standing_claim
+from keyplan.jobs import Stop
+from keyplan.maintenance.beside import Transfer
+from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import PairSum, Tally
-from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of, refuse_occupied, require_untouched
+from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of
 from keyplan.store import TRANSFER_AREA
 
-__all__ = ["CopyProgress", "CopyReport", "Stop", "copy_store"]
+__all__ = ["CopyProgress", "CopyReport", "copy_store"]
 
 R = TypeVar("R")
-
-_CLAIM_KIND: Final = "copy"
 
 _SNAPSHOTS_MAX: Final = 8
 """Why: a source that forgets its history faster than it can be read once never ends; then the error is told."""
 
 _POLL_SECONDS: Final = 0.25
 """Why: somebody who ends the following waits for so long before it begins to end."""
-
-
-class Stop(Protocol):
-    """Says when to end the following, as threading.Event does."""
-
-    def is_set(self) -> bool:
-        """Tell whether to end."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +81,7 @@ def copy_store(
     keeps_leased: bool = False,
     takes_unfinished: bool = False,
     follow_until: Stop | None = None,
+    command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
     progress: Callable[[CopyProgress], None] | None = None,
 ) -> CopyReport:
@@ -107,6 +97,7 @@ def copy_store(
     takes_unfinished: what a restore or a copy has brought into the source so far is copied although it has not ended.
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
         the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
+    command: the words behind `keyplan` that go on with this copy when it is stopped, for who looks at the target's jobs.
 
     Raises EngineLimitError, TargetNotEmptyError, MigrationUnderWayError, UnsupportedByEngineError before anything is written;
     SourceUnfinishedError then, and when a restore or a copy into the source begins before this copy ends;
@@ -116,7 +107,7 @@ def copy_store(
     """
     if follow_until is not None and not source.profile.claims(Capability.WATCH):
         raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
-    copying = _Copying(source, target, source_name, prefix, keeps_leased, takes_unfinished, clock, progress)
+    copying = _Copying(source, target, source_name, prefix, keeps_leased, takes_unfinished, command, clock, progress)
     return copying.run(follow_until, is_overwriting=is_overwriting)
 
 
@@ -129,6 +120,7 @@ class _Copying:
         prefix: bytes,
         keeps_leased: bool,  # noqa: FBT001  # Why: private, one caller.
         takes_unfinished: bool,  # noqa: FBT001  # Why: as above.
+        command: Sequence[str],
         clock: Clock,
         progress: Callable[[CopyProgress], None] | None,
     ) -> None:
@@ -137,6 +129,7 @@ class _Copying:
         self._name = source_name
         self._prefix = prefix
         self._keeps_leased = keeps_leased
+        self._command = command
         self._clock = clock
         self._progress = progress
         self._leased = 0
@@ -146,36 +139,14 @@ class _Copying:
 
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
         """Copy, follow, verify."""
-        claim_key = prefix_claim(self._prefix)
-        seen = standing_claim(self._engine, claim_key)
-        before = seen.claim
-        is_resumed = before is not None and (before.kind, before.source) == (_CLAIM_KIND, self._name)
-        refuse_beside(self._engine, self._prefix)
-        beside = Unregistered(self._engine, self._prefix, is_resumed=is_resumed)
-        if not is_overwriting:
-            if before is not None and is_resumed and before.verified:
-                require_untouched(self._engine, self._prefix, before)
-            elif not is_resumed:
-                refuse_occupied(self._engine, self._prefix)
+        transfer = Transfer(self._engine, self._prefix, "copy", self._name, is_overwriting=is_overwriting)
+        before = transfer.before
         self._tell("checking")
         self._as_of_one_state(self._checked)
-        claim = Claim(kind=_CLAIM_KIND, source=self._name, run=str(uuid4()), begun_at=utc_text(self._clock))
-        if before is not None and is_resumed:
-            claim = structs.replace(claim, followed=before.followed, is_copied=before.is_copied, written=before.written)
-        elif not is_overwriting:
-            claim = structs.replace(claim, written=PairSum().text)
-        if is_overwriting:
-            claim = structs.replace(claim, written="")
-        target = Target(
-            self._engine,
-            self._prefix,
-            claim_key,
-            claim,
-            fence=beside.guards,
-            look_again=beside.look_again,
-            seen=seen,
-        )
-        require_alone(target, is_resumed=is_resumed)
+        # Why without an account when overwriting: what is there is somebody else's, and is to go.
+        own = PairSum().text if before is None else before.written
+        facts: dict[str, Any] = {} if before is None else {"followed": before.followed, "is_copied": before.is_copied}
+        target = transfer.begin(self._clock, self._command, written="" if is_overwriting else own, **facts)
         copied = partial(self._copied, target)
         tally, revision = self._as_of_one_state(copied)
         if follow_until is not None:
@@ -183,7 +154,7 @@ class _Copying:
             tally, revision = self._as_of_one_state(copied)
         target.verified(tally)
         target.finish()
-        return CopyReport(revision, tally, self._written, self._leased, self._followed, is_resumed)
+        return CopyReport(revision, tally, self._written, self._leased, self._followed, transfer.is_resumed)
 
     def _as_of_one_state(self, act: Callable[[Snapshot], R]) -> R:
         """Do something with a snapshot of the source, with a later one when the source compacts its history meanwhile.
@@ -262,6 +233,7 @@ class _Copying:
 
     def _applied(self, target: Target, revision: int, events: Sequence[Event]) -> None:
         mutations = [self._mutation(event) for event in events if event.key not in TRANSFER_AREA]
+        target.job.tell("following", self._written.tally.count)
         claim = structs.replace(target.claim, followed=revision)
         *parts, last = list(target.batches(mutations)) or [[]]
         for part in parts:

@@ -10,8 +10,8 @@ from typing import Final, TypeAlias
 
 from keyplan.engine import NO_LEASE, Entry
 from keyplan.errors import CorruptionError, KeyplanError, RecordError
+from keyplan.jobs import Lookup
 from keyplan.layout import BoundIndex, BoundLayout, Kind, Meaning, shown_key
-from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.store import IndexEntry, index_entries_of, index_state_key
 

@@ -9,8 +9,8 @@ from enum import Enum
 
 from keyplan.engine import NO_LEASE, Capability, Engine, Entry
 from keyplan.errors import CorruptionError, KeyplanError, LeaseNotFoundError, RecordError, UnsupportedByEngineError
+from keyplan.jobs import Lookup
 from keyplan.layout import BoundIndex, BoundLayout, Kind, Layout, Meaning, bound_layout_of
-from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.examine import Examiner, calls_for, primary_of
 from keyplan.maintenance.findings import Finding
 from keyplan.store import index_entries_of

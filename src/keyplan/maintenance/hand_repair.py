@@ -31,10 +31,10 @@ from keyplan.engine import (
     Snapshot,
 )
 from keyplan.errors import CorruptionError, InvalidInputError, NotFoundError
+from keyplan.jobs import Lookup
 from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, IndexEntry, Kind, Layout, Only, Table
 from keyplan.maintenance.backup_file import utc_text
-from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.beside import guard_of_turn
 from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.store import (

@@ -10,12 +10,12 @@ A builder that dies leaves a stretch that was taken but not built: the verificat
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
 from keyplan.engine import (
     SYSTEM_CLOCK,
     Clock,
+    Commit,
     Entry,
     Guard,
     KeyAbsent,
@@ -31,9 +31,8 @@ from keyplan.errors import (
     RecordError,
     TargetTakenError,
 )
+from keyplan.jobs import CommitRoom, Lookup, Pace, as_read, batch_of, halved, joined, read_batches
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
-from keyplan.maintenance.batches import GuardedPut, Lookup, commits_of
-from keyplan.maintenance.check import batch_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.examine import Examiner, calls_for, primary_of
 from keyplan.maintenance.findings import Finding, FindingKind
@@ -98,27 +97,9 @@ def build_index(
     index by another definition meanwhile, or has built it, EngineError, CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
-    pace = _Pace(records_per_second, clock, sleep or Event().wait)
+    pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
     builder = _Builder(store, bound, index_named(bound, name), pace, progress, backoff or Backoff())
     return builder.run()
-
-
-class _Pace:
-    """Waits as long as it takes for no more than so many records a second."""
-
-    def __init__(self, per_second: float | None, clock: Clock, sleep: Callable[[float], object]) -> None:
-        if per_second is not None and per_second <= 0:
-            raise InvalidInputError(source="records_per_second", problem="the pace is a positive number")
-        self._seconds_each = 0.0 if per_second is None else 1 / per_second
-        self._clock = clock
-        self._sleep = sleep
-        self._next = clock.monotonic()
-
-    def spend(self, records: int) -> None:
-        now = self._clock.monotonic()
-        self._next = max(self._next, now) + records * self._seconds_each
-        if self._next > now:
-            self._sleep(self._next - now)
 
 
 _Step: TypeAlias = Callable[[IndexStateRead, IndexState], None]
@@ -130,7 +111,7 @@ class _Builder:
         store: Store,
         bound: BoundLayout,
         index: BoundIndex,
-        pace: _Pace,
+        pace: Pace,
         progress: Callable[[BuildProgress], None] | None,
         backoff: Backoff,
     ) -> None:
@@ -227,20 +208,14 @@ class _Builder:
         """
         examiner = Examiner(self._bound, key_bytes_max=self._engine.profile.key_bytes_max)
         for key_range in (self._table_range, KeyRange(*self._index.keys.range(()))):
-            start = key_range.start
-            while True:
-                with self._engine.snapshot() as snapshot:
-                    batch = batch_of(snapshot, KeyRange(start, key_range.end), _BATCH_RECORDS_MAX)
-                    found = examiner.examine(batch, Lookup(snapshot))
+            for batch, snapshot in read_batches(self._engine, key_range, _BATCH_RECORDS_MAX):
+                found = examiner.examine(batch, Lookup(snapshot))
                 if any(finding.item == self._index.name for finding in found):
                     problem = (
                         "the index was made readable meanwhile, and does not hold what the records call for: another program"
                         " has built it by another definition; when one of the two is gone, prepare it and build it again"
                     )
                     raise TargetTakenError(index=self._index.name, prefix=self._bound.root, problem=problem)
-                if not batch:
-                    break
-                start = batch[-1].key + b"\x00"
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
@@ -272,19 +247,15 @@ class _Builder:
 
     def _write(self, batch: Sequence[Entry]) -> int:
         """Write the entries that the records lack; return how many were left to decide."""
-        try:
-            return self._write_once([entry.key for entry in batch])
-        except CommitConflictError:
-            # Why: a writer is at one of these records; one by one the others are not held up by it.
-            return sum(self._write_one(entry.key) for entry in batch)
+        return sum(halved([entry.key for entry in batch], self._write_once, self._write_one))
 
     def _write_one(self, record_key: bytes) -> int:
         try:
-            return self._backoff.until_committed(lambda: self._write_once([record_key]))
+            return sum(self._backoff.until_committed(lambda: self._write_once([record_key])))
         except CommitConflictError:
             return 1
 
-    def _write_once(self, record_keys: Sequence[bytes]) -> int:
+    def _write_once(self, record_keys: Sequence[bytes]) -> list[int]:
         with self._engine.snapshot() as snapshot:
             read = Lookup(snapshot)
             read.fetch(record_keys)
@@ -292,14 +263,14 @@ class _Builder:
             key_bytes_max = self._engine.profile.key_bytes_max
             due: _EntriesDue = _entries_due(self._index, records, read, key_bytes_max=key_bytes_max)
         with ended_lease_is_conflict():
-            for commit in commits_of(due.puts, self._engine.profile, read.epoch):
+            for _, commit in joined(due.commits, CommitRoom.of(self._engine.profile)):
                 self._engine.commit(commit)
                 self._entries_written += len(commit.mutations)
         self._unfit += len(due.unfit)
         for finding in due.contested:
             if len(self._contested) < _FINDINGS_MAX:
                 self._contested[finding.raw_key] = finding
-        return len(due.contested)
+        return [len(due.contested)]
 
     def _remove_strangers(self, batch: Sequence[Entry]) -> int:
         """Remove entries that no record calls for; return how many could not be."""
@@ -326,7 +297,7 @@ class _ContestedError(Exception):
 class _EntriesDue(NamedTuple):
     """What to write, no key twice; the unique entries that two records claim; and the records that have no entry."""
 
-    puts: tuple[GuardedPut, ...]
+    commits: tuple[Commit, ...]
     contested: tuple[Finding, ...]
     unfit: tuple[bytes, ...] = ()
 
@@ -342,25 +313,21 @@ def _entries_due(
     unfit: dict[bytes, None] = {}
     wanted = list(_wanted(index, records, unfit, key_bytes_max))
     read.fetch(raw_key for _, raw_key, _ in wanted)
-    puts: dict[bytes, GuardedPut] = {}
+    commits: dict[bytes, Commit] = {}
     contested: list[Finding] = []
     for record, raw_key, raw_value in wanted:
         found = read.get(raw_key)
         if found is not None and found.value == raw_value and found.lease == record.lease:
             continue
-        guards: list[Guard] = [KeyUnchanged(record.key, record.mod_revision)]
-        if found is None:
-            guards.append(KeyAbsent(raw_key))
-        else:
-            guards.append(KeyUnchanged(raw_key, found.mod_revision))
+        guards: list[Guard] = [as_read(record.key, record), as_read(raw_key, found)]
         other = _other_record(index, found, raw_value, read)
-        if raw_key in puts or isinstance(other, Entry):
+        if raw_key in commits or isinstance(other, Entry):
             contested.append(Finding(FindingKind.CONTESTED_ENTRY, raw_key, index.name, record.key))
             continue
         if other is not None:
             guards.append(other)
-        puts[raw_key] = GuardedPut(Put(raw_key, raw_value, record.lease), tuple(guards))
-    return _EntriesDue(tuple(puts.values()), tuple(contested), tuple(unfit))
+        commits[raw_key] = Commit(tuple(guards), (Put(raw_key, raw_value, record.lease),), read.epoch)
+    return _EntriesDue(tuple(commits.values()), tuple(contested), tuple(unfit))
 
 
 def _wanted(

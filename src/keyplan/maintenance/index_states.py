@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
+from keyplan.jobs import Held, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
-from keyplan.maintenance.batches import Held, operations_max
 from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
     IndexStage,

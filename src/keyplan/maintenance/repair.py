@@ -17,8 +17,8 @@ from keyplan.errors import (
     KeyplanError,
     RecordError,
 )
+from keyplan.jobs import Lookup
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
-from keyplan.maintenance.batches import Lookup
 from keyplan.maintenance.examine import Examiner, primary_of
 from keyplan.maintenance.findings import Finding, FindingKind
 from keyplan.store import Backoff, Store, index_entries_of

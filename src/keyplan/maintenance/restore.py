@@ -1,26 +1,22 @@
 """A plain backup brought into a store: below its own prefix or another one. Key spaces: restore_key_spaces.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError
 from keyplan.layout import BoundLayout
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
-from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states, utc_text
-from keyplan.maintenance.beside import Unregistered, refuse_beside, require_alone
-from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim
+from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states
+from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.index_states_kept import put_index_states
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
-from keyplan.maintenance.transfers import Target, Written, check_fits, refuse_occupied, require_untouched
+from keyplan.maintenance.transfers import Written, check_fits
 
 __all__ = ["RestoreReport", "restore_store"]
-
-CLAIM_KIND = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,7 @@ def restore_store(
     prefix: bytes | None = None,
     is_overwriting: bool = False,
     layout: BoundLayout | None = None,
+    command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
     progress: Callable[[int], None] | None = None,
 ) -> RestoreReport:
@@ -61,6 +58,7 @@ def restore_store(
     is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed. Otherwise nothing
         that is there is changed, also when a stopped restore goes on: a write of somebody else ends it.
     layout: its indexes are checked afterwards, and put right, when it lies below the prefix.
+    command: the words behind `keyplan` that go on with this restore when it is stopped, for who looks at the store's jobs.
 
     Indexes below the prefix that were not readable when the backup was made are not readable afterwards.
 
@@ -72,20 +70,7 @@ def restore_store(
     new = old if prefix is None else prefix
     held = EmbeddedKeys(layout, old, new, root_below=new) if layout is not None else None
     _check(engine, path, new, held)
-    claim_key = prefix_claim(new)
-    seen = standing_claim(engine, claim_key)
-    before = seen.claim
-    is_resumed = before is not None and (before.kind, before.source) == (CLAIM_KIND, header.id)
-    refuse_beside(engine, new)
-    beside = Unregistered(engine, new, is_resumed=is_resumed)
-    if not is_overwriting:
-        if before is not None and is_resumed and before.verified:
-            require_untouched(engine, new, before)
-        elif not is_resumed:
-            refuse_occupied(engine, new)
-    claim = Claim(kind=CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(clock))
-    target = Target(engine, new, claim_key, claim, fence=beside.guards, look_again=beside.look_again, seen=seen)
-    require_alone(target, is_resumed=is_resumed)
+    target = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting).begin(clock, command)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(target, kept_states(section))
     with open_backup(path) as reader:

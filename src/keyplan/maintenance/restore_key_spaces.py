@@ -4,11 +4,10 @@ A key space that is being filled is RESTORING until its pairs were read back and
 Whatever stops the work before leaves it so, and the same call finishes it. What it meets: restore_plan.py.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 from msgspec import structs
@@ -25,6 +24,7 @@ from keyplan.errors import (
     RestoreConflictError,
     TargetTakenError,
 )
+from keyplan.jobs import FixedConditions, begun
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
     PROFILES,
@@ -46,8 +46,8 @@ from keyplan.keyspace import (
 )
 from keyplan.layout import BoundLayout, Only
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
-from keyplan.maintenance.backup_file import BackupHeader, BackupReader, BackupSection, utc_text
-from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim
+from keyplan.maintenance.backup_file import BackupHeader, BackupReader, BackupSection
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, space_claim, standing_claim
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
 from keyplan.maintenance.restore import RestoreReport
 from keyplan.maintenance.restore_plan import (
@@ -102,6 +102,7 @@ def restore_key_spaces(
     policy: RestorePolicy | None = None,
     layout: BoundLayout | None = None,
     actor: str = "restore",
+    command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
     backoff: Backoff | None = None,
     progress: Callable[[int], None] | None = None,
@@ -116,16 +117,19 @@ def restore_key_spaces(
     creation, and gets a later generation where the name has had one: generations never go back.
 
     layout: what the key spaces hold; keys in values are rewritten when a prefix changes, indexes are checked and put right.
+    command: the words behind `keyplan` that go on with this restore when it is stopped, for who looks at the store's jobs.
 
     Raises InvalidInputError, EngineLimitError, RestoreConflictError; KeySpaceNotFoundError for a name that is not in the
     backup; TargetTakenError, CorruptionError, and what the registry raises, with that key space in the state RESTORING.
     """
-    work = _Restore(engine, path, layout, actor, clock, backoff if backoff is not None else Backoff(), progress)
+    work = _Restore(
+        engine, path, layout, actor, command, clock, backoff if backoff is not None else Backoff(), progress
+    )
     allowed = policy if policy is not None else RestorePolicy()
     header, sections = work.look(frozenset(names))
     whole = RegistryRestore.of(engine, path, header, clock) if not names and not allowed.rename_to else None
     if whole is not None and whole.is_begun:
-        whole.carry_out(actor, work.backoff)
+        whole.carry_out(actor, work.backoff, command)
     is_fresh = whole is not None and not whole.has_registry
     steps, conflicts = work.plan(header, sections, allowed)
     if conflicts:
@@ -134,7 +138,7 @@ def restore_key_spaces(
     work.check(steps)
     coming = steps
     if whole is not None and is_fresh and _is_as_it_was(steps):
-        whole.carry_out(actor, work.backoff)
+        whole.carry_out(actor, work.backoff, command)
         coming, _ = work.plan(header, sections, allowed)
     made = work.found() if whole is not None and is_fresh and coming is steps else None
     done = work.carry_out(header, coming)
@@ -162,6 +166,7 @@ class _Restore:
         path: Path,
         layout: BoundLayout | None,
         actor: str,
+        command: Sequence[str],
         clock: Clock,
         backoff: Backoff,
         progress: Callable[[int], None] | None,
@@ -169,6 +174,7 @@ class _Restore:
         self._engine = engine
         self._path = path
         self._layout = layout
+        self._command = command
         self._clock = clock
         self.backoff = backoff
         self._progress = progress
@@ -298,7 +304,8 @@ class _Restore:
     ) -> SpaceRestored:
         for holder in step.holders:
             self._delete_holder(holder)
-        claim = Claim(kind=_CLAIM_KIND, source=header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
+        kept = Claim(kind=_CLAIM_KIND, source=header.id)
+        claim = begun(kept, command=self._command, clock=self._clock, stage="begun")
 
         def claimed(keyspace: KeySpace) -> Commit:
             """The claim, in the commit that begins the restore: it names the generation, and so no later restore."""
@@ -309,15 +316,11 @@ class _Restore:
         with open_restoring(self._engine, keyspace, backoff=self.backoff) as opened:
             share = opened.engine
             assert isinstance(share, KeySpaceEngine)
-            fence = share.fence
-
-            target = Target(
-                self._engine,
-                keyspace.raw_prefix,
-                space_claim(step.name),
-                claim,
-                fence=lambda: (fence.guard,),
-            )
+            fenced = FixedConditions(lambda: (share.fence.guard,))
+            seen = standing_claim(self._engine, space_claim(step.name))
+            if step.action is RestoreAction.RESUME and seen.record is not None:
+                claim = structs.replace(claim, begun_at=seen.record.begun_at)
+            target = Target.claimed(self._engine, keyspace.raw_prefix, seen, claim, conditions=fenced)
             held = self._held(section, keyspace.raw_prefix)
             pairs = reader.pairs()
             wanted = pairs if held is None else held.rewritten(pairs)
@@ -335,7 +338,8 @@ class _Restore:
         """Open the key space, and let the claim say that the work is done, in one commit."""
         state = State.DISABLED if step.record.state is State.DISABLED else State.ENABLED
         done = structs.replace(target.claim, is_done=True)
-        ended = Commit((target.held.guard,), (_claim_written(step.name, done),), target.held.epoch)
+        held = target.job.held
+        ended = Commit((held.guard,), (_claim_written(step.name, done),), held.epoch)
         try:
             return self._registry.finish_restore(step.name, keyspace.generation, state=state, joined=lambda _: ended)
         except CommitConflictError as error:

@@ -4,41 +4,21 @@ Until it is complete it has no switches, and so nobody can use it; the commit th
 spaces stand in it as RESTORING, each with the claim of this restore, so that filling them is going on with work that was begun.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
-from uuid import uuid4
 
 from msgspec import structs
 
-from keyplan.engine import (
-    Clock,
-    Commit,
-    Delete,
-    Engine,
-    Entry,
-    Guard,
-    KeyAbsent,
-    KeyRange,
-    KeyUnchanged,
-    Put,
-    RangeEmpty,
-)
+from keyplan.engine import Clock, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, Mutation, Put, RangeEmpty
 from keyplan.errors import CommitConflictError, TargetTakenError
+from keyplan.jobs import FixedConditions, Job, Seen, begun, look
 from keyplan.keyspace import KeySpaceRegistry, KeySpaces
 from keyplan.layout import Only
 from keyplan.maintenance.backup import open_backup
 from keyplan.maintenance.backup_file import BackupHeader, utc_text
-from keyplan.maintenance.claims import (
-    CLAIM_FORM,
-    Claim,
-    StandingClaim,
-    decoded_claim,
-    prefix_claim,
-    space_claim,
-    standing_claim,
-)
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim, space_claim
 from keyplan.maintenance.registry_section import REGISTRY_ROOT, RegistryKept, refuse_unsound
 from keyplan.maintenance.transfers import Target, check_fits
 from keyplan.store import Backoff
@@ -55,8 +35,6 @@ _HEADER_KEY: Final = KeySpaceRegistry.bound().tables["header"].keys.encode(Only(
 
 _SWITCHES_KEY: Final = KeySpaceRegistry.bound().tables["configuration"].keys.encode(Only())
 
-_CLAIMS_AT_ONCE: Final = 32
-
 
 class RegistryRestore:
     """The registry of one backup, and how far its restore into one store is."""
@@ -68,12 +46,12 @@ class RegistryRestore:
         self._clock = clock
         self.kept = kept
         with engine.snapshot() as snapshot:
-            entry = snapshot.get(_CLAIM_KEY)
-            self._seen = StandingClaim(entry, None if entry is None else decoded_claim(entry), snapshot.epoch)
+            self._seen: Seen[Claim] = look(snapshot, _CLAIM_KEY, CLAIM_FORM)
             found = snapshot.scan(_REGISTRY, limit=1, keys_only=True)
             self.has_registry = any(True for _ in found)
             is_open = snapshot.get(_SWITCHES_KEY) is not None
-        is_claimed = self._seen.claim is not None and self._seen.claim.kind == _CLAIM_KIND
+        before = self._seen.record
+        is_claimed = before is not None and before.kind == _CLAIM_KIND
         self.is_begun = is_claimed and not is_open
         """A restore of a registry was stopped here, of this backup or another: it is done again from its beginning.
 
@@ -109,43 +87,49 @@ class RegistryRestore:
         seconds = self.kept.configuration.reuse_cooldown_seconds
         return None if seconds is None else utc_text(self._clock, later_seconds=seconds)
 
-    def carry_out(self, actor: str, backoff: Backoff) -> None:
+    def carry_out(self, actor: str, backoff: Backoff, command: Sequence[str] = ()) -> None:
         """Write the registry, and open it. Begun again after a stop it goes on. Raises TargetTakenError, CorruptionError."""
-        claim = Claim(kind=_CLAIM_KIND, source=self._header.id, run=str(uuid4()), begun_at=utc_text(self._clock))
-        if not self.is_begun:
-            self._seen = self._first_entry(claim)
-        # Why the guard: while there are no switches, nobody can have made anything here that the backup does not know.
-        closed = (KeyAbsent(_SWITCHES_KEY),)
-        target = Target(self._engine, REGISTRY_ROOT, _CLAIM_KEY, claim, fence=lambda: closed, seen=self._seen)
+        claim = begun(
+            Claim(kind=_CLAIM_KIND, source=self._header.id), command=command, clock=self._clock, stage="begun"
+        )
+        first: tuple[tuple[Guard, ...], tuple[Mutation, ...]] = ((), ()) if self.is_begun else self._first_entry()
+        # Why: while there are no switches, nobody can have made anything here that the backup does not know.
+        closed = FixedConditions(lambda: (KeyAbsent(_SWITCHES_KEY),))
+        try:
+            job = Job.begin(
+                self._engine,
+                self._seen,
+                claim,
+                CLAIM_FORM,
+                lost=_taken,
+                guards=first[0],
+                mutations=first[1],
+                conditions=closed,
+            )
+        except CommitConflictError as error:
+            raise _taken("somebody has made a registry meanwhile, or restores one") from error
+        target = Target(job, REGISTRY_ROOT)
         with self._pairs() as pairs:
             written = target.reconcile(pairs, only_adds=False)
         target.read_back(written.tally)
-        claims = [self._claim_of(record.name, record.generation, claim) for record in self.kept.live()]
-        for start in range(0, len(claims), _CLAIMS_AT_ONCE):
-            target.commit(claims[start : start + _CLAIMS_AT_ONCE])
+        for claims in target.batches(
+            self._claim_of(record.name, record.generation, claim) for record in self.kept.live()
+        ):
+            target.commit(claims)
 
         def opened(transaction: Any) -> None:  # a RegistryTransaction of the registry
             transaction.write("configuration", Only(), self.kept.configuration)
             transaction.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
-            transaction.join(Commit((target.held.guard,), (Delete(_CLAIM_KEY),), target.held.epoch))
+            transaction.join(Commit((job.held.guard,), (Delete(_CLAIM_KEY),), job.held.epoch))
 
         KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).transactions.run(opened)
         self.is_begun = False
 
-    def _first_entry(self, claim: Claim) -> StandingClaim:
-        """Write the header with the claim while there is nothing of a registry: from here nobody else can make one.
-
-        Raises TargetTakenError when somebody has.
-        """
-        guards = (RangeEmpty(_REGISTRY), _as_seen(self._seen.entry))
+    def _first_entry(self) -> tuple[tuple[Guard, ...], tuple[Mutation, ...]]:
+        """The header, written with the claim while there is nothing of a registry: from here nobody else can make one."""
         with self._pairs() as pairs:
             header = next(Put(REGISTRY_ROOT + key, value) for key, value in pairs if REGISTRY_ROOT + key == _HEADER_KEY)
-        try:
-            self._engine.commit(Commit(guards, (header, Put(_CLAIM_KEY, CLAIM_FORM.encode(claim))), self._seen.epoch))
-        except CommitConflictError as error:
-            problem = "somebody has made a registry meanwhile, or restores one"
-            raise TargetTakenError(prefix=REGISTRY_ROOT.hex(), problem=problem) from error
-        return standing_claim(self._engine, _CLAIM_KEY)
+        return (RangeEmpty(_REGISTRY),), (header,)
 
     @staticmethod
     def _claim_of(name: str, generation: int, claim: Claim) -> Put:
@@ -153,5 +137,5 @@ class RegistryRestore:
         return Put(space_claim(name), CLAIM_FORM.encode(own))
 
 
-def _as_seen(entry: Entry | None) -> Guard:
-    return KeyAbsent(_CLAIM_KEY) if entry is None else KeyUnchanged(_CLAIM_KEY, entry.mod_revision)
+def _taken(problem: str) -> TargetTakenError:
+    return TargetTakenError(prefix=REGISTRY_ROOT.hex(), problem=problem)

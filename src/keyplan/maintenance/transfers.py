@@ -6,14 +6,14 @@ who takes the work over writes it anew, and the other one ends. Whatever reads t
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, Self
 
 from msgspec import structs
 
 from keyplan.engine import (
     NO_LEASE,
-    Commit,
     Delete,
     Engine,
     Entry,
@@ -28,21 +28,13 @@ from keyplan.engine import (
 )
 from keyplan.errors import (
     CommitConflictError,
-    CommitOutcomeUnknownError,
     CorruptionError,
     EngineLimitError,
     TargetNotEmptyError,
     TargetTakenError,
 )
-from keyplan.maintenance.batches import Held, operations_max
-from keyplan.maintenance.claims import (
-    CLAIM_FORM,
-    Claim,
-    StandingClaim,
-    decoded_claim,
-    read_claim,
-    standing_claim,
-)
+from keyplan.jobs import JOB_BYTES_MAX, NO_CONDITIONS, CommitRoom, Conditions, Job, Seen, cut, size_of
+from keyplan.maintenance.claims import CLAIM_FORM, Claim
 from keyplan.maintenance.pair_digest import PairDigest, PairSum, Tally
 from keyplan.store import TRANSFER_AREA
 
@@ -55,15 +47,7 @@ __all__ = [
     "require_untouched",
 ]
 
-_BYTES_MAX: Final = 1 << 20
-"""Why: below what every engine with a bound takes, etcd's 1.5 MiB being the least."""
-
-_UNKNOWN_TRIES_MAX: Final = 5
-
 _STRANGER_ADVICE: Final = "somebody else has written here: keep it and name an empty place, or overwrite what is there"
-
-_CLAIM_BYTES: Final = 1200
-"""Why: a commit is guarded by the claim, of at most 511 bytes, and by a key space's fence; and it may write the claim anew."""
 
 
 @dataclass
@@ -113,7 +97,7 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
     for key, value in pairs:
         key_bytes = len(prefix) + len(key)
         # Why: where the bound is on a commit, key and claim count as well.
-        value_bytes = len(value) + (key_bytes + _CLAIM_BYTES if value_max == profile.commit_bytes_max else 0)
+        value_bytes = len(value) + (key_bytes + JOB_BYTES_MAX if value_max == profile.commit_bytes_max else 0)
         if key_max is not None and key_bytes > key_max:
             limit, allowed, actual = "key_bytes_max", key_max, key_bytes
         elif value_max is not None and value_bytes > value_max:
@@ -157,7 +141,7 @@ class _Batch:
         key = mutation.key
         self.mutations.append(mutation)
         self.changes.append(_Change(mutation, before))
-        self.size += _size(mutation)
+        self.size += size_of(mutation)
         if before is not None:
             self.end_run()
             self._guards.append(KeyUnchanged(key, before.mod_revision))
@@ -183,50 +167,37 @@ class _Batch:
 
 
 class Target:
-    """The share of a store below a prefix, while one process brings something into it.
+    """The share of a store below a prefix, while this process brings something into it: a job, by its claim.
 
-    `fence` gives further guards for every commit; `look_again` tells whether they have moved, and a commit that they refused
-    is made again. `seen` is the claim that is taken over, as it was read; without it the one
-    that stands now is. Each method raises TargetTakenError when somebody else has taken the work over, or the fence does not
-    hold.
+    Each method raises TargetTakenError when somebody else has taken the work over, or the conditions do not hold.
     """
 
-    def __init__(
-        self,
+    def __init__(self, job: Job[Claim], prefix: bytes) -> None:
+        self.engine = job.engine
+        self.prefix = prefix
+        self.job = job
+
+    @classmethod
+    def claimed(
+        cls,
         engine: Engine,
         prefix: bytes,
-        claim_key: bytes,
+        seen: Seen[Claim],
         claim: Claim,
         *,
-        fence: Callable[[], tuple[Guard, ...]] = tuple,
-        look_again: Callable[[], bool] = bool,
-        seen: StandingClaim | None = None,
-    ) -> None:
-        self.engine = engine
-        self.prefix = prefix
-        self._claim_key = claim_key
-        self._fence = fence
-        self._look_again = look_again
-        self.claim = claim
-        self._held = self._claimed(claim, standing_claim(engine, claim_key) if seen is None else seen)
-
-    def _claimed(self, claim: Claim, seen: StandingClaim) -> Held:
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Self:
         """Write the claim over the one that was read; the last one to do so has the work."""
-        before = seen.entry
-        guard = KeyAbsent(self._claim_key) if before is None else KeyUnchanged(self._claim_key, before.mod_revision)
+        lost = partial(_taken, prefix)
         try:
-            self.engine.commit(Commit((guard,), (Put(self._claim_key, CLAIM_FORM.encode(claim)),), seen.epoch))
+            return cls(Job.begin(engine, seen, claim, CLAIM_FORM, lost=lost, conditions=conditions), prefix)
         except CommitConflictError as error:
-            raise TargetTakenError(prefix=self.prefix, problem="another process does this work now") from error
-        return self._as_written(claim)
+            raise lost("another process does this work now") from error
 
-    def _as_written(self, claim: Claim) -> Held:
-        with self.engine.snapshot() as snapshot:
-            entry = snapshot.get(self._claim_key)
-            epoch = snapshot.epoch
-        if entry is None or decoded_claim(entry) != claim:
-            raise TargetTakenError(prefix=self.prefix, problem="another process does this work now")
-        return Held(KeyUnchanged(self._claim_key, entry.mod_revision), epoch)
+    @property
+    def claim(self) -> Claim:
+        """The claim as it stands."""
+        return self.job.record
 
     def commit(
         self, mutations: Iterable[Mutation], *, claim: Claim | None = None, guards: Iterable[Guard] = ()
@@ -235,82 +206,21 @@ class Target:
 
         `guards`: of what is written over. Raises TargetNotEmptyError when one of these does not hold.
         """
-        writes = list(mutations)
-        if claim is not None:
-            writes.append(Put(self._claim_key, CLAIM_FORM.encode(claim)))
-        self._send(tuple(writes), is_applied=lambda: claim is not None and self._stands(claim), guards=tuple(guards))
-        if claim is not None:
-            self.claim = claim
-            self._held = self._as_written(claim)
+        try:
+            self.job.commit(mutations, guards=guards, record=claim)
+        except CommitConflictError as error:
+            failed: Any = error.facts.get("failed", ())
+            first = min((guard.key for guard in failed if guard.key is not None), default=self.prefix)
+            raise TargetNotEmptyError(prefix=self.prefix, first_key=first, advice=_STRANGER_ADVICE) from error
 
     def verified(self, tally: Tally) -> None:
         """Write into the claim what was read back. What is found otherwise when the work goes on is somebody else's."""
-        self.commit((), claim=structs.replace(self.claim, verified=tally.sha256))
-
-    @property
-    def held(self) -> Held:
-        """What holds while nobody else has taken the work over."""
-        return self._held
+        self.job.tell("verified", tally.count)
+        self.commit((), claim=structs.replace(self.claim, stage="verified", done=tally.count, verified=tally.sha256))
 
     def finish(self) -> None:
-        """Take the claim away: the work is done. The fence is not asked any more."""
-        self._fence = tuple
-        self._send((Delete(self._claim_key),), is_applied=lambda: read_claim(self.engine, self._claim_key) is None)
-
-    def _send(
-        self, mutations: tuple[Mutation, ...], *, is_applied: Callable[[], bool], guards: tuple[Guard, ...] = ()
-    ) -> None:
-        for number in range(_UNKNOWN_TRIES_MAX):
-            own = (self._held.guard, *self._fence())
-            try:
-                # Why the claim's epoch: what was seen since was seen in it, or it is over, and the commit is refused.
-                self.engine.commit(Commit((*own, *guards), mutations, self._held.epoch))
-            except CommitOutcomeUnknownError:
-                # Why again: the same bytes at the same keys, under a guard that no later work leaves standing; should the lost
-                # one arrive late, it changes nothing or is refused.
-                if is_applied():
-                    return
-                continue
-            except CommitConflictError as error:
-                if is_applied():
-                    return
-                if self._has_claim() and self._look_again():
-                    if number + 1 < _UNKNOWN_TRIES_MAX:
-                        continue
-                    problem = "the registry of key spaces changes faster than this can follow: begin again"
-                    raise TargetTakenError(prefix=self.prefix, problem=problem) from error
-                if self._has_claim() and guards:
-                    if number and self._holds(mutations):
-                        return  # Why: a lost answer's commit was made; its own writes are what the guards find.
-                    self._refuse_stranger(error)
-                problem = "another process does this work now, or the key space was taken out of it"
-                raise TargetTakenError(prefix=self.prefix, problem=problem) from error
-            return
-        raise CommitOutcomeUnknownError(engine=self.engine.profile.name, mutations=len(mutations))
-
-    def _has_claim(self) -> bool:
-        with self.engine.snapshot() as snapshot:
-            entry = snapshot.get(self._claim_key)
-            epoch = snapshot.epoch
-        return entry is not None and Held(KeyUnchanged(self._claim_key, entry.mod_revision), epoch) == self._held
-
-    def _holds(self, mutations: Iterable[Mutation]) -> bool:
-        with self.engine.snapshot() as snapshot:
-            return all(
-                snapshot.value(mutation.key) == (mutation.value if isinstance(mutation, Put) else None)
-                for mutation in mutations
-                if isinstance(mutation, Put | Delete)
-            )
-
-    def _refuse_stranger(self, error: CommitConflictError) -> NoReturn:
-        failed: Any = error.facts.get("failed", ())
-        keys = [guard.key for guard in failed if guard.key != self._claim_key]
-        raise TargetNotEmptyError(
-            prefix=self.prefix, first_key=min(keys, default=self.prefix), advice=_STRANGER_ADVICE
-        ) from error
-
-    def _stands(self, claim: Claim) -> bool:
-        return read_claim(self.engine, self._claim_key) == claim
+        """Take the claim away: the work is done."""
+        self.job.end()
 
     # ---- pairs -------------------------------------------------------------------------------------------------------------
 
@@ -337,6 +247,7 @@ class Target:
                 self._require_own(snapshot)
             changes = self._differences(wanted, snapshot, written, digest, progress)
             for batch in self._guarded(changes, only_adds=only_adds):
+                self.job.tell("writing", written.puts + written.unchanged)
                 self.commit(batch.mutations, guards=batch.guards, claim=self._accounted(batch))
         written.tally = digest.tally()
         return written
@@ -402,7 +313,7 @@ class Target:
 
         Keys that appear one behind the other, with nothing between them, are guarded by one range.
         """
-        bytes_max, most = self._batch_limits
+        room = self._room
         batch = _Batch()
         for change in changes:
             if change.mutation is None:
@@ -412,34 +323,20 @@ class Target:
                 key = change.before.key
                 raise TargetNotEmptyError(prefix=self.prefix, first_key=key, advice=_STRANGER_ADVICE)
             # Why two: the change and its guard.
-            if batch.mutations and (batch.operations + 2 > most or batch.size + _size(change.mutation) > bytes_max):
+            if batch.mutations and not room.takes(batch.operations + 2, batch.size + size_of(change.mutation)):
                 yield batch
                 batch = _Batch()
             batch.add(change.mutation, change.before)
         if batch.mutations:
             yield batch
 
-    @property
-    def _batch_limits(self) -> tuple[int, int]:
-        """How many bytes and operations one commit takes beside the claim."""
-        profile = self.engine.profile
-        bytes_max = min(profile.commit_bytes_max or _BYTES_MAX, _BYTES_MAX) - 2 * _CLAIM_BYTES
-        return bytes_max, operations_max(profile) - 3
-
     def batches(self, mutations: Iterable[Mutation]) -> Iterator[list[Mutation]]:
         """Yield the mutations in order, as many at a time as one commit takes beside the claim."""
-        bytes_max, most = self._batch_limits
-        batch: list[Mutation] = []
-        size = 0
-        for mutation in mutations:
-            own = _size(mutation)
-            if batch and (len(batch) >= most or size + own > bytes_max):
-                yield batch
-                batch, size = [], 0
-            batch.append(mutation)
-            size += own
-        if batch:
-            yield batch
+        return cut(mutations, self._room)
+
+    @property
+    def _room(self) -> CommitRoom:
+        return CommitRoom.of(self.engine.profile, operations=3, size=JOB_BYTES_MAX)
 
     def read_back(self, expected: Tally) -> None:
         """Read the share from the start and compare it with what was brought. Raises CorruptionError when it differs."""
@@ -452,6 +349,10 @@ class Target:
                 pairs_expected=expected.count,
                 pairs_found=actual.count,
             )
+
+
+def _taken(prefix: bytes, problem: str) -> TargetTakenError:
+    return TargetTakenError(prefix=prefix, problem=problem)
 
 
 def require_untouched(engine: Engine, prefix: bytes, claim: Claim) -> None:
@@ -472,9 +373,3 @@ def refuse_occupied(engine: Engine, prefix: bytes) -> None:
             if entry.key not in TRANSFER_AREA:
                 advice = "name an empty place, or overwrite what is there"
                 raise TargetNotEmptyError(prefix=prefix, first_key=entry.key, advice=advice)
-
-
-def _size(mutation: Mutation) -> int:
-    if isinstance(mutation, Put):
-        return len(mutation.key) + len(mutation.value)
-    return len(mutation.key) if isinstance(mutation, Delete) else 0

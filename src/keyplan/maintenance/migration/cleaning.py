@@ -9,21 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from keyplan.engine import Commit, Delete, Entry, KeyRange, Put
+from keyplan.engine import Delete, KeyRange, Put
 from keyplan.errors import CommitConflictError, MigrationRefusedError
+from keyplan.jobs import as_read, batches_of, operations_max
 from keyplan.layout import BoundIndex, BoundTable, shown_key
-from keyplan.maintenance.batches import operations_max
-from keyplan.maintenance.check import batch_of
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
 from keyplan.maintenance.migration.driver import MigrationProgress, move_counter
-from keyplan.maintenance.migration.marks import as_read, read_state
+from keyplan.maintenance.migration.marks import Stage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
-from keyplan.maintenance.migration.run_state import RunState, Seen, remove_leftovers, take_over
+from keyplan.maintenance.migration.run_state import Run, end_run, remove_leftovers, take_over
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
 
@@ -50,18 +49,19 @@ def clean_up_migration(
     store: Store,
     plan: MigrationPlan,
     *,
+    command: Sequence[str] = (),
     progress: Callable[[MigrationProgress], None] | None = None,
     backoff: Backoff | None = None,
 ) -> CleanUpReport:
     """Remove what only the old layout knows: moved records, entries of indexes that went, dropped tables, marks.
 
     To be called when no program needs the old layout any more, and after `migrate(is_switched=True)` settled everything, which
-    is verified again. Killed at any moment, it goes on when it is called again. Raises MigrationRefusedError when the migration
-    is not settled or the plan has obstacles, EngineError, CommitOutcomeUnknownError.
+    is verified again. Killed at any moment, it goes on when it is called again. `command` as for `migrate`. Raises
+    MigrationRefusedError when the migration is not settled or the plan has obstacles, EngineError, CommitOutcomeUnknownError.
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    return _Cleaning(store, plan, progress, backoff or Backoff()).run()
+    return _Cleaning(store, plan, command, progress, backoff or Backoff()).run()
 
 
 class _Cleaning:
@@ -69,10 +69,12 @@ class _Cleaning:
         self,
         store: Store,
         plan: MigrationPlan,
+        command: Sequence[str],
         progress: Callable[[MigrationProgress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._engine, self._plan = store.engine, plan
+        self._command = command
         self._progress = progress
         self._backoff = backoff
         self._report = CleanUpReport()
@@ -80,8 +82,10 @@ class _Cleaning:
 
     def run(self) -> CleanUpReport:
         """Clean up."""
-        entry, state, epoch = read_state(self._engine, self._plan.id)
-        if entry is None or state is None:
+        with self._engine.snapshot() as snapshot:
+            seen = seen_state(snapshot, self._plan.id)
+        state = seen.record
+        if state is None:
             raise MigrationRefusedError(obstacles=("the migration was not begun",))
         if state.is_cleaned or not self._plan.steps:
             remove_leftovers(self._engine, self._plan.id)
@@ -92,7 +96,7 @@ class _Cleaning:
         obstacles = tuple(self._obstacles(is_settled=state.is_settled))
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        run = self._backoff.until_committed(partial(take_over, self._engine, self._plan.id, Seen(entry, epoch)))
+        run = self._backoff.until_committed(partial(take_over, self._engine, seen, Stage.CLEANING, self._command))
         for work in moved:
             self._remove_records(run, work)
         for name in self._plan.indexes_to_remove:
@@ -101,7 +105,7 @@ class _Cleaning:
             self._report.records += self._swept(run, self._plan.old.tables[name])
         self._remove_numbers(run)
         if not self._report.left:
-            run.end()
+            end_run(run, self._plan.id)
             self._report.is_cleaned = True
         return self._report
 
@@ -126,12 +130,12 @@ class _Cleaning:
 
     # ---- records -----------------------------------------------------------------------------------------------------------
 
-    def _remove_records(self, run: RunState, work: TableWork) -> None:
+    def _remove_records(self, run: Run, work: TableWork) -> None:
         merger = Merger(self._plan.id, work.converter, is_switched=True)
         takes_vanished = self._takes_vanished(work.name)
         remover = Remover(self._plan.id, work.converter, takes_vanished=takes_vanished)
-        batches = Batches(self._engine, run, self._backoff)
-        for batch in self._batches(work.old_range):
+        batches = Batches(run, self._backoff)
+        for batch in batches_of(self._engine, work.old_range):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
             # Why first: what was written since it was verified is carried over.
             carried = batches.decide(merger, keys)
@@ -146,7 +150,7 @@ class _Cleaning:
 
     # ---- indexes, tables, numbers ------------------------------------------------------------------------------------------
 
-    def _remove_index(self, run: RunState, index: BoundIndex) -> None:
+    def _remove_index(self, run: Run, index: BoundIndex) -> None:
         """Refuse whoever still reads by it, and remove its entries."""
         raw_key = index_state_key(index)
         own = {index_state_key(other) for other in self._plan.new.indexes.values()}
@@ -155,69 +159,57 @@ class _Cleaning:
             self._backoff.until_committed(partial(self._refused, run, index))
         self._report.entries += self._swept(run, index)
 
-    def _refused(self, run: RunState, index: BoundIndex) -> None:
-        entry, state, epoch = read_index_state(self._engine, index)
+    def _refused(self, run: Run, index: BoundIndex) -> None:
+        entry, state, _ = read_index_state(self._engine, index)
         if state is None or state.stage is not IndexStage.WRITE_ONLY:
             raw_key = index_state_key(index)
             value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
-            run.commit(Commit((as_read(raw_key, entry),), (Put(raw_key, value),), epoch))
+            run.commit([Put(raw_key, value)], guards=[as_read(raw_key, entry)])
 
-    def _swept(self, run: RunState, item: BoundTable | BoundIndex) -> int:
+    def _swept(self, run: Run, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
         removed = 0
-        for batch in self._batches(KeyRange(*item.keys.range(()))):
+        for batch in batches_of(self._engine, KeyRange(*item.keys.range(()))):
             own = [
                 entry.key
                 for entry in batch
                 if item.keys.decode(entry.key) is not None and not self._plan.new.meanings(entry.key)
             ]
             # Why half: each delete is guarded by what was read.
-            most = (operations_max(self._engine.profile) - 1) // 2
+            most = (operations_max(self._engine.profile) - 2) // 2
             for start in range(0, len(own), most):
                 removed += self._backoff.until_committed(partial(self._removed, run, own[start : start + most]))
             self._tell(item.name, len(own))
         return removed
 
-    def _removed(self, run: RunState, keys: Sequence[bytes]) -> int:
+    def _removed(self, run: Run, keys: Sequence[bytes]) -> int:
         with self._engine.snapshot() as snapshot:
             found = [entry for entry in snapshot.get_many(keys) if entry is not None]
-            epoch = snapshot.epoch
         if found:
-            guards = tuple(as_read(entry.key, entry) for entry in found)
-            run.commit(Commit(guards, tuple(Delete(entry.key) for entry in found), epoch))
+            run.commit([Delete(entry.key) for entry in found], guards=[as_read(entry.key, entry) for entry in found])
         return len(found)
 
-    def _remove_numbers(self, run: RunState) -> None:
+    def _remove_numbers(self, run: Run) -> None:
         for old_name, new_name in self._plan.counters_to_move:
             self._backoff.until_committed(partial(self._counter_removed, run, old_name, new_name))
         for name in self._plan.counters_to_remove:
             raw_key = self._plan.old.counters[name].raw_key
             self._report.numbers += self._backoff.until_committed(partial(self._removed, run, [raw_key]))
 
-    def _counter_removed(self, run: RunState, old_name: str, new_name: str) -> None:
-        move_counter(run, self._engine, self._plan, old_name, new_name)
+    def _counter_removed(self, run: Run, old_name: str, new_name: str) -> None:
+        move_counter(run, self._plan, old_name, new_name)
         old, new = self._plan.old.counters[old_name], self._plan.new.counters[new_name]
         with self._engine.snapshot() as snapshot:
             before, after = snapshot.get_many([old.raw_key, new.raw_key])
-            epoch = snapshot.epoch
         if before is None:
             return
         if after is None or new.decode(after.value) < old.decode(before.value):
             raise CommitConflictError(failed=())
         guards = as_read(old.raw_key, before), as_read(new.raw_key, after)
-        run.commit(Commit(guards, (Delete(old.raw_key),), epoch))
+        run.commit([Delete(old.raw_key)], guards=guards)
         self._report.numbers += 1
 
-    # ---- the end -----------------------------------------------------------------------------------------------------------
-
-    def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
-        while not key_range.is_empty:
-            with self._engine.snapshot() as snapshot:
-                batch = batch_of(snapshot, key_range)
-            if not batch:
-                return
-            yield batch
-            key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
+    # ---- the report -------------------------------------------------------------------------------------------------------
 
     def _leave(self, contest: Contest) -> None:
         if len(self._report.left) < _CONTESTS_MAX:

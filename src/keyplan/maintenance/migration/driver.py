@@ -11,17 +11,17 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Delete, Engine, Entry, KeyRange, Put
+from keyplan.engine import Delete, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.maintenance.check import batch_of
+from keyplan.jobs import as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import BuildProgress, build_index
 from keyplan.maintenance.index_states import prepare_index
 from keyplan.maintenance.migration.batching import Batches
-from keyplan.maintenance.migration.marks import PENDING, as_read, cursor_key, decoded, mark_range
+from keyplan.maintenance.migration.marks import PENDING, Stage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.run_state import RunState, begin_run, remove_leftovers
+from keyplan.maintenance.migration.run_state import Run, begin_run, end_run, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, Store
@@ -76,6 +76,7 @@ def migrate(
     plan: MigrationPlan,
     *,
     is_switched: bool = False,
+    command: Sequence[str] = (),
     progress: Callable[[MigrationProgress], None] | None = None,
     backoff: Backoff | None = None,
 ) -> MigrationReport:
@@ -91,12 +92,14 @@ def migrate(
     MigrationRefusedError instead of converting anything twice. What was changed on both sides is left and reported. Killed at
     any moment, it goes on when it is called again.
 
+    command: the words behind `keyplan` that give the plan again, without a phase, for who looks at the store's jobs.
+
     Raises MigrationRefusedError when the plan has obstacles or the store is no longer as it was planned for, EngineError,
     CommitOutcomeUnknownError.
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    run = _Run(store, plan, is_switched, progress, backoff or Backoff())
+    run = _Run(store, plan, is_switched, command, progress, backoff or Backoff())
     return run.run()
 
 
@@ -106,11 +109,13 @@ class _Run:
         store: Store,
         plan: MigrationPlan,
         is_switched: bool,  # noqa: FBT001  # Why: private, one caller.
+        command: Sequence[str],
         progress: Callable[[MigrationProgress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._store, self._engine, self._plan = store, store.engine, plan
         self._is_switched = is_switched
+        self._command = command
         self._progress = progress
         self._backoff = backoff
         self._report = MigrationReport()
@@ -122,7 +127,8 @@ class _Run:
                 remove_leftovers(self._engine, self._plan.id)
             self._report.is_settled = True
             return self._report
-        begin = partial(begin_run, self._engine, self._plan, is_switched=self._is_switched)
+        switch = self._is_switched
+        begin = partial(begin_run, self._engine, self._plan, is_switched=switch, command=self._command)
         run = self._backoff.until_committed(begin)
         for work in self._plan.tables:
             if work.is_moving:
@@ -137,9 +143,9 @@ class _Run:
 
     # ---- records -----------------------------------------------------------------------------------------------------------
 
-    def _convert(self, run: RunState, work: TableWork) -> None:
+    def _convert(self, run: Run, work: TableWork) -> None:
         """Convert the records where they stand, once: afterwards only those that were left are looked at again."""
-        if work.name not in run.state.converted:
+        if work.name not in run.record.converted:
             if not self._carry_over(run, work):
                 return
             old_key, new_key = layouts_of(self._plan, work.name)
@@ -147,13 +153,13 @@ class _Run:
                 before, after = snapshot.get_many([old_key, new_key])
             put = recorded(self._plan, work.name, before)
             gone = [Delete(old_key)] if before is not None and old_key != new_key else []
-            state = structs.replace(run.state, converted=(*run.state.converted, work.name))
+            state = structs.replace(run.record, converted=(*run.record.converted, work.name))
             guards = {as_read(old_key, before), as_read(new_key, after)}
-            run.save(state, guards=guards, mutations=[put, *gone])
+            run.commit([put, *gone], guards=guards, record=state)
             return
         merger = Merger(self._plan.id, work.converter, is_switched=True)
-        batches = Batches(self._engine, run, self._backoff)
-        for batch in self._batches(mark_range(self._plan.id)):
+        batches = Batches(run, self._backoff)
+        for batch in batches_of(self._engine, mark_range(self._plan.id), _BATCH_RECORDS_MAX):
             pending = [mark.key for mark in map(decoded, batch) if mark.new == PENDING]
             own = [key for key in pending if work.converter.old.keys.decode(key) is not None]
             for decision in batches.decide(merger, own):
@@ -162,13 +168,13 @@ class _Run:
                 if decision.contest is not None and len(self._report.contested) < _CONTESTS_MAX:
                     self._report.contested.append(decision.contest)
 
-    def _carry_over(self, run: RunState, work: TableWork) -> bool:
+    def _carry_over(self, run: Run, work: TableWork) -> bool:
         """Go over the table until nothing is left to write; the first time from where an earlier run was.
 
         Return whether the last pass went over the whole table and wrote nothing.
         """
         merger = Merger(self._plan.id, work.converter, is_switched=self._is_switched)
-        batches = Batches(self._engine, run, self._backoff)
+        batches = Batches(run, self._backoff)
         hint = cursor_key(self._plan.id, work.name)
         with self._engine.snapshot() as snapshot:
             entry = snapshot.get(hint)
@@ -194,19 +200,20 @@ class _Run:
         return is_done
 
     def _pass(
-        self, run: RunState, work: TableWork, merger: Merger, batches: Batches, start: bytes, hint: bytes
+        self, run: Run, work: TableWork, merger: Merger, batches: Batches, start: bytes, hint: bytes
     ) -> Iterator[list[Decision]]:
         """Go over the old records from a key on, then over the marks of those that are gone."""
         done = 0
-        for batch in self._batches(KeyRange(start, work.old_range.end)):
+        for batch in batches_of(self._engine, KeyRange(start, work.old_range.end), _BATCH_RECORDS_MAX):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
             decisions = batches.decide(merger, keys)
             yield decisions
             if hint and any(decision.commit is not None for decision in decisions):
-                run.commit(Commit((), (Put(hint, batch[-1].key + b"\x00"),)))
+                run.commit([Put(hint, batch[-1].key + b"\x00")])
             done += len(keys)
+            run.tell(run.record.stage, done)
             self._tell("carrying over", work.name, done)
-        for batch in self._batches(mark_range(self._plan.id)):
+        for batch in batches_of(self._engine, mark_range(self._plan.id), _BATCH_RECORDS_MAX):
             marked = [decoded(entry).key for entry in batch]
             yield batches.decide(merger, self._gone(work, marked))
 
@@ -216,32 +223,23 @@ class _Run:
         with self._engine.snapshot() as snapshot:
             return [key for key, entry in zip(own, snapshot.get_many(own), strict=True) if entry is None]
 
-    def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
-        while not key_range.is_empty:
-            with self._engine.snapshot() as snapshot:
-                batch = batch_of(snapshot, key_range, _BATCH_RECORDS_MAX)
-            if not batch:
-                return
-            yield batch
-            key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
-
     def _tell(self, stage: str, item: str, records: int) -> None:
         if self._progress is not None:
             self._progress(MigrationProgress(stage, item, records))
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------
 
-    def _counters(self, run: RunState) -> None:
+    def _counters(self, run: Run) -> None:
         for old_name, new_name in self._plan.counters_to_move:
-            self._backoff.until_committed(partial(move_counter, run, self._engine, self._plan, old_name, new_name))
+            self._backoff.until_committed(partial(move_counter, run, self._plan, old_name, new_name))
 
-    def _build(self, run: RunState) -> None:
+    def _build(self, run: Run) -> None:
         """Build the indexes that the migration made unreadable, one after the other.
 
         One that somebody else has built meanwhile is built again: nobody knows by which definition that was.
         """
-        for name in run.state.indexes:
-            if name not in run.state.built:
+        for name in run.record.indexes:
+            if name not in run.record.built:
 
                 def told(now: BuildProgress, name: str = name) -> None:
                     self._tell("building", name, now.records)
@@ -251,33 +249,33 @@ class _Run:
                 if not report.is_readable:
                     self._report.entries_contested += report.contested
                     continue
-                run.save(structs.replace(run.state, built=(*run.state.built, name)))
+                run.commit(record=structs.replace(run.record, built=(*run.record.built, name)))
             self._report.built.append(name)
 
-    def _settle(self, run: RunState) -> None:
+    def _settle(self, run: Run) -> None:
         """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""
         report = self._report
         moved = [work for work in self._plan.tables if work.is_moving]
         report.verified = [verify_table(self._engine, self._plan.id, work) for work in moved]
         in_place = {work.name for work in self._plan.tables if work.is_in_place}
-        is_whole = len(report.built) == len(run.state.indexes) and in_place <= set(run.state.converted)
+        is_whole = len(report.built) == len(run.record.indexes) and in_place <= set(run.record.converted)
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)
         if report.is_settled and not self._plan.has_clean_up:
-            run.end()
-        elif report.is_settled != run.state.is_settled:
-            run.save(structs.replace(run.state, is_settled=report.is_settled))
+            end_run(run, self._plan.id)
+        elif report.is_settled != run.record.is_settled:
+            stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
+            run.commit(record=structs.replace(run.record, is_settled=report.is_settled, stage=stage))
 
 
-def move_counter(run: RunState, engine: Engine, plan: MigrationPlan, old_name: str, new_name: str) -> None:
+def move_counter(run: Run, plan: MigrationPlan, old_name: str, new_name: str) -> None:
     """Let a counter go on from the old number where that is greater. Raises CommitConflictError when somebody drew one."""
     old, new = plan.old.counters[old_name], plan.new.counters[new_name]
-    with engine.snapshot() as snapshot:
+    with run.engine.snapshot() as snapshot:
         before, after = snapshot.get_many([old.raw_key, new.raw_key])
-        epoch = snapshot.epoch
     if before is None:
         return
     number = old.decode(before.value)
     if after is not None and new.decode(after.value) >= number:
         return
     guards = as_read(old.raw_key, before), as_read(new.raw_key, after)
-    run.commit(Commit(guards, (Put(new.raw_key, new.encode(max(number, new.start))),), epoch))
+    run.commit([Put(new.raw_key, new.encode(max(number, new.start)))], guards=guards)

@@ -11,24 +11,27 @@ and it says what both records were like then, so that later it can be told which
 """
 
 import hashlib
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from keyplan.codec import FixedBytes, TextTail
-from keyplan.engine import Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Snapshot
+from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError
+from keyplan.jobs import JobRecord, Seen, look
 from keyplan.layout import BoundLayout, BoundTable, Layout, Table
 
 __all__ = [
     "PENDING",
+    "STATE_FORM",
     "Mark",
     "MigrationState",
     "Migrations",
     "RootTurn",
+    "Stage",
     "TableLayout",
-    "as_read",
     "cursor_key",
     "cursor_range",
     "decoded",
@@ -38,7 +41,7 @@ __all__ = [
     "mark_key",
     "mark_range",
     "migration_id",
-    "read_state",
+    "seen_state",
     "state_key",
     "states_in",
     "states_of",
@@ -49,11 +52,20 @@ _ID_BYTES = 6
 _PLACE_BYTES = 16
 
 
-class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a migration is.
+class Stage(StrEnum):
+    """Where a migration is, as its state tells it to people."""
+
+    BESIDE = "beside programs of the old layout"
+    SWITCHED = "finishing"
+    SETTLED = "settled"
+    CLEANING = "cleaning up"
+
+
+class MigrationState(JobRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a migration is, and the run that works by it.
 
     `indexes`: those that it has to build, made write-only when it began; `built` of them are. `converted`: the tables whose
-    records were gone through where they stand, and are never converted again. `run` is the run that works by this state.
+    records were gone through where they stand, and are never converted again.
     `is_settled`: everything was carried over and verified. `is_cleaned`: nothing of the old layout is left, and the migration
     is over.
     """
@@ -65,7 +77,6 @@ class MigrationState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     indexes: tuple[str, ...] = ()
     built: tuple[str, ...] = ()
     converted: tuple[str, ...] = ()
-    run: str = ""
     is_settled: bool = False
     is_cleaned: bool = False
 
@@ -128,6 +139,9 @@ class Migrations(Layout, root=b"\x00km"):
 @cache
 def _table(name: str) -> BoundTable:
     return Migrations.bound().tables[name]
+
+
+STATE_FORM: Final = _table("states").form
 
 
 def migration_id(old: BoundLayout, new: BoundLayout, conversions: str) -> bytes:
@@ -197,16 +211,9 @@ def digest_of(entry: Entry | None) -> bytes:
     return hashlib.sha256(entry.lease.to_bytes(8, "big", signed=True) + entry.value).digest()[:_PLACE_BYTES]
 
 
-def as_read(raw_key: bytes, entry: Entry | None) -> Guard:
-    """Return the guard that a key still is as it was read."""
-    return KeyAbsent(raw_key) if entry is None else KeyUnchanged(raw_key, entry.mod_revision)
-
-
-def read_state(engine: Engine, migration: bytes) -> tuple[Entry | None, MigrationState | None, str]:
-    """Return the state of a migration with its entry, and the epoch; None, None when it never began."""
-    with engine.snapshot() as snapshot:
-        entry = snapshot.get(state_key(migration))
-        return entry, None if entry is None else decoded(entry), snapshot.epoch
+def seen_state(snapshot: Snapshot, migration: bytes) -> Seen[MigrationState]:
+    """Return the state of a migration as it was read; without a record, when it never began."""
+    return look(snapshot, state_key(migration), STATE_FORM)
 
 
 def states_of(engine: Engine) -> list[tuple[Entry, MigrationState]]:

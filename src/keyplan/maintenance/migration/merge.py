@@ -18,9 +18,9 @@ from enum import Enum
 
 from keyplan.engine import Commit, Delete, Entry, Guard, Mutation, Put
 from keyplan.errors import InvalidKeyError, UniqueViolationError
+from keyplan.jobs import Lookup, as_read
 from keyplan.layout import shown_key
-from keyplan.maintenance.batches import Lookup
-from keyplan.maintenance.migration.marks import PENDING, Mark, as_read, decoded, digest_of, encoded, mark_key
+from keyplan.maintenance.migration.marks import PENDING, Mark, decoded, digest_of, encoded, mark_key
 from keyplan.maintenance.migration.transform import UNREADABLE, Converted, Converter
 from keyplan.store import IndexEntry, RecordState, Write, keys_to_observe, plan_writes
 

@@ -26,7 +26,7 @@ from keyplan.layout import (
 )
 from keyplan.maintenance.definitions import table_definition
 from keyplan.maintenance.findings import FindingKind
-from keyplan.maintenance.migration.marks import layout_key, migration_id, read_state, states_of
+from keyplan.maintenance.migration.marks import layout_key, migration_id, seen_state, states_of
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep, TableWork
 from keyplan.maintenance.migration.survey import survey_index, survey_table
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage
@@ -90,7 +90,8 @@ class _Planner:
 
     def plan(self, changes: tuple[LayoutChange, ...], drops: Collection[str]) -> MigrationPlan:
         identity = self._id
-        _, state, _ = read_state(self._engine, identity)
+        with self._engine.snapshot() as snapshot:
+            state = seen_state(snapshot, identity).record
         is_cleaned = state is not None and state.is_cleaned
         rewritten = self._rewritten(changes)
         works = [work for pair in self._pairs.tables if (work := self._table(pair[0].name, pair[1].name, rewritten))]

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from keyplan.engine import Commit, Delete, Entry, Mutation
 from keyplan.errors import InvalidKeyError
-from keyplan.maintenance.batches import Lookup
-from keyplan.maintenance.migration.marks import Mark, as_read, decoded, digest_of, mark_key
+from keyplan.jobs import Lookup, as_read
+from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
 from keyplan.maintenance.migration.merge import Contest, Decision, Outcome, keys_read
 from keyplan.maintenance.migration.transform import Converter
 

@@ -4,26 +4,28 @@ So a run that was taken over, or whose migration has ended, writes nothing any m
 one of its roots, beside a restore or a copy into them, or to convert records that were converted before.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
-from uuid import uuid4
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, KeyUnchanged, Mutation, Put, Snapshot
-from keyplan.errors import CommitConflictError, MigrationRefusedError
+from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, Mutation, Put, Snapshot
+from keyplan.errors import MigrationRefusedError
+from keyplan.jobs import Held, Job, JobRecord, Seen, as_read, begun, operations_max
 from keyplan.layout import shown_key
-from keyplan.maintenance.batches import Held, operations_max
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
 from keyplan.maintenance.migration.marks import (
+    STATE_FORM,
     MigrationState,
     RootTurn,
-    as_read,
+    Stage,
     cursor_range,
     decoded,
     encoded,
     mark_range,
+    seen_state,
     state_key,
     states_in,
     turn_key,
@@ -32,7 +34,7 @@ from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
-__all__ = ["RunState", "Seen", "begin_run", "remove_leftovers", "take_over"]
+__all__ = ["Run", "begin_run", "end_run", "remove_leftovers", "take_over"]
 
 _TAKEN_OVER: Final = (
     "another run of this migration has taken it over, or has ended it: plan it again to see what is left"
@@ -40,113 +42,73 @@ _TAKEN_OVER: Final = (
 _OVER: Final = "the migration was ended since it was planned, and nothing is done twice: plan it again"
 
 
-class Seen(NamedTuple):
-    """The entry of a migration's state as it was read, and the epoch."""
-
-    entry: Entry
-    epoch: str
-
-    @property
-    def held(self) -> Held:
-        """That the state is as it was read."""
-        return Held(KeyUnchanged(self.entry.key, self.entry.mod_revision), self.epoch)
+Run: TypeAlias = Job[MigrationState]
+"""A migration while a run works by its state."""
 
 
-class RunState:
-    """The state of one migration, as this run has read or written it, in the epoch that `seen` names."""
-
-    def __init__(self, engine: Engine, migration: bytes, seen: "Seen") -> None:
-        self._engine = engine
-        self._migration = migration
-        self._seen = seen
-        self.state: MigrationState = decoded(seen.entry)
-
-    def commit(self, commit: Commit) -> None:
-        """Commit while the state stands. Raises MigrationRefusedError when it does not, else CommitConflictError."""
-        held = self._seen.held
-        try:
-            # Why the state's epoch: what was read since was read in it, or it is over, and the commit is refused.
-            self._engine.commit(Commit((held.guard, *commit.guards), commit.mutations, held.epoch))
-        except CommitConflictError:
-            with self._engine.snapshot() as snapshot:
-                entry = snapshot.get(self._seen.entry.key)
-                epoch = snapshot.epoch
-            if entry is None or Seen(entry, epoch).held != held:
-                raise MigrationRefusedError(obstacles=(_TAKEN_OVER,)) from None
-            raise
-
-    def save(self, state: MigrationState, *, guards: Iterable[Guard] = (), mutations: Iterable[Mutation] = ()) -> None:
-        """Write another state over this run's, with further mutations in the same commit. Raises as `commit`."""
-        value = encoded(state)
-        key = self._seen.entry.key
-        self.commit(Commit(tuple(guards), (Put(key, value), *mutations), self._seen.epoch))
-        self._seen = _written(self._engine, key, value)
-        self.state = state
-
-    def end(self) -> None:
-        """Write down that the migration is over, give its roots free, and remove what is left of it."""
-        with self._engine.snapshot() as snapshot:
-            turns = [entry for entry in _turns(snapshot, self.state) if decoded(entry).migration == self._migration]
-        # Why without the run: what is left of two migrations that did the same is the same.
-        over = structs.replace(self.state, is_settled=True, is_cleaned=True, run="")
-        guards = [as_read(entry.key, entry) for entry in turns]
-        self.save(over, guards=guards, mutations=[Delete(entry.key) for entry in turns])
-        _remove_marks(self._engine, self._migration, self._seen.held)
+def _taken_over(_problem: str) -> MigrationRefusedError:
+    return MigrationRefusedError(obstacles=(_TAKEN_OVER,))
 
 
-def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool) -> RunState:
+def end_run(run: Run, migration: bytes) -> None:
+    """Write down that the migration is over, give its roots free, and remove what is left of it."""
+    with run.engine.snapshot() as snapshot:
+        turns = [entry for entry in _turns(snapshot, run.record) if decoded(entry).migration == migration]
+    # Why without the job's own: what is left of two migrations that did the same is the same.
+    own = {name: getattr(JobRecord(), name) for name in JobRecord.__struct_fields__}
+    over = structs.replace(run.record, is_settled=True, is_cleaned=True, **own)
+    guards = [as_read(entry.key, entry) for entry in turns]
+    run.commit([Delete(entry.key) for entry in turns], guards=guards, record=over)
+    _remove_marks(run.engine, migration, run.held)
+
+
+def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool, command: Sequence[str] = ()) -> Run:
     """Begin the migration in one commit, with the states of the indexes that it will build; or find it begun.
 
     With `is_switched` the run takes the migration over: an earlier one writes nothing any more. Raises MigrationRefusedError
     when something is in the way by now, CommitConflictError when somebody came between.
     """
-    key = state_key(plan.id)
+    stage = Stage.SWITCHED if is_switched else Stage.BESIDE
     with engine.snapshot() as snapshot:
-        entry = snapshot.get(key)
-        state: MigrationState | None = None if entry is None else decoded(entry)
+        seen = seen_state(snapshot, plan.id)
+        state = seen.record
         obstacles = list(_obstacles(plan, state, snapshot))
         if obstacles:
             raise MigrationRefusedError(obstacles=tuple(obstacles))
-        epoch = snapshot.epoch
-        if entry is not None and state is not None and not state.is_cleaned:
-            seen = Seen(entry, epoch)
-            return take_over(engine, plan.id, seen) if is_switched else RunState(engine, plan.id, seen)
+        if state is not None and not state.is_cleaned:
+            if is_switched:
+                return take_over(engine, seen, stage, command)
+            return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True)
         guards, mutations = _beginning(plan, state, snapshot)
     # Why: marks of an earlier time, left by a run that died at its end, would tell of records that are others by now.
-    _remove_marks(engine, plan.id, Held(as_read(key, entry), epoch))
-    run = uuid4().hex
-    indexes = plan.indexes_to_build
+    _remove_marks(engine, plan.id, seen.held)
     fresh = MigrationState(
         old=plan.old.fingerprint,
         new=plan.new.fingerprint,
         old_root=plan.old.root,
         new_root=plan.new.root,
-        indexes=indexes,
-        run=run,
+        indexes=plan.indexes_to_build,
     )
-    begun = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False, run=run)
-    value = encoded(begun)
+    kept = fresh if state is None else structs.replace(state, is_cleaned=False, is_settled=False)
+    record = begun(kept, command=command, stage=stage)
     for root in sorted({plan.old.root, plan.new.root}):
-        mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, run))))
-    engine.commit(Commit((as_read(key, entry), *guards), (Put(key, value), *mutations), epoch))
-    return RunState(engine, plan.id, _written(engine, key, value))
+        mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, record.run))))
+    begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, is_shared=not is_switched)
+    return begin(mutations=mutations, guards=guards)
 
 
-def take_over(engine: Engine, migration: bytes, seen: Seen) -> RunState:
+def take_over(engine: Engine, seen: Seen[MigrationState], stage: Stage, command: Sequence[str] = ()) -> Run:
     """Let this run have the migration alone. Raises CommitConflictError when another one took it just now."""
-    state: MigrationState = decoded(seen.entry)
-    key, value = seen.entry.key, encoded(structs.replace(state, run=uuid4().hex))
-    engine.commit(Commit((seen.held.guard,), (Put(key, value),), seen.epoch))
-    return RunState(engine, migration, _written(engine, key, value))
+    assert seen.record is not None
+    return Job.begin(engine, seen, begun(seen.record, command=command, stage=stage), STATE_FORM, lost=_taken_over)
 
 
 def remove_leftovers(engine: Engine, migration: bytes) -> None:
     """Remove the marks of a migration that is over, which a run left that died at its end."""
     with engine.snapshot() as snapshot:
-        entry = snapshot.get(state_key(migration))
-        epoch = snapshot.epoch
-    if entry is not None and decoded(entry).is_cleaned:
-        _remove_marks(engine, migration, Seen(entry, epoch).held)
+        seen = seen_state(snapshot, migration)
+    if seen.record is not None and seen.record.is_cleaned:
+        _remove_marks(engine, migration, seen.held)
 
 
 def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
@@ -212,13 +174,3 @@ def _remove_marks(engine: Engine, migration: bytes, held: Held) -> None:
 
 def _first_keys(snapshot: Snapshot, key_range: KeyRange, limit: int) -> list[bytes]:
     return [entry.key for entry in snapshot.scan(key_range, limit=limit, keys_only=True)]
-
-
-def _written(engine: Engine, key: bytes, value: bytes) -> Seen:
-    """The entry that was just written there. Raises CommitConflictError when it is somebody else's by now."""
-    with engine.snapshot() as snapshot:
-        entry = snapshot.get(key)
-        epoch = snapshot.epoch
-    if entry is None or entry.value != value:
-        raise CommitConflictError(failed=())
-    return Seen(entry, epoch)

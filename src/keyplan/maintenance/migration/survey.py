@@ -1,13 +1,13 @@
 """Every record that is to be converted, converted once: how many there are, and which cannot be."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
-from keyplan.engine import Engine, Entry, KeyRange, Snapshot
+from keyplan.engine import Engine, Entry, KeyRange
 from keyplan.errors import CorruptionError, EngineLimitError, KeyplanError, RecordError
+from keyplan.jobs import read_batches
 from keyplan.layout import BoundIndex, shown_key
-from keyplan.maintenance.check import batch_of
 from keyplan.maintenance.migration.marks import mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.transform import UNREADABLE
@@ -51,7 +51,7 @@ def survey_table(
     """
     found = Survey()
     limits = _Limits.of(engine)
-    for batch, snapshot in _batches(engine, work.old_range):
+    for batch, snapshot in read_batches(engine, work.old_range):
         records = [entry for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
         marks = snapshot.get_many([mark_key(migration, entry.key) for entry in records])
         for entry, mark in zip(records, marks, strict=True):
@@ -70,7 +70,7 @@ def survey_index(engine: Engine, index: BoundIndex, progress: Callable[[int], No
     found = Survey()
     limits = _Limits.of(engine)
     table = index.table
-    for batch, _ in _batches(engine, KeyRange(*table.keys.range(()))):
+    for batch, _ in read_batches(engine, KeyRange(*table.keys.range(()))):
         for entry in batch:
             key = table.keys.decode(entry.key)
             if key is None:
@@ -104,16 +104,6 @@ class _Limits(NamedTuple):
         ):
             if most is not None and size > most:
                 raise EngineLimitError(limit=name, allowed=most, actual=size, problem=f"{size} bytes, {most} fit")
-
-
-def _batches(engine: Engine, key_range: KeyRange) -> Iterator[tuple[list[Entry], Snapshot]]:
-    while True:
-        with engine.snapshot() as snapshot:
-            batch = batch_of(snapshot, key_range)
-            if not batch:
-                return
-            yield batch, snapshot
-        key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
 
 
 def _examine(work: TableWork, entry: Entry, found: Survey, limits: _Limits) -> None:

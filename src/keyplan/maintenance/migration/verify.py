@@ -3,9 +3,8 @@
 import hashlib
 from dataclasses import dataclass
 
-from keyplan.engine import Engine, KeyRange
-from keyplan.maintenance.batches import Lookup
-from keyplan.maintenance.check import batch_of
+from keyplan.engine import Engine
+from keyplan.jobs import Lookup, read_batches
 from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.transform import UNREADABLE
@@ -56,36 +55,30 @@ def verify_table(engine: Engine, migration: bytes, work: TableWork) -> Verificat
     """Compare the old records of a moved table with the new ones, batch by batch, each batch in one snapshot."""
     expected, found = _Fold(), _Fold()
     ahead = missing = vanished = 0
-    key_range = work.old_range
     converter = work.converter
-    while True:
-        with engine.snapshot() as snapshot:
-            batch = batch_of(snapshot, key_range)
-            if not batch:
-                break
-            read = Lookup(snapshot)
-            records = [entry for entry in batch if converter.old.keys.decode(entry.key) is not None]
-            read.fetch(mark_key(migration, entry.key) for entry in records)
-            for entry in records:
-                try:
-                    made = converter.converted(entry)
-                except UNREADABLE:
-                    missing += 1
-                    continue
-                if made.raw_key == entry.key:
-                    continue  # Why: it kept its key, and was not copied.
-                place = read.get(mark_key(migration, entry.key))
-                mark: Mark | None = None if place is None else decoded(place)
-                new = read.get(made.raw_key)
-                if mark is None or mark.old != digest_of(entry):
-                    missing += 1
-                elif digest_of(new) != mark.new:
-                    ahead += 1
-                    vanished += new is None
-                else:
-                    assert new is not None
-                    expected.add(made.raw_key, made.raw_value)
-                    found.add(new.key, new.value)
-        key_range = KeyRange(batch[-1].key + b"\x00", key_range.end)
+    for batch, snapshot in read_batches(engine, work.old_range):
+        read = Lookup(snapshot)
+        records = [entry for entry in batch if converter.old.keys.decode(entry.key) is not None]
+        read.fetch(mark_key(migration, entry.key) for entry in records)
+        for entry in records:
+            try:
+                made = converter.converted(entry)
+            except UNREADABLE:
+                missing += 1
+                continue
+            if made.raw_key == entry.key:
+                continue  # Why: it kept its key, and was not copied.
+            place = read.get(mark_key(migration, entry.key))
+            mark: Mark | None = None if place is None else decoded(place)
+            new = read.get(made.raw_key)
+            if mark is None or mark.old != digest_of(entry):
+                missing += 1
+            elif digest_of(new) != mark.new:
+                ahead += 1
+                vanished += new is None
+            else:
+                assert new is not None
+                expected.add(made.raw_key, made.raw_value)
+                found.add(new.key, new.value)
     sums = (expected.count, expected.digest), (found.count, found.digest)
     return Verification(work.name, *sums, ahead, missing, vanished)
