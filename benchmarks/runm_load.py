@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             url = f"lmdb:{stack.enter_context(TemporaryDirectory(prefix='keyplan-load-', dir=given.folder))}/store"
         host, _, port = stack.enter_context(serving_process(url)).rpartition(":")
         client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION)))
-        client.metadata("partition_create", partition={"uuid": _PARTITION, "name": "bench"})
+        client.metadata.partition_create(partition={"uuid": _PARTITION, "name": "bench"})
         for line in Load(client, given.objects).lines():
             print(f"{given.store}: {line}", flush=True)
     return 0
@@ -101,7 +101,7 @@ class Load:
             "properties": [{"key": key, "value": value} for key, value in properties.items()],
             "tags": ["all", f"t{group}"],
         }
-        uuid: str = self.client.metadata("object_create", object=given).object.uuid
+        uuid: str = self.client.metadata.object_create(object=given).object.uuid
         return uuid
 
     def _searched(self) -> Iterator[str]:
@@ -124,7 +124,7 @@ class Load:
         return median(figures)
 
     def _got(self) -> Iterator[str]:
-        bytes_each = self.client.metadata("object_get_by_uuid", uuid=self.uuids[0]).ByteSize()
+        bytes_each = self.client.metadata.object_get_by_uuid(uuid=self.uuids[0]).ByteSize()
         with echoing(bytes_each) as echo, ThreadPoolExecutor(max(_GETS)) as workers:
             for in_flight, calls in _GETS.items():
                 result = compared(
@@ -142,7 +142,7 @@ class Load:
                 )
 
     def _one(self, number: int) -> object:
-        return self.client.metadata("object_get_by_uuid", uuid=self.uuids[number * 7_919 % len(self.uuids)])
+        return self.client.metadata.object_get_by_uuid(uuid=self.uuids[number * 7_919 % len(self.uuids)])
 
     def _listed(self) -> str:
         begun = perf_counter()
@@ -167,14 +167,14 @@ class Load:
         deleted = 0
         for start in range(0, len(self.uuids), _DELETED_AT_ONCE):
             batch = self.uuids[start : start + _DELETED_AT_ONCE]
-            deleted += self.client.metadata("object_delete_by_uuids", uuids=batch).num_deleted
+            deleted += self.client.metadata.object_delete_by_uuids(uuids=batch).num_deleted
         assert deleted == len(self.uuids), deleted
         rate = deleted / (perf_counter() - begun)
         assert not self._found({})
         return f"{deleted:,} objects, {_DELETED_AT_ONCE} a call: {rate:,.0f} deleted/s"
 
     def _found(self, given: dict[str, Any], **fields: Any) -> list[Any]:
-        return list(self.client.metadata("object_find", any=[{"object_type_filter": _IMAGES, **given}], **fields))
+        return list(self.client.metadata.object_find(any=[{"object_type_filter": _IMAGES, **given}], **fields))
 
 
 if __name__ == "__main__":

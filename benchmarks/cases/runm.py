@@ -58,7 +58,7 @@ _SERVE_OPTIONS: Final = ("--listen", "127.0.0.1:0", "--no-register")
 def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitStack) -> Iterator[Result]:
     host, _, port = address.rpartition(":")
     client = stack.enter_context(RunmClient(Connection(host, int(port), "bench", _PROJECT, _PARTITION.hex)))
-    answer_bytes = client.metadata("object_get_by_uuid", uuid=_uuid(0).hex).ByteSize()
+    answer_bytes = client.metadata.object_get_by_uuid(uuid=_uuid(0).hex).ByteSize()
     echo = stack.enter_context(echoing(answer_bytes))
     workers = stack.enter_context(ThreadPoolExecutor(_IN_FLIGHT))
     for in_flight, calls in _CALLS.items():
@@ -67,7 +67,7 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
             f"{engine}, {in_flight} in flight",
             against=f"bare grpcio, {answer_bytes} bytes",
             subject=calling(
-                workers, in_flight, lambda number: client.metadata("object_get_by_uuid", uuid=_uuid(number % size).hex)
+                workers, in_flight, lambda number: client.metadata.object_get_by_uuid(uuid=_uuid(number % size).hex)
             ),
             comparator=calling(workers, in_flight, lambda _: echo(b"")),
             operations=extent.operations(calls),
@@ -79,7 +79,7 @@ def _measured(extent: Extent, engine: str, size: int, address: str, stack: ExitS
         "runm-create",
         f"{engine}, {_IN_FLIGHT} in flight",
         against="bare grpcio",
-        subject=calling(workers, _IN_FLIGHT, lambda _: client.metadata("object_create", object=_given(next(numbers)))),
+        subject=calling(workers, _IN_FLIGHT, lambda _: client.metadata.object_create(object=_given(next(numbers)))),
         comparator=calling(workers, _IN_FLIGHT, lambda _: echo(b"")),
         operations=extent.operations(_CREATES[engine]),
         rounds=extent.rounds,
@@ -95,7 +95,7 @@ def _searches(client: RunmClient, size: int) -> Iterator[tuple[str, Callable[[in
     groups = max(1, size // _FEW)
 
     def find(**given: Any) -> list[Any]:
-        return list(client.metadata("object_find", any=[{"object_type_filter": _IMAGE, **given}]))
+        return list(client.metadata.object_find(any=[{"object_type_filter": _IMAGE, **given}]))
 
     def by_property(number: int) -> object:
         item = {"key": "serial", "value": f"s{number % groups}"}
@@ -126,7 +126,7 @@ def _deletes(client: RunmClient, made: Iterator[int]) -> list[float]:
     for start in range(0, len(pending), _DELETED_AT_ONCE):
         uuids = [_uuid(number).hex for number in pending[start : start + _DELETED_AT_ONCE]]
         begun = perf_counter()
-        client.metadata("object_delete_by_uuids", uuids=uuids)
+        client.metadata.object_delete_by_uuids(uuids=uuids)
         figures.append((perf_counter() - begun) * 1_000)
     return figures or [0.0]
 

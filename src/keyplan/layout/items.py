@@ -39,6 +39,16 @@ class BoundInstance(Protocol[Use_co]):
         """Sync or Async."""
         ...
 
+    @property
+    def _binding(self) -> Any:
+        """What makes its views."""
+        ...
+
+    @property
+    def _bound(self) -> Any:
+        """The layout, compiled under its root."""
+        ...
+
     def view(self, name: str, /) -> Any:
         """Return the operations on the item of that name."""
         ...
@@ -146,7 +156,11 @@ class Table(Item, Generic[K, V]):
     def __get__(self, layout: BoundInstance[Async], owner: type) -> AsyncTableView[K, V]: ...
 
     def __get__(self, layout: BoundInstance[Any] | None, owner: type) -> object:
-        return self if layout is None else layout.view(self.name)
+        if layout is None:
+            return self
+        # Why not by the layout's `view`, as others: a service binds a layout anew for each request, and its tables with it.
+        made = vars(layout)[self.name] = layout._binding.table_view(layout._bound.tables[self.name])  # noqa: SLF001
+        return made
 
     def make_spec(self, tables: Mapping[str, TableSpec], *, is_text: bool) -> TableSpec:  # Why: an index needs it.
         template = resolve_template(

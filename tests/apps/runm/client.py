@@ -7,7 +7,10 @@ from typing import Any, Final
 import grpc
 import pytest
 
+from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.wire_table import RUNM, messages
+from keyplan.grpc_status import GrpcStatus
+from keyplan.operations import rpcs_of
 
 __all__ = ["EAST", "GROUP", "I1", "I2", "PROJECT", "SW", "WEST", "Client", "refused"]
 
@@ -22,14 +25,31 @@ SW: Final = {"user": "admin", "project": PROJECT, "partition": WEST}
 
 _TIMEOUT_SECONDS: Final = 60
 
+_OF_ANY_CALL: Final = frozenset(
+    {
+        GrpcStatus.FAILED_PRECONDITION,
+        GrpcStatus.UNAUTHENTICATED,
+        GrpcStatus.INTERNAL,
+        GrpcStatus.UNAVAILABLE,
+        GrpcStatus.DATA_LOSS,
+        GrpcStatus.CANCELLED,
+        GrpcStatus.DEADLINE_EXCEEDED,
+    }
+)
+"""What docs/reference/runm-grpc.md says of every call, but for a request that is no message."""
+
 
 class Client:
-    """`client.object_find(session, any=[...])` gives a list of messages; a unary call gives its message."""
+    """`client.object_find(session, any=[...])` gives a list of messages; a unary call gives its message.
+
+    A status that the call does not declare fails the test that met it.
+    """
 
     def __init__(self, address: str, service: str = "RunmMetadata", token: str = "") -> None:
         self.channel = grpc.insecure_channel(address)
         self._service = RUNM.full_name(service)
         self._calls = {call.name: call for call in RUNM.services[service]}
+        (self._declared,) = (rpcs_of(one) for one in (MetadataOperations, ApiOperations) if one.service == service)
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
 
     def __getattr__(self, name: str) -> Any:
@@ -43,8 +63,13 @@ class Client:
 
         def invoked(session: dict[str, Any] | None = None, **fields: Any) -> Any:
             request = request_class(**fields) if session is None else request_class(session=session, **fields)
-            answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS, metadata=self._metadata)
-            return list(answer) if call.is_stream else answer
+            try:
+                answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS, metadata=self._metadata)
+                return list(answer) if call.is_stream else answer
+            except grpc.RpcError as error:
+                status = GrpcStatus(error.code().value[0])
+                assert status in {*_OF_ANY_CALL, *self._declared[name].statuses}, f"{name} does not declare {status!r}"
+                raise
 
         return invoked
 

@@ -30,11 +30,11 @@ def test_with_a_certificate_calls_are_answered_over_tls_and_not_in_clear(tmp_pat
         port = int(server.address.rpartition(":")[2])
         trusting = Connection("127.0.0.1", port, "admin", "p", WEST, authority=authority.ca)
         with RunmClient(trusting) as client:
-            made = client.metadata("partition_create", partition={"name": "west", "uuid": WEST}).partition
-            assert (made.name, client.metadata("partition_get_by_uuid", uuid=WEST).uuid) == ("west", WEST)
+            made = client.metadata.partition_create(partition={"name": "west", "uuid": WEST}).partition
+            assert (made.name, client.metadata.partition_get_by_uuid(uuid=WEST).uuid) == ("west", WEST)
         with RunmClient(Connection("127.0.0.1", port, "admin", "p", WEST)) as client:
             with pytest.raises(grpc.RpcError) as caught:
-                client.metadata("partition_get_by_uuid", uuid=WEST)
+                client.metadata.partition_get_by_uuid(uuid=WEST)
             assert caught.value.code().name == "UNAVAILABLE"
         assert server.stop() == 0
 

@@ -37,12 +37,12 @@ def provider_definition_get(
     own = own_context(context)
     own_partition = "" if is_global else partition or own.connection.partition
     try:
-        found = own.client.api("provider_definition_get", partition=own_partition, provider_type=provider_type)
+        found = own.client.api.provider_definition_get(partition=own_partition, provider_type=provider_type)
     except grpc.RpcError as error:
         is_explicit = is_global or partition
         if is_explicit or error.code() is not grpc.StatusCode.NOT_FOUND:
             raise
-        found = own.client.api("provider_definition_get", partition="", provider_type=provider_type)
+        found = own.client.api.provider_definition_get(partition="", provider_type=provider_type)
     own.output.one(found, definition_lines(found), found.uuid)
 
 
@@ -56,8 +56,7 @@ def provider_definition_set(
 ) -> None:
     """Set a definition of providers from a document."""
     own = own_context(context)
-    made = own.client.api(
-        "provider_definition_set",
+    made = own.client.api.provider_definition_set(
         payload=document_of(file),
         partition="" if is_global else partition or own.connection.partition,
         provider_type=provider_type,
@@ -76,7 +75,7 @@ def definition_get(
     """Show a definition of objects of any type."""
     own = own_context(context)
     scope = _scope(object_type, partition_uuid, sub_type)
-    found = own.client.metadata("definition_get", scope=scope, resolve=resolve)
+    found = own.client.metadata.definition_get(scope=scope, resolve=resolve)
     definition = found.object_definition
     own.output.one(found, definition_lines(definition), definition.uuid)
 
@@ -93,15 +92,15 @@ def definition_set(
     own = own_context(context)
     scope = _scope(object_type, partition_uuid, sub_type)
     try:
-        definition = own.client.metadata("definition_get", scope=scope).object_definition
+        definition = own.client.metadata.definition_get(scope=scope).object_definition
     except grpc.RpcError as error:
         if error.code() is not grpc.StatusCode.NOT_FOUND:
             raise
         made = {"schema": text_of(schema)}
-        stored = own.client.metadata("definition_set", scope=scope, object_definition=made).object_definition
+        stored = own.client.metadata.definition_set(scope=scope, object_definition=made).object_definition
     else:
         definition.schema = text_of(schema)
-        stored = own.client.metadata("definition_set", scope=scope, object_definition=definition).object_definition
+        stored = own.client.metadata.definition_set(scope=scope, object_definition=definition).object_definition
     own.output.done("\n".join(definition_lines(stored)), plain_of(stored))
 
 
@@ -115,7 +114,7 @@ def definition_history(
 ) -> None:
     """List the definitions that held before, the latest first, with when each was replaced and by whom."""
     own = own_context(context)
-    found = own.client.metadata("definition_history", scope=_scope(object_type, partition_uuid, sub_type))
+    found = own.client.metadata.definition_history(scope=_scope(object_type, partition_uuid, sub_type))
     if not number:
         head = ("Version", "Replaced", "User", "UUID")
         own.output.many(found, head, version_row, 0)
@@ -136,7 +135,7 @@ def definition_delete(
     """Remove a definition, so that the next less explicit one holds."""
     own = own_context(context)
     scope = _scope(object_type, partition_uuid, sub_type)
-    if not own.client.metadata("definition_delete", scope=scope).num_deleted:
+    if not own.client.metadata.definition_delete(scope=scope).num_deleted:
         raise EndedError(5, "object could not be found.")
     own.output.done("deleted", {"deleted": 1})
 

@@ -138,8 +138,8 @@ def own_context(context: typer.Context) -> Context:
 def object_named(own: Context, search: str, object_type: str) -> Any:
     """The object of a UUID, or of a name where a type is given."""
     if object_type and parsed_uuid(search) is None:
-        return own.client.metadata("object_get_by_name", object_type_code=object_type, name=search)
-    return own.client.metadata("object_get_by_uuid", uuid=search)
+        return own.client.metadata.object_get_by_name(object_type_code=object_type, name=search)
+    return own.client.metadata.object_get_by_uuid(uuid=search)
 
 
 def listed(

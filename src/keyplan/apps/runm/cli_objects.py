@@ -1,7 +1,6 @@
 """The commands `runm object`."""
 
 import sys
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -44,7 +43,7 @@ def object_list(
     """List objects. A filter is words that must all hold: partition=, type=, project=, uuid=, name=, tag=, or a property."""
     own = own_context(context)
     expressions = [object_expression(one) for one in filters or ()]
-    found = listed(partial(own.client.metadata, "object_find"), expressions, limit, marker, sort)
+    found = listed(own.client.metadata.object_find, expressions, limit, marker, sort)
     own.output.many(found, ("Partition", "Object Type", "UUID", "Name", "Project"), object_row, 2)
 
 
@@ -67,11 +66,10 @@ def object_create(context: typer.Context, file: FileOption = None) -> None:
     given = object_document(read_document(document_of(file)))
     partition = given.partition or own.connection.partition
     if parsed_uuid(partition) is None and partition:
-        partition = own.client.api("partition_get", filter={"primary_filter": {"search": partition}}).uuid
-    kinds = {one.code: one.scope for one in own.client.metadata("object_type_find")}
+        partition = own.client.api.partition_get(filter={"primary_filter": {"search": partition}}).uuid
+    kinds = {one.code: one.scope for one in own.client.metadata.object_type_find()}
     project = given.project or (own.connection.project if kinds.get(given.object_type) else "")
-    made = own.client.metadata(
-        "object_create",
+    made = own.client.metadata.object_create(
         object={
             "partition": partition,
             "object_type": given.object_type,
@@ -106,8 +104,7 @@ def object_set(
     pairs = [one.partition("=") for one in properties or ()]
     if not all(key and equals for key, equals, _ in pairs):
         raise InvalidInputError(source="--property", problem="a property is KEY=VALUE")
-    changed = own.client.metadata(
-        "object_modify",
+    changed = own.client.metadata.object_modify(
         uuid=object_named(own, search, object_type).uuid,
         name=name,
         set_properties=[{"key": key, "value": value} for key, _, value in pairs],
@@ -128,7 +125,7 @@ def object_delete(
     """Delete objects that the session can see. With --type nothing is deleted unless every name is found."""
     own = own_context(context)
     uuids = [object_named(own, search, object_type).uuid if object_type else search for search in searches]
-    count = own.client.metadata("object_delete_by_uuids", uuids=uuids).num_deleted
+    count = own.client.metadata.object_delete_by_uuids(uuids=uuids).num_deleted
     if not count:
         raise EndedError(5, "no matching records could be found.")
     own.output.done(f"deleted {count} object{'' if count == 1 else 's'}", {"deleted": count})
@@ -138,7 +135,7 @@ def object_delete(
 def object_deleted(context: typer.Context, limit: LimitOption = 0, marker: MarkerOption = "") -> None:
     """List deleted objects that can be restored, where the service keeps them: when they were deleted, and by whom."""
     own = own_context(context)
-    found = own.client.metadata("object_deleted_find", options=options_of(limit, marker, None))
+    found = own.client.metadata.object_deleted_find(options=options_of(limit, marker, None))
     own.output.many(found, ("Deleted", "User", "Object Type", "UUID", "Name", "Project"), deleted_row, 3)
 
 
@@ -146,7 +143,7 @@ def object_deleted(context: typer.Context, limit: LimitOption = 0, marker: Marke
 def object_restore(context: typer.Context, uuid: Annotated[str, typer.Argument(metavar="UUID")]) -> None:
     """Make a deleted object again, as it was. Prints its UUID."""
     own = own_context(context)
-    made = own.client.metadata("object_restore", uuid=uuid).object
+    made = own.client.metadata.object_restore(uuid=uuid).object
     own.output.made(made, object_lines(made), made.uuid)
 
 
@@ -159,7 +156,7 @@ def object_watch(
 ) -> None:
     """Print what becomes of the objects of a type, until Ctrl-C: a line each."""
     own = own_context(context)
-    for event in own.client.watch(object_type_code=object_type, after=after, include_existing=existing):
+    for event in own.client.metadata.object_watch(object_type_code=object_type, after=after, include_existing=existing):
         if own.output.is_json:
             print_json(plain_of(event))
         else:

@@ -78,7 +78,7 @@ UseTlsOption = Annotated[bool | None, typer.Option("--use-tls/--no-use-tls", hel
 CertPathOption = Annotated[str | None, _flag("cert_path", "The server's certificate, PEM.")]
 KeyPathOption = Annotated[str | None, _flag("key_path", "The server's key, PEM.")]
 BootstrapTokenOption = Annotated[str | None, _flag("bootstrap_token", "Makes the first partition, once.")]
-LogLevelOption = Annotated[str | None, _flag("log_level", "0 warnings, 1 starts and stops, 3 everything.")]
+LogLevelOption = Annotated[str | None, _flag("log_level", "0 warnings, 1 starts and stops, 2 each call, 3 everything.")]
 TokensOption = Annotated[
     Path | None,
     typer.Option("--tokens", metavar="FILE", help="Bearer tokens, as of keyplan serve; all calls need one."),

@@ -35,8 +35,7 @@ def partition_list(
 ) -> None:
     """List partitions, all or those of a UUID or name; a star at the end asks for the beginning."""
     own = own_context(context)
-    found = own.client.api(
-        "partition_list",
+    found = own.client.api.partition_list(
         any=[{"primary_filter": search_of(one)} for one in filters or ()],
         options=options_of(limit, marker, sort),
     )
@@ -47,7 +46,7 @@ def partition_list(
 def partition_get(context: typer.Context, search: Annotated[str, typer.Argument(help="A UUID or a name.")]) -> None:
     """Show a partition."""
     own = own_context(context)
-    found = own.client.api("partition_get", filter={"primary_filter": {"search": search}})
+    found = own.client.api.partition_get(filter={"primary_filter": {"search": search}})
     own.output.one(found, partition_lines(found), found.uuid)
 
 
@@ -55,7 +54,7 @@ def partition_get(context: typer.Context, search: Annotated[str, typer.Argument(
 def partition_create(context: typer.Context, file: FileOption = None) -> None:
     """Make the partition of a document: name, and a uuid where it is to be a certain one. Prints its UUID."""
     own = own_context(context)
-    made = own.client.api("partition_create", payload=document_of(file)).partition
+    made = own.client.api.partition_create(payload=document_of(file)).partition
     own.output.made(made, partition_lines(made), made.uuid)
 
 
@@ -70,7 +69,7 @@ def bootstrap(
     fields: dict[str, Any] = {"bootstrap_token": token, "partition_name": name}
     if partition_uuid:
         fields["partition_uuid"] = {"value": partition_uuid}
-    made = own.client.metadata("bootstrap", **fields).partition
+    made = own.client.metadata.bootstrap(**fields).partition
     own.output.made(made, partition_lines(made), made.uuid)
 
 
@@ -78,7 +77,7 @@ def bootstrap(
 def provider_type_list(context: typer.Context, filters: FilterOption = None) -> None:
     """List provider types, all or those of a code."""
     own = own_context(context)
-    found = own.client.api("provider_type_list", any=[search_of(one) for one in filters or ()])
+    found = own.client.api.provider_type_list(any=[search_of(one) for one in filters or ()])
     own.output.many(found, ("Code", "Description"), lambda one: [one.code, one.description], 0)
 
 
@@ -86,7 +85,7 @@ def provider_type_list(context: typer.Context, filters: FilterOption = None) -> 
 def provider_type_get(context: typer.Context, code: Annotated[str, typer.Argument()]) -> None:
     """Show a provider type."""
     own = own_context(context)
-    found = own.client.api("provider_type_get", filter={"search": code})
+    found = own.client.api.provider_type_get(filter={"search": code})
     own.output.one(found, type_lines(found), found.code)
 
 
@@ -95,7 +94,7 @@ def object_type_list(context: typer.Context, filters: FilterOption = None) -> No
     """List object types, all or those of a code."""
     own = own_context(context)
     codes = [{"code_filter": {"code": one.removesuffix("*"), "use_prefix": one.endswith("*")}} for one in filters or ()]
-    found = own.client.metadata("object_type_find", any=codes)
+    found = own.client.metadata.object_type_find(any=codes)
     scopes = ("PARTITION", "PROJECT")
     own.output.many(
         found, ("Code", "Scope", "Description"), lambda one: [one.code, scopes[one.scope], one.description], 0
@@ -106,5 +105,5 @@ def object_type_list(context: typer.Context, filters: FilterOption = None) -> No
 def object_type_get(context: typer.Context, code: Annotated[str, typer.Argument()]) -> None:
     """Show an object type."""
     own = own_context(context)
-    found = own.client.metadata("object_type_get_by_code", code=code)
+    found = own.client.metadata.object_type_get_by_code(code=code)
     own.output.one(found, type_lines(found), found.code)

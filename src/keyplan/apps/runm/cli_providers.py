@@ -1,6 +1,5 @@
 """The commands `runm provider`."""
 
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -36,7 +35,7 @@ def provider_list(
     """List providers. A filter is words that must all hold: partition=, type=, uuid=, name=, or a property's key."""
     own = own_context(context)
     expressions = [provider_expression(one) for one in filters or ()]
-    found = listed(partial(own.client.api, "provider_list"), expressions, limit, marker, sort)
+    found = listed(own.client.api.provider_list, expressions, limit, marker, sort)
     own.output.many(found, ("Partition", "Provider Type", "UUID", "Name"), provider_row, 2)
 
 
@@ -44,7 +43,7 @@ def provider_list(
 def provider_get(context: typer.Context, search: Annotated[str, typer.Argument(help="A UUID or a name.")]) -> None:
     """Show a provider of the session's partition."""
     own = own_context(context)
-    found = own.client.api("provider_get", filter={"primary_filter": {"search": search}})
+    found = own.client.api.provider_get(filter={"primary_filter": {"search": search}})
     own.output.one(found, provider_lines(found), found.uuid)
 
 
@@ -52,7 +51,7 @@ def provider_get(context: typer.Context, search: Annotated[str, typer.Argument(h
 def provider_create(context: typer.Context, file: FileOption = None) -> None:
     """Make the provider of a document, which its definition must allow. Prints its UUID."""
     own = own_context(context)
-    made = own.client.api("provider_create", payload=document_of(file)).provider
+    made = own.client.api.provider_create(payload=document_of(file)).provider
     own.output.made(made, provider_lines(made), made.uuid)
 
 
@@ -69,11 +68,11 @@ def provider_delete(
     for expression in expressions:
         if expression.property_prefixes:
             # Why: the service matches values whole; what fits by its beginning is found first, and named by UUID.
-            found = own.client.api("provider_list", any=[expression.fields])
+            found = own.client.api.provider_list(any=[expression.fields])
             wanted += [{"primary_filter": {"search": one.uuid}} for one in found if expression.fits(one)]
         else:
             wanted.append(expression.fields)
     if not wanted and expressions:
         raise EndedError(5, "no matching records could be found.")
-    count = own.client.api("provider_delete", any=wanted).num_deleted
+    count = own.client.api.provider_delete(any=wanted).num_deleted
     own.output.done(f"deleted {count} provider(s)", {"deleted": count})

@@ -1,13 +1,16 @@
-"""A client of both services: calls by name, with plain values for the fields of their requests."""
+"""A client of both services: their declared calls as methods, with plain values for the fields of their requests."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc
 
+from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.wire_table import RUNM, messages
+from keyplan.operations import Rpc, rpcs_of
 
 __all__ = ["CALL_SECONDS_MAX", "LIST_SECONDS_MAX", "Connection", "RunmClient"]
 
@@ -16,9 +19,6 @@ CALL_SECONDS_MAX: Final = 60
 
 LIST_SECONDS_MAX: Final = 3_600
 """Why more: a list of a hundred thousand objects takes a minute, and ends by itself."""
-
-_API: Final = "RunmAPI"
-_METADATA: Final = "RunmMetadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,60 @@ class Connection:
         return {"user": self.user, "project": self.project, "partition": self.partition, "roles": list(self.roles)}
 
 
-class RunmClient:
-    """`client.api("partition_get", filter=...)` and `client.metadata("object_find", any=[...])`; streams are iterators.
+class _Spoken:
+    """A base class before an interface of calls: its subclasses send the request of each, and give its answer.
 
-    Raises grpc.RpcError. Close it, or use it in a `with` block.
+    The fields of a request are plain values; the session is added. Raises grpc.RpcError.
+    """
+
+    service: ClassVar[str]
+
+    def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
+        self._channel = channel
+        self._session = connection.session
+        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
+
+    def __init_subclass__(cls) -> None:
+        for name, declared in rpcs_of(cls).items():
+            setattr(cls, name, _method(declared))
+
+    def send(self, declared: Rpc, fields: Mapping[str, Any]) -> Any:
+        """Send the request of a call; return its answer, or the stream of its answers."""
+        request_class = getattr(messages, declared.request)
+        session = {"session": self._session} if "session" in request_class.DESCRIPTOR.fields_by_name else {}
+        make = self._channel.unary_stream if declared.is_stream else self._channel.unary_unary
+        invoke: Callable[..., Any] = make(
+            RUNM.method(self.service, declared.name).path,
+            request_serializer=request_class.SerializeToString,
+            response_deserializer=getattr(messages, declared.answer).FromString,
+        )
+        seconds_max = None if declared.is_endless else LIST_SECONDS_MAX if declared.is_stream else CALL_SECONDS_MAX
+        return invoke(request_class(**session, **fields), timeout=seconds_max, metadata=self._metadata)
+
+
+def _method(declared: Rpc) -> Callable[..., Any]:
+    @wraps(declared.function)
+    def method(self: _Spoken, **fields: Any) -> Any:
+        return self.send(declared, fields)
+
+    return method
+
+
+class _Metadata(_Spoken, MetadataOperations):
+    pass
+
+
+class _Api(_Spoken, ApiOperations):
+    pass
+
+
+class RunmClient:
+    """`client.api.partition_get(filter=...)` and `client.metadata.object_find(any=[...])`; streams are iterators.
+
+    Calls raise grpc.RpcError. Close it, or use it in a `with` block.
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._session = connection.session
-        self._metadata = (("authorization", f"Bearer {connection.token}"),) if connection.token else ()
         host = f"[{connection.host}]" if ":" in connection.host else connection.host
         address = f"{host}:{connection.port}"
         if connection.authority is None:
@@ -56,20 +101,8 @@ class RunmClient:
         else:
             credentials = grpc.ssl_channel_credentials(connection.authority.read_bytes())
             self._channel = grpc.secure_channel(address, credentials)
-
-    def api(self, name: str, /, **fields: Any) -> Any:
-        """Call the front end."""
-        return self._call(_API, name, fields)
-
-    def metadata(self, name: str, /, **fields: Any) -> Any:
-        """Call the metadata service."""
-        return self._call(_METADATA, name, fields)
-
-    def watch(self, **fields: Any) -> Iterator[Any]:
-        """Watch objects: `object_watch`, without end."""
-        request = self._request("ObjectWatchRequest", fields)
-        events: Iterator[Any] = self._invoke(_METADATA, "object_watch")(request, metadata=self._metadata)
-        return events
+        self.metadata: MetadataOperations = _Metadata(self._channel, connection)
+        self.api: ApiOperations = _Api(self._channel, connection)
 
     def close(self) -> None:
         """Close the channel."""
@@ -80,23 +113,3 @@ class RunmClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _call(self, service: str, name: str, fields: Mapping[str, Any]) -> Any:
-        call, invoke = RUNM.method(service, name), self._invoke(service, name)
-        seconds_max = LIST_SECONDS_MAX if call.is_stream else CALL_SECONDS_MAX
-        return invoke(self._request(call.request, fields), timeout=seconds_max, metadata=self._metadata)
-
-    def _invoke(self, service: str, name: str) -> Callable[..., Any]:
-        call = RUNM.method(service, name)
-        make = self._channel.unary_stream if call.is_stream else self._channel.unary_unary
-        invoke: Callable[..., Any] = make(
-            call.path,
-            request_serializer=getattr(messages, call.request).SerializeToString,
-            response_deserializer=getattr(messages, call.response).FromString,
-        )
-        return invoke
-
-    def _request(self, name: str, fields: Mapping[str, Any]) -> Any:
-        request_class = getattr(messages, name)
-        has_session = "session" in request_class.DESCRIPTOR.fields_by_name
-        return request_class(session=self._session, **fields) if has_session else request_class(**fields)

@@ -1,18 +1,20 @@
 """The calls on object definitions: the original's for providers, and the same for any type as extensions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from keyplan.apps.runm.answers import definition_message, definition_record
+from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.definitions import definition_at, remove, resolved, set_definition
-from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.deployment import PROVIDER, State
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType
+from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition
-from keyplan.apps.runm.refusal import missing, not_found
-from keyplan.apps.runm.session import caller_of
+from keyplan.apps.runm.refusal import found, missing
 from keyplan.apps.runm.type_calls import provider_type_of
 from keyplan.apps.runm.versions import versions_of
 from keyplan.apps.runm.wire_table import messages
@@ -34,80 +36,63 @@ _ANYTHING: Final = ObjectDefinition(UUID(int=0), '{"type": "object"}')
 """What holds for a type without definitions: ruling S4's implicit default. It has no UUID, and is not stored."""
 
 
-def provider_definition_get_global_default(deployment: Deployment, request: Any) -> Any:
-    """Return the definition of providers for which there is no more explicit one."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        return _exact(state, Scope(None, PROVIDER))
+@performs(MetadataOperations)
+def provider_definition_get_global_default(call: CheckedCall) -> Any:
+    return _exact(call.state, Scope(None, PROVIDER))
 
 
-def provider_definition_get_by_partition(deployment: Deployment, request: Any) -> Any:
-    """Return a partition's own definition of providers."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        return _exact(state, Scope(_partition_of(state, request.partition_uuid), PROVIDER))
+@performs(MetadataOperations)
+def provider_definition_get_by_partition(call: CheckedCall) -> Any:
+    return _exact(call.state, Scope(_partition_of(call.state, call.request.partition_uuid), PROVIDER))
 
 
-def provider_definition_get_by_type(deployment: Deployment, request: Any) -> Any:
-    """Return the definition of a provider type for all partitions."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        return _exact(state, Scope(None, PROVIDER, _provider_type_of(state, request.provider_type_code)))
+@performs(MetadataOperations)
+def provider_definition_get_by_type(call: CheckedCall) -> Any:
+    return _exact(call.state, Scope(None, PROVIDER, _provider_type_of(call.state, call.request.provider_type_code)))
 
 
-def provider_definition_get_by_partition_and_type(deployment: Deployment, request: Any) -> Any:
-    """Return a partition's own definition of a provider type."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        partition = _partition_of(state, request.partition_uuid)
-        return _exact(state, Scope(partition, PROVIDER, _provider_type_of(state, request.provider_type_code)))
+@performs(MetadataOperations)
+def provider_definition_get_by_partition_and_type(call: CheckedCall) -> Any:
+    partition = _partition_of(call.state, call.request.partition_uuid)
+    return _exact(
+        call.state, Scope(partition, PROVIDER, _provider_type_of(call.state, call.request.provider_type_code))
+    )
 
 
-def provider_definition_set(deployment: Deployment, request: Any) -> Any:
-    """Set the definition of providers on one of the four levels."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else None
-        code = _provider_type_of(state, request.provider_type_code) if request.provider_type_code else ""
-    return _set(deployment, Scope(partition, PROVIDER, code), request)
+@performs(MetadataOperations)
+def provider_definition_set(call: CheckedCall) -> Callable[[], Any]:
+    given = call.request
+    partition = _partition_of(call.state, given.partition_uuid) if given.partition_uuid else None
+    code = _provider_type_of(call.state, given.provider_type_code) if given.provider_type_code else ""
+    return partial(_set, call, Scope(partition, PROVIDER, code))
 
 
-def definition_get(deployment: Deployment, request: Any) -> Any:
-    """Return the definition of exactly a scope; with `resolve`, the one that holds for it, and where it was found."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        scope = _scope_of(deployment, state, request.scope)
-        if request.resolve:
-            where, definition = resolved(state, scope) or (Scope(None, scope.object_type), _ANYTHING)
-        else:
-            where, definition = scope, _found(state, scope)
+@performs(MetadataOperations)
+def definition_get(call: CheckedCall) -> Any:
+    scope = _scope_of(call)
+    if call.request.resolve:
+        where, definition = resolved(call.state, scope) or (Scope(None, scope.object_type), _ANYTHING)
+    else:
+        where, definition = scope, found(definition_at(call.state.runm, scope))
     message = definition_message(definition)
     if definition is _ANYTHING:
         message.uuid = ""
     return messages.DefinitionGetResponse(object_definition=message, scope=_scope_message(where))
 
 
-def definition_set(deployment: Deployment, request: Any) -> Any:
-    """Set the definition of a scope of any object type."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        scope = _scope_of(deployment, state, request.scope)
-    return _set(deployment, scope, request)
+@performs(MetadataOperations)
+def definition_set(call: CheckedCall) -> Callable[[], Any]:
+    return partial(_set, call, _scope_of(call))
 
 
-def definition_delete(deployment: Deployment, request: Any) -> Any:
-    """Remove the definition of exactly a scope, so that the next less explicit one holds."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        scope = _scope_of(deployment, state, request.scope)
-    return messages.DeleteResponse(num_deleted=int(remove(deployment, scope, request.session.user)))
+@performs(MetadataOperations)
+def definition_delete(call: CheckedCall) -> Callable[[], Any]:
+    scope = _scope_of(call)
+    return lambda: messages.DeleteResponse(num_deleted=int(remove(call.deployment, scope, call.request.session.user)))
 
 
-def definition_history(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream what held for exactly a scope before, the latest first."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        found = list(versions_of(state, _scope_of(deployment, state, request.scope)))
+@performs(MetadataOperations)
+def definition_history(call: CheckedCall) -> Iterator[Any]:
     make = messages.DefinitionVersion
     return (
         make(
@@ -116,30 +101,23 @@ def definition_history(deployment: Deployment, request: Any) -> Iterator[Any]:
             replaced_at=one.replaced_at,
             user=one.user,
         )
-        for number, one in found
+        for number, one in list(versions_of(call.state, _scope_of(call)))
     )
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _set(deployment: Deployment, scope: Scope, request: Any) -> Any:
-    if not request.HasField("object_definition"):
+def _set(call: CheckedCall, scope: Scope) -> Any:
+    if not call.request.HasField("object_definition"):
         raise missing("object definition is required.")
-    given = request.object_definition
-    stored = set_definition(deployment, scope, given.uuid, definition_record(given), request.session.user)
+    given = call.request.object_definition
+    stored = set_definition(call.deployment, scope, given.uuid, definition_record(given), call.request.session.user)
     return messages.ObjectDefinitionSetResponse(object_definition=definition_message(stored))
 
 
 def _exact(state: State, scope: Scope) -> Any:
-    return definition_message(_found(state, scope))
-
-
-def _found(state: State, scope: Scope) -> ObjectDefinition:
-    definition = definition_at(state.runm, scope)
-    if definition is None:
-        raise not_found()
-    return definition
+    return definition_message(found(definition_at(state.runm, scope)))
 
 
 def _partition_of(state: State, text: str) -> UUID:
@@ -159,11 +137,12 @@ def _provider_type_of(state: State, code: str) -> str:
     return code
 
 
-def _scope_of(deployment: Deployment, state: State, given: Any) -> Scope:
+def _scope_of(call: CheckedCall) -> Scope:
+    given, state = call.request.scope, call.state
     code, sub_code = given.object_type_code, given.sub_type_code
     if not code:
         raise missing("object type code is required.")
-    if deployment.object_type(code) is None:
+    if call.deployment.object_type(code) is None:
         raise missing(f"Object type {code} not found")
     if sub_code and not _has_sub_type(state, code, sub_code):
         raise missing(f"Sub-type {sub_code} not found")

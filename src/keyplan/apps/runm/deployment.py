@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.read_ahead import ReadAhead
@@ -101,12 +101,6 @@ class Deployment:
         """Pin one state of the store for the length of a block; what the places hold is read at once."""
         with self.store.snapshot() as pinned:
             yield self.over(pinned, *refs)
-
-    @contextmanager
-    def reading_for(self, request: Any, *refs: KeyRef) -> Generator[State, None, None]:
-        """As `reading`, with what a request's session is checked against."""
-        with self.store.snapshot() as pinned:
-            yield self.over(pinned, *self.ahead.of_session(request), *refs)
 
     # ---- types: immutable once made, so that they are kept --------------------------------------------------------------
 

@@ -2,22 +2,24 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from threading import BoundedSemaphore, Event
 from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls
+from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls, watching
+from keyplan.apps.runm.calls import Handler, Performer, handlers_of, performer
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.logs import LOGGER
+from keyplan.apps.runm.logs import CALL, LOGGER
+from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.refusal import RefusedError, invalid
-from keyplan.apps.runm.watching import object_watch
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.protobuf import Method
+from keyplan.operations import Rpc
 from keyplan.server import Token
 
 __all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
@@ -31,15 +33,15 @@ WATCHES_MAX: Final = 24
 _TEXT_MAX: Final = 1_000
 """Characters of a status's text. Why: it travels in a header, and clients refuse long ones; some texts quote a name."""
 
-_MODULES: Final = {
-    "RunmMetadata": (partition_calls, type_calls, object_calls, definition_calls),
-    "RunmAPI": (front_calls,),
+_HANDLERS: Final = {
+    interface: handlers_of(interface, modules)
+    for interface, modules in (
+        (MetadataOperations, (partition_calls, type_calls, object_calls, definition_calls, watching)),
+        (ApiOperations, (front_calls,)),
+    )
 }
-_WATCH: Final = "object_watch"
 
 _STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
-
-Handle = Callable[[Deployment, Any], Any]
 
 
 class Dispatcher:
@@ -55,63 +57,60 @@ class Dispatcher:
         """Return what a grpc server is given: one handler for each service, bytes in and bytes out."""
         return [
             grpc.method_handlers_generic_handler(
-                RUNM.full_name(service), {call.name: self._handler(service, call) for call in calls}
+                RUNM.full_name(interface.service),
+                {name: self._handler(interface.service, handler) for name, handler in handlers.items()},
             )
-            for service, calls in RUNM.services.items()
+            for interface, handlers in _HANDLERS.items()
         ]
 
-    def _handler(self, service: str, call: Method) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        request_class = getattr(messages, call.request)
-        if call.name == _WATCH:
-            return grpc.unary_stream_rpc_method_handler(self._watching(request_class))
-        handle = _handle_named(service, call.name)
-        if call.is_stream:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(request_class, handle))
-        return grpc.unary_unary_rpc_method_handler(self._answering(request_class, handle))
+    def _handler(self, service: str, handler: Handler) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        call, perform = _SpokenCall(service, handler.declared), performer(self._deployment, handler)
+        if handler.declared.is_stream:
+            return grpc.unary_stream_rpc_method_handler(self._streaming(call, perform))
+        return grpc.unary_unary_rpc_method_handler(self._answering(call, perform))
 
-    # ---- the three kinds of calls ---------------------------------------------------------------------------------------
-
-    def _answering(self, request_class: Any, handle: Handle) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def _answering(self, call: "_SpokenCall", perform: Performer) -> Callable[[bytes, grpc.ServicerContext], bytes]:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
+            request = None
             try:
                 self._require_token(context)
-                message: bytes = handle(self._deployment, _parsed(request_class, raw)).SerializeToString()
+                request = call.parsed(raw)
+                message: bytes = perform(request).SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: the outermost place; what nobody foresaw is logged there.
-                return _abort(context, error)
+                return call.abort(context, request, error)
+            if LOGGER.isEnabledFor(CALL):
+                call.log(request, GrpcStatus.OK)
             return message
 
         return answer
 
     def _streaming(
-        self, request_class: Any, handle: Handle
-    ) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
-        return self._stream(request_class, lambda request, _context: handle(self._deployment, request))
-
-    def _watching(self, request_class: Any) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
-        def watch(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            if not self._watches.acquire(blocking=False):
-                raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
-            try:
-                yield from object_watch(
-                    self._deployment, request, lambda: context.is_active() and not self._closing.is_set()
-                )
-            finally:
-                self._watches.release()
-
-        return self._stream(request_class, watch)
-
-    def _stream(
-        self, request_class: Any, messages_of: Callable[[Any, grpc.ServicerContext], Iterator[Any]]
+        self, call: "_SpokenCall", perform: Performer
     ) -> Callable[[bytes, grpc.ServicerContext], Iterator[bytes]]:
         def stream(raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+            request = None
             try:
                 self._require_token(context)
-                for message in messages_of(_parsed(request_class, raw), context):
-                    yield message.SerializeToString()
+                request = call.parsed(raw)
+                with self._room() if call.declared.is_endless else nullcontext():
+                    for message in perform(request, lambda: context.is_active() and not self._closing.is_set()):
+                        yield message.SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: as above.
-                _abort(context, error)
+                call.abort(context, request, error)
+            if LOGGER.isEnabledFor(CALL):
+                call.log(request, GrpcStatus.OK)
 
         return stream
+
+    @contextmanager
+    def _room(self) -> Generator[None, None, None]:
+        """A place among the watches. Raises RefusedError when there is none."""
+        if not self._watches.acquire(blocking=False):
+            raise RefusedError(GrpcStatus.RESOURCE_EXHAUSTED, f"there are {WATCHES_MAX} watches already.")
+        try:
+            yield
+        finally:
+            self._watches.release()
 
     def _require_token(self, context: grpc.ServicerContext) -> None:
         if not self._tokens:
@@ -126,27 +125,38 @@ class Dispatcher:
             raise RefusedError(GrpcStatus.UNAUTHENTICATED, "a token is needed, or the one given is not known.")
 
 
-def _handle_named(service: str, name: str) -> Handle:
-    (handle,) = (getattr(module, name) for module in _MODULES[service] if hasattr(module, name))
-    found: Handle = handle
-    return found
+class _SpokenCall:
+    """A declared call as it is spoken: bytes to its request, an error to a status, and its line in the log."""
 
+    def __init__(self, service: str, declared: Rpc) -> None:
+        self.declared = declared
+        self._path = f"{service}/{declared.name}"
+        self._request_class = getattr(messages, declared.request)
 
-def _parsed(request_class: Any, raw: bytes) -> Any:
-    try:
-        return request_class.FromString(raw)
-    except DecodeError as error:
-        raise invalid("the request is no message of this call.") from error
+    def parsed(self, raw: bytes) -> Any:
+        """Return the request. Raises RefusedError, INVALID_ARGUMENT."""
+        try:
+            return self._request_class.FromString(raw)
+        except DecodeError as error:
+            raise invalid("the request is no message of this call.") from error
 
+    def abort(self, context: grpc.ServicerContext, request: Any, error: Exception) -> NoReturn:
+        """End the call with the status that an error stands for. `request` is None when it could not be read."""
+        if isinstance(error, RefusedError):
+            status, text = error.status, error.text
+        elif isinstance(error, KeyplanError):
+            status, text = error.grpc_status, f"{error.summary}."
+            LOGGER.warning("%s: %s", error.code, error)
+        else:
+            status, text = GrpcStatus.INTERNAL, "the server failed; its log says more."
+            LOGGER.error("a call failed", exc_info=error)
+        if LOGGER.isEnabledFor(CALL):
+            self.log(request, status)
+        context.abort(_STATUS_CODES[status], text[:_TEXT_MAX])
 
-def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
-    """End a call with the status that an error stands for."""
-    if isinstance(error, RefusedError):
-        status, text = error.status, error.text
-    elif isinstance(error, KeyplanError):
-        status, text = error.grpc_status, f"{error.summary}."
-        LOGGER.warning("%s: %s", error.code, error)
-    else:
-        status, text = GrpcStatus.INTERNAL, "the server failed; its log says more."
-        LOGGER.error("a call failed", exc_info=error)
-    context.abort(_STATUS_CODES[status], text[:_TEXT_MAX])
+    def log(self, request: Any, status: GrpcStatus) -> None:
+        """Write that the call has ended: who made it, whether it changes something, and with which status."""
+        kind = "change" if self.declared.changes else "read"
+        session = getattr(request, "session", None)
+        user, partition = ("", "") if session is None else (session.user, session.partition)
+        LOGGER.log(CALL, "%s %s: user %r, partition %r: %s", kind, self._path, user, partition, status.name)

@@ -6,12 +6,17 @@ The registry's part has a level and a form of its own, as the original's registr
 import logging
 from typing import Final
 
-__all__ = ["LOGGER", "REGISTRY_LOGGER", "set_up_logging", "set_up_registry_logging"]
+__all__ = ["CALL", "LOGGER", "REGISTRY_LOGGER", "set_up_logging", "set_up_registry_logging"]
 
 LOGGER: Final = logging.getLogger("keyplan.runm")
 REGISTRY_LOGGER: Final = logging.getLogger("keyplan.runm.registry")
 
-_LEVELS: Final = (logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+CALL: Final = (logging.INFO + logging.DEBUG) // 2
+"""The level of the line for each call."""
+
+logging.addLevelName(CALL, "CALL")
+
+_LEVELS: Final = (logging.WARNING, logging.INFO, CALL, logging.DEBUG)
 
 
 def set_up_logging(level: int) -> None:

@@ -1,6 +1,6 @@
 """The calls on objects: the way in from the wire, with the original's checks in its order."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
@@ -8,11 +8,13 @@ from uuid import UUID, uuid4
 from msgspec import structs
 
 from keyplan.apps.runm.answers import object_message, object_record, property_records
+from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.deletion import delete, deleted_objects, restore
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
 from keyplan.apps.runm.layout import ObjectName, PartitionObjectName
 from keyplan.apps.runm.objects import create, created, get, update
+from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
@@ -37,57 +39,71 @@ __all__ = [
 ]
 
 
-def object_get_by_uuid(deployment: Deployment, request: Any) -> Any:
-    """Return an object; one answer for what is not there and for what the caller may not see."""
-    uuid, ahead = parsed_uuid(request.uuid), deployment.ahead
-    refs = () if uuid is None else ahead.of_objects([uuid], ahead.partition_of(request))
-    with deployment.reading_for(request, *refs) as state:
-        caller = caller_of(request, state)
-        if not request.uuid:
-            raise missing("UUID is required.")
-        return _visible(deployment, caller, state, uuid or checked_uuid(request.uuid))
+def _ahead_of_uuid(deployment: Deployment, request: Any, partition: UUID | None) -> Iterable[KeyRef]:
+    uuid = parsed_uuid(request.uuid)
+    return () if uuid is None else deployment.ahead.of_objects([uuid], partition)
 
 
-def object_get_by_name(deployment: Deployment, request: Any) -> Any:
-    """Return the object of a name, in the session's partition and project unless others are named."""
-    with deployment.reading_for(request, *_places_of_name(deployment, request)) as state:
-        caller = caller_of(request, state)
-        if not request.name:
-            raise missing("name is required.")
-        if not request.object_type_code:
-            raise missing("object type code is required.")
-        kind = deployment.object_type(request.object_type_code)
-        if kind is None:
-            raise missing(f"Object type {request.object_type_code} not found")
-        partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else caller.partition
-        project = spelled_project(request.project) or caller.project
-        try:
-            if kind.scope is ObjectTypeScope.PROJECT:
-                key = ObjectName(partition, kind.code, project, request.name)
-                uuid = state.runm.objects_by_project_and_name.key_of(key)
-            else:
-                uuid = state.runm.objects_by_name.key_of(PartitionObjectName(partition, kind.code, request.name))
-        except InvalidKeyError:
-            uuid = None
-        if uuid is None:
-            raise not_found()
-        state.read_ahead(state.ahead.of_objects([uuid], partition))
-        return _visible(deployment, caller, state, uuid)
+@performs(MetadataOperations, ahead=_ahead_of_uuid)
+def object_get_by_uuid(call: CheckedCall) -> Any:
+    if not call.request.uuid:
+        raise missing("UUID is required.")
+    return _visible(call, parsed_uuid(call.request.uuid) or checked_uuid(call.request.uuid))
 
 
-def object_find(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
+def _ahead_of_name(deployment: Deployment, request: Any, session_partition: UUID | None) -> Iterator[KeyRef]:
+    """Where the name of a request by name most likely points."""
+    ahead = deployment.ahead
+    partition = parsed_uuid(request.partition_uuid) or session_partition
+    kind = deployment.known_type(request.object_type_code)
+    if partition is not None and kind is not None and request.name:
+        has_project = kind.scope is ObjectTypeScope.PROJECT
+        project = spelled_project(request.project or request.session.project) if has_project else ""
+        if project or not has_project:
+            yield from ahead.of_name(partition, kind.code, project, request.name)
+    yield from ahead.of_partitions([request.partition_uuid])
+
+
+@performs(MetadataOperations, ahead=_ahead_of_name)
+def object_get_by_name(call: CheckedCall) -> Any:
+    request, state, caller = call.request, call.state, call.caller
+    if not request.name:
+        raise missing("name is required.")
+    if not request.object_type_code:
+        raise missing("object type code is required.")
+    kind = call.deployment.object_type(request.object_type_code)
+    if kind is None:
+        raise missing(f"Object type {request.object_type_code} not found")
+    partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else caller.partition
+    project = spelled_project(request.project) or caller.project
+    try:
+        if kind.scope is ObjectTypeScope.PROJECT:
+            key = ObjectName(partition, kind.code, project, request.name)
+            uuid = state.runm.objects_by_project_and_name.key_of(key)
+        else:
+            uuid = state.runm.objects_by_name.key_of(PartitionObjectName(partition, kind.code, request.name))
+    except InvalidKeyError:
+        uuid = None
+    if uuid is None:
+        raise not_found()
+    state.read_ahead(state.ahead.of_objects([uuid], partition))
+    return _visible(call, uuid)
+
+
+def _ahead_of_search(deployment: Deployment, request: Any, _: UUID | None) -> Iterable[KeyRef]:
     named = (uuid for one in request.any for uuid in one.partition_filter.uuids)
-    refs = (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
-    with deployment.reading_for(request, *refs) as state:
-        caller = caller_of(request, state)
-        options = options_of(request.options, OBJECT_FIELDS, identity="uuid")
-        found = search(deployment, caller, state, request.any, options)
-    return map(object_message, found)
+    return (*deployment.ahead.of_partitions(named), *deployment.ahead.of_index_states())
 
 
+@performs(MetadataOperations, ahead=_ahead_of_search)
+def object_find(call: CheckedCall) -> Iterator[Any]:
+    options = options_of(call.request.options, OBJECT_FIELDS, identity="uuid")
+    return map(object_message, search(call.deployment, call.caller, call.state, call.request.any, options))
+
+
+@performs(MetadataOperations, checks_session=True)
 def object_create(deployment: Deployment, request: Any) -> Any:
-    """Store a new object."""
+    # Why the session is checked here: in the transaction, with what the object is checked against, it takes no round trip.
     given = request.object
     new_uuid = uuid4()
 
@@ -108,43 +124,42 @@ def object_create(deployment: Deployment, request: Any) -> Any:
     return messages.ObjectCreateResponse(object=object_message(stored))
 
 
-def object_delete_by_uuids(deployment: Deployment, request: Any) -> Any:
-    """Delete objects; those that are not there, or not the caller's to see, are passed over. All of them are UUIDs (D7)."""
-    with deployment.reading_for(request) as state:
-        caller = caller_of(request, state)
-    if not request.uuids:
+@performs(MetadataOperations)
+def object_delete_by_uuids(call: CheckedCall) -> Callable[[], Any]:
+    if not call.request.uuids:
         raise missing("at least one UUID is required.")
-    uuids = [checked_uuid(text) for text in request.uuids]
-    return messages.DeleteResponse(num_deleted=delete(deployment, caller, uuids))
+    uuids = [checked_uuid(text) for text in call.request.uuids]
+    return lambda: messages.DeleteResponse(num_deleted=delete(call.deployment, call.caller, uuids))
 
 
-def object_deleted_find(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream the deleted objects of the session's partition and project that can be restored, by UUID. An extension."""
-    with deployment.reading_for(request) as state:
-        caller = caller_of(request, state)
-        options = options_of(request.options, ("uuid",), identity="uuid")
-        if not options.is_by_identity:
-            raise invalid("deleted objects are listed by uuid, ascending.")
-        found = list(islice(deleted_objects(deployment, caller, state, options.after), options.limit or None))
+@performs(MetadataOperations)
+def object_deleted_find(call: CheckedCall) -> Iterator[Any]:
+    options = options_of(call.request.options, ("uuid",), identity="uuid")
+    if not options.is_by_identity:
+        raise invalid("deleted objects are listed by uuid, ascending.")
+    every = deleted_objects(call.deployment, call.caller, call.state, options.after)
     make = messages.DeletedObject
     return (
-        make(object=object_message(Stored(one.object, 0, 0)), deleted_at=one.deleted_at, user=one.user) for one in found
+        make(object=object_message(Stored(one.object, 0, 0)), deleted_at=one.deleted_at, user=one.user)
+        for one in list(islice(every, options.limit or None))
     )
 
 
-def object_restore(deployment: Deployment, request: Any) -> Any:
-    """Make a deleted object again, as it was. An extension."""
-    with deployment.reading_for(request) as state:
-        caller = caller_of(request, state)
-    if not request.uuid:
+@performs(MetadataOperations)
+def object_restore(call: CheckedCall) -> Callable[[], Any]:
+    if not call.request.uuid:
         raise missing("UUID is required.")
-    stored = restore(deployment, caller, checked_uuid(request.uuid))
-    return messages.ObjectRestoreResponse(object=object_message(stored))
+    uuid = checked_uuid(call.request.uuid)
+
+    def restored() -> Any:
+        return messages.ObjectRestoreResponse(object=object_message(restore(call.deployment, call.caller, uuid)))
+
+    return restored
 
 
-def object_update(deployment: Deployment, request: Any) -> Any:
-    """Replace an object's name, properties and tags by those of the one that is given. An extension."""
-    given = request.object
+@performs(MetadataOperations)
+def object_update(call: CheckedCall) -> Callable[[], Any]:
+    given = call.request.object
 
     def change(old: Object) -> Object:
         partition = checked_uuid(given.partition) if given.partition else old.partition
@@ -153,11 +168,12 @@ def object_update(deployment: Deployment, request: Any) -> Any:
             wanted, object_type=wanted.object_type or old.object_type, project=wanted.project or old.project
         )
 
-    return _updated(deployment, request, given.uuid, given.generation, change)
+    return _updating(call, given.uuid, given.generation, change)
 
 
-def object_modify(deployment: Deployment, request: Any) -> Any:
-    """Change parts of an object: rename it, set and remove properties, add and remove tags. An extension."""
+@performs(MetadataOperations)
+def object_modify(call: CheckedCall) -> Callable[[], Any]:
+    request = call.request
 
     def change(old: Object) -> Object:
         set_values = {one.key: one.value for one in property_records(request.set_properties)}
@@ -173,7 +189,7 @@ def object_modify(deployment: Deployment, request: Any) -> Any:
             tags=(*(tag for tag in old.tags if tag not in gone), *request.add_tags),
         )
 
-    return _updated(deployment, request, request.uuid, request.generation, change)
+    return _updating(call, request.uuid, request.generation, change)
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
@@ -188,33 +204,23 @@ def require_own_place(deployment: Deployment, caller: Caller, record: Object) ->
         )
 
 
-def _updated(deployment: Deployment, request: Any, uuid: str, generation: int, change: Any) -> Any:
-    with deployment.reading_for(request) as state:
-        caller = caller_of(request, state)
+def _updating(call: CheckedCall, uuid: str, generation: int, change: Callable[[Object], Object]) -> Callable[[], Any]:
     if not uuid:
         raise missing("UUID is required.")
-    stored = update(deployment, caller, checked_uuid(uuid), generation, change)
-    return messages.ObjectUpdateResponse(object=object_message(stored))
+    known = checked_uuid(uuid)
 
+    def updated() -> Any:
+        stored = update(call.deployment, call.caller, known, generation, change)
+        return messages.ObjectUpdateResponse(object=object_message(stored))
 
-def _places_of_name(deployment: Deployment, request: Any) -> Iterator[KeyRef]:
-    """Where the name of a request by name most likely points."""
-    ahead = deployment.ahead
-    partition = parsed_uuid(request.partition_uuid) or ahead.partition_of(request)
-    kind = deployment.known_type(request.object_type_code)
-    if partition is not None and kind is not None and request.name:
-        has_project = kind.scope is ObjectTypeScope.PROJECT
-        project = spelled_project(request.project or request.session.project) if has_project else ""
-        if project or not has_project:
-            yield from ahead.of_name(partition, kind.code, project, request.name)
-    yield from ahead.of_partitions([request.partition_uuid])
+    return updated
 
 
 def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iterator[KeyRef]:
     """What the creation of an object looks at."""
     given, ahead = request.object, deployment.ahead
     partition = parsed_uuid(given.partition)
-    yield from ahead.of_session(request)
+    yield from ahead.of_session(request, ahead.partition_of(request))
     yield from ahead.of_partitions([given.partition])
     kind = deployment.known_type(given.object_type)
     if partition is None or kind is None or not given.name:
@@ -225,8 +231,8 @@ def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iter
         yield from ahead.of_name(partition, kind.code, spelled_project(given.project), given.name)
 
 
-def _visible(deployment: Deployment, caller: Caller, state: State, uuid: UUID) -> Any:
-    stored, rules = get(deployment, caller, state, uuid)
+def _visible(call: CheckedCall, uuid: UUID) -> Any:
+    stored, rules = get(call.deployment, call.caller, call.state, uuid)
     return object_message(Stored(rules.visible(stored.record), stored.generation, stored.revision))
 
 

@@ -6,18 +6,21 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from keyplan.apps.runm.answers import partition_message, uuid_or_new
+from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.constraint import digits_of, range_of_digits
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
+from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.records import Partition
-from keyplan.apps.runm.refusal import already_exists, invalid, missing, not_found
+from keyplan.apps.runm.refusal import already_exists, found, invalid, missing
 from keyplan.apps.runm.session import caller_of
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, UniqueViolationError
 from keyplan.layout import Only
 
 __all__ = [
+    "PARTITION_FIELDS",
     "add_partition",
     "bootstrap",
     "find_partitions",
@@ -25,6 +28,7 @@ __all__ = [
     "partition_find",
     "partition_get_by_name",
     "partition_get_by_uuid",
+    "require_founder",
 ]
 
 _PartitionFindFilter = messages.PartitionFindFilter
@@ -35,38 +39,25 @@ PARTITION_FIELDS: Final[Mapping[str, Callable[[Partition], str]]] = {
 }
 
 
-def partition_get_by_uuid(deployment: Deployment, request: Any) -> Any:
-    """Return the partition of a UUID, however it is spelled."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        uuid = parsed_uuid(request.uuid)
-        if uuid is None:
-            raise missing("UUID is required.")
-        record = state.runm.partitions.get(uuid)
-    if record is None:
-        raise not_found()
-    return partition_message(record)
+@performs(MetadataOperations)
+def partition_get_by_uuid(call: CheckedCall) -> Any:
+    uuid = parsed_uuid(call.request.uuid)
+    if uuid is None:
+        raise missing("UUID is required.")
+    return partition_message(found(call.state.runm.partitions.get(uuid)))
 
 
-def partition_get_by_name(deployment: Deployment, request: Any) -> Any:
-    """Return the partition of a name."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        if not request.name:
-            raise missing("name is required.")
-        record = _named(state, request.name)
-    if record is None:
-        raise not_found()
-    return partition_message(record)
+@performs(MetadataOperations)
+def partition_get_by_name(call: CheckedCall) -> Any:
+    if not call.request.name:
+        raise missing("name is required.")
+    return partition_message(found(_named(call.state, call.request.name)))
 
 
-def partition_find(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream the partitions that fit any of the filters, all without filters, by UUID unless told otherwise."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        options = options_of(request.options, PARTITION_FIELDS, identity="uuid")
-        found = find_partitions(state, request.any, options)
-    return map(partition_message, found)
+@performs(MetadataOperations)
+def partition_find(call: CheckedCall) -> Iterator[Any]:
+    options = options_of(call.request.options, PARTITION_FIELDS, identity="uuid")
+    return map(partition_message, find_partitions(call.state, call.request.any, options))
 
 
 def find_partitions(state: State, filters: Any, options: Options) -> list[Partition]:
@@ -75,27 +66,22 @@ def find_partitions(state: State, filters: Any, options: Options) -> list[Partit
         first, below = range_of_digits("", options.after)
         listed = state.runm.partitions.list(at_least=first, below=below, limit=options.limit or None)
         return [record for _, record in listed]
-    found: dict[UUID, Partition] = {}
+    fitting: dict[UUID, Partition] = {}
     for one in filters or (_PartitionFindFilter(),):
-        found.update((record.uuid, record) for record in _candidates(state, one) if _fits(record, one))
-    return options.arranged(found.values(), PARTITION_FIELDS["uuid"], PARTITION_FIELDS)
+        fitting.update((record.uuid, record) for record in _candidates(state, one) if _fits(record, one))
+    return options.arranged(fitting.values(), PARTITION_FIELDS["uuid"], PARTITION_FIELDS)
 
 
+@performs(MetadataOperations)
 def partition_create(deployment: Deployment, request: Any) -> Any:
-    """Make a partition. No session is asked for: there is none to name before the first partition.
-
-    While a bootstrap token is configured, that is so for nobody: the first partition is made by `bootstrap`.
-    """
-    with deployment.reading() as state:
-        if deployment.rulings.bootstrap_token:
-            caller_of(request, state)
+    require_founder(deployment, request)
     uuid = uuid_or_new(request.partition.uuid) if request.partition.name else uuid4()
     record = add_partition(deployment, request.partition.name, uuid)
     return messages.PartitionCreateResponse(partition=partition_message(record))
 
 
+@performs(MetadataOperations)
 def bootstrap(deployment: Deployment, request: Any) -> Any:
-    """Make a partition by the bootstrap token, which is used up by it. Every failure has the same answer."""
     failed = missing("Bootstrap failed.")
     given = request.bootstrap_token.encode()
     uuid = parsed_uuid(request.partition_uuid.value) if request.partition_uuid.value else uuid4()
@@ -116,6 +102,13 @@ def bootstrap(deployment: Deployment, request: Any) -> Any:
     except (AlreadyExistsError, UniqueViolationError) as error:
         raise failed from error
     return messages.BootstrapResponse(partition=partition_message(record))
+
+
+def require_founder(deployment: Deployment, request: Any) -> None:
+    """Raise RefusedError when a partition may be made in a session alone, and the request has none that is known."""
+    if deployment.rulings.bootstrap_token:
+        with deployment.reading() as state:
+            caller_of(request, state)
 
 
 def add_partition(deployment: Deployment, name: str, uuid: UUID) -> Partition:

@@ -82,22 +82,21 @@ class ReadAhead:
 
     # ---- where to look -------------------------------------------------------------------------------------------------
 
-    def of_session(self, request: Any) -> list[KeyRef]:
-        """The partition of a request's session, and the pointer from its name."""
-        places: list[KeyRef] = []
-        text = request.session.partition
-        uuid = parsed_uuid(text) if text else None
-        if text and uuid is None:
-            places.append((self._runm.indexes["partitions_by_name"], text))
-            uuid = self._partitions.get(text)
-        if uuid is not None:
-            places.append((self._partition_table, uuid))
-        return places
-
     def partition_of(self, request: Any) -> UUID | None:
         """The partition that a request's session most likely names."""
         text = request.session.partition
         return parsed_uuid(text) or self._partitions.get(text)
+
+    def partition_named(self, name: str) -> UUID | None:
+        """The partition that most likely has a name."""
+        return self._partitions.get(name)
+
+    def of_session(self, request: Any, partition: UUID | None) -> list[KeyRef]:
+        """The partition of a request's session, where it is known; else the entry of the name that the session has for it."""
+        if partition is not None:
+            return [(self._partition_table, partition)]
+        name = request.session.partition
+        return [(self._runm.indexes["partitions_by_name"], name)] if name else []
 
     def of_partitions(self, texts: Iterable[str]) -> Iterator[KeyRef]:
         """The partitions of those texts that spell UUIDs."""

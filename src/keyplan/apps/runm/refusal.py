@@ -1,8 +1,12 @@
 """Answers that are no success: the one exception that carries a status of gRPC and a text."""
 
+from typing import TypeVar
+
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["RefusedError", "already_exists", "invalid", "missing", "not_found"]
+__all__ = ["RefusedError", "already_exists", "found", "invalid", "missing", "not_found"]
+
+T = TypeVar("T")
 
 
 class RefusedError(Exception):
@@ -27,6 +31,13 @@ def invalid(text: str) -> RefusedError:
 def not_found(text: str = "object could not be found.") -> RefusedError:
     """What is not there, and what the caller may not see: one answer for both, so that nothing is given away."""
     return RefusedError(GrpcStatus.NOT_FOUND, text)
+
+
+def found(record: T | None) -> T:
+    """Return a record that is there. Raises RefusedError, NOT_FOUND, for None."""
+    if record is None:
+        raise not_found()
+    return record
 
 
 def already_exists(text: str = "duplicate record.") -> RefusedError:

@@ -53,6 +53,11 @@ def partition_named(state: State, text: str) -> Partition | None:
     uuid = parsed_uuid(text)
     if uuid is not None:
         return state.runm.partitions.get(uuid)
+    # Why: a record with the name that it was found by before has it still; names are unique in each state.
+    known = state.ahead.partition_named(text)
+    record = None if known is None else state.runm.partitions.get(known)
+    if record is not None and record.name == text:
+        return record
     try:
         record = state.runm.partitions_by_name.one(text)
     except InvalidKeyError:

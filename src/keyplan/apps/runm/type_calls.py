@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from keyplan.apps.runm.answers import object_type_message, provider_type_message
-from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.calls import CheckedCall, performs
+from keyplan.apps.runm.deployment import PROVIDER, State
 from keyplan.apps.runm.layout import ObjectSubType
+from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.records import ObjectType, ProviderType
-from keyplan.apps.runm.refusal import missing, not_found
-from keyplan.apps.runm.session import caller_of
+from keyplan.apps.runm.refusal import found, missing
 from keyplan.errors import InvalidKeyError
 
 __all__ = [
@@ -29,44 +30,29 @@ _FIELDS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-def object_type_get_by_code(deployment: Deployment, request: Any) -> Any:
-    """Return the object type of a code."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        code = _required_code(request)
-        try:
-            record = state.runm.object_types.get(code)
-        except InvalidKeyError:
-            record = None
-    if record is None:
-        raise not_found()
-    return object_type_message(record)
+@performs(MetadataOperations)
+def object_type_get_by_code(call: CheckedCall) -> Any:
+    try:
+        record = call.state.runm.object_types.get(_required_code(call.request))
+    except InvalidKeyError:
+        record = None
+    return object_type_message(found(record))
 
 
-def object_type_find(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream the object types that fit any of the filters, all without filters, by code unless told otherwise."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        known = [record for _, record in state.runm.object_types.list()]
-    return map(object_type_message, _found(known, request))
+@performs(MetadataOperations)
+def object_type_find(call: CheckedCall) -> Iterator[Any]:
+    known = [record for _, record in call.state.runm.object_types.list()]
+    return map(object_type_message, _fitting(known, call.request))
 
 
-def provider_type_get_by_code(deployment: Deployment, request: Any) -> Any:
-    """Return the provider type of a code."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        record = provider_type_of(state, _required_code(request))
-    if record is None:
-        raise not_found()
-    return provider_type_message(record)
+@performs(MetadataOperations)
+def provider_type_get_by_code(call: CheckedCall) -> Any:
+    return provider_type_message(found(provider_type_of(call.state, _required_code(call.request))))
 
 
-def provider_type_find(deployment: Deployment, request: Any) -> Iterator[Any]:
-    """Stream the provider types, as `object_type_find` does object types."""
-    with deployment.reading_for(request) as state:
-        caller_of(request, state)
-        known = provider_types(state)
-    return map(provider_type_message, _found(known, request))
+@performs(MetadataOperations)
+def provider_type_find(call: CheckedCall) -> Iterator[Any]:
+    return map(provider_type_message, _fitting(provider_types(call.state), call.request))
 
 
 def provider_type_of(state: State, code: str) -> ProviderType | None:
@@ -88,7 +74,7 @@ def _required_code(request: Any) -> str:
     return str(request.code)
 
 
-def _found(known: Iterable[T], request: Any) -> list[T]:
+def _fitting(known: Iterable[T], request: Any) -> list[T]:
     options = options_of(request.options, _FIELDS, identity="code")
     fitting = [record for record in known if not request.any or any(_fits(record, one) for one in request.any)]
     return options.arranged(fitting, _FIELDS["code"], _FIELDS)

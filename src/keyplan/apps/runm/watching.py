@@ -1,17 +1,19 @@
 """The stream of what becomes of the objects of one type: an extension, over the index of their names."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 from keyplan.apps.runm.answers import object_message
+from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.deployment import Deployment, State, Stored, generation_of
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.objects import RulesByScope
+from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.refusal import missing
-from keyplan.apps.runm.session import Caller, caller_of
+from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import CorruptionError
 from keyplan.layout import Change, ChangeKind, Changes
@@ -26,28 +28,25 @@ _KINDS = {ChangeKind.INSERTED: 0, ChangeKind.CHANGED: 1, ChangeKind.REMOVED: 2}
 _ObjectEvent = messages.ObjectEvent
 
 
-def object_watch(deployment: Deployment, request: Any, is_wanted: Callable[[], bool]) -> Iterator[Any]:
-    """Stream the changes of the objects of a type in a partition, each once and in order, until `is_wanted` says no.
+@performs(MetadataOperations)
+def object_watch(call: CheckedCall) -> Iterator[Any]:
+    deployment, request, state, caller = call.deployment, call.request, call.state, call.caller
+    if not request.object_type_code:
+        raise missing("object type code is required.")
+    kind = deployment.object_type(request.object_type_code)
+    if kind is None:
+        raise missing(f"Object type {request.object_type_code} not found")
+    partition = _partition_of(call, request.partition_uuid)
+    existing = list(_existing(state, caller, partition, kind)) if request.include_existing else []
+    after = request.after or (state.runm.revision if request.include_existing else None)
 
-    Of types with projects, those of the session's project. With `include_existing` the objects that there are come first, as
-    INSERTED without a token; with `after`, a token of an earlier event, everything since. A token of a history that was
-    compacted is refused: OUT_OF_RANGE; then list again.
-    """
-    with deployment.reading() as state:
-        caller = caller_of(request, state)
-        if not request.object_type_code:
-            raise missing("object type code is required.")
-        kind = deployment.object_type(request.object_type_code)
-        if kind is None:
-            raise missing(f"Object type {request.object_type_code} not found")
-        partition = _partition_of(deployment, state, caller, request.partition_uuid)
-        revision = state.runm.revision
-        existing = list(_existing(state, caller, partition, kind)) if request.include_existing else []
-    after = request.after or (revision if request.include_existing else None)
-    with _watched(deployment, caller, partition, kind, after) as changes:
-        yield from _events_of_existing(deployment, caller, existing)
-        while is_wanted():
-            yield from _events(deployment, caller, changes)
+    def events() -> Iterator[Any]:
+        with _watched(deployment, caller, partition, kind, after) as changes:
+            yield from _events_of_existing(deployment, caller, existing)
+            while call.is_wanted():
+                yield from _events(deployment, caller, changes)
+
+    return events()
 
 
 def _watched(
@@ -104,11 +103,11 @@ def _visible(state: State, caller: Caller, record: Object) -> Object:
     return rules.of(record).visible(record)
 
 
-def _partition_of(deployment: Deployment, state: State, caller: Caller, text: str) -> UUID:
+def _partition_of(call: CheckedCall, text: str) -> UUID:
     if not text:
-        return caller.partition
+        return call.caller.partition
     uuid = parsed_uuid(text)
-    is_foreign = deployment.rulings.is_isolated and uuid != caller.partition
-    if uuid is None or is_foreign or not state.runm.partitions.exists(uuid):
+    is_foreign = call.deployment.rulings.is_isolated and uuid != call.caller.partition
+    if uuid is None or is_foreign or not call.state.runm.partitions.exists(uuid):
         raise missing(f"Partition {text} not found")
     return uuid

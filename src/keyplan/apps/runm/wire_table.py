@@ -1,4 +1,4 @@
-"""Every message, enumeration and call of the wire contract as one table, nearly in the words of a .proto file.
+"""Every message and enumeration of the wire contract as one table, nearly in the words of a .proto file.
 
 The stored values and the messages of the service are both made of it, so that they cannot disagree. What the original service
 did not have is marked as an extension: it uses numbers and names that were free.
@@ -7,7 +7,9 @@ did not have is marked as an extension: it uses numbers and names that were free
 from enum import IntEnum
 from typing import Final
 
+from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.records import ObjectTypeScope
+from keyplan.operations import service_table
 from keyplan.protobuf import Schema
 
 __all__ = ["RUNM", "messages"]
@@ -145,54 +147,6 @@ Provider: 1 partition Partition, 2 provider_type ProviderType, 3 uuid string, 4 
 ProviderRecord: 1 partition string, 2 provider_type string, 3 uuid string, 4 parent string  # extension, stored
 """
 
-_METADATA: Final = """
-    partition_get_by_uuid PartitionGetByUuidRequest Partition
-    partition_get_by_name PartitionGetByNameRequest Partition
-    partition_find PartitionFindRequest stream Partition
-    partition_create PartitionCreateRequest PartitionCreateResponse
-    object_type_get_by_code ObjectTypeGetByCodeRequest ObjectType
-    object_type_find ObjectTypeFindRequest stream ObjectType
-    object_get_by_uuid ObjectGetByUuidRequest Object
-    object_get_by_name ObjectGetByNameRequest Object
-    object_delete_by_uuids ObjectDeleteByUuidsRequest DeleteResponse
-    object_create ObjectCreateRequest ObjectCreateResponse
-    object_find ObjectFindRequest stream Object
-    provider_type_get_by_code ProviderTypeGetByCodeRequest ProviderType
-    provider_type_find ProviderTypeFindRequest stream ProviderType
-    provider_definition_get_global_default ProviderDefinitionGetGlobalDefaultRequest ObjectDefinition
-    provider_definition_get_by_partition ProviderDefinitionGetByPartitionRequest ObjectDefinition
-    provider_definition_get_by_type ProviderDefinitionGetByTypeRequest ObjectDefinition
-    provider_definition_get_by_partition_and_type ProviderDefinitionGetByPartitionAndTypeRequest ObjectDefinition
-    provider_definition_set ProviderObjectDefinitionSetRequest ObjectDefinitionSetResponse
-"""
-
-_METADATA_EXTENSIONS: Final = """
-    object_update ObjectUpdateRequest ObjectUpdateResponse
-    object_modify ObjectModifyRequest ObjectUpdateResponse
-    object_restore ObjectRestoreRequest ObjectRestoreResponse
-    object_deleted_find ObjectDeletedFindRequest stream DeletedObject
-    object_watch ObjectWatchRequest stream ObjectEvent
-    definition_get DefinitionGetRequest DefinitionGetResponse
-    definition_set DefinitionSetRequest ObjectDefinitionSetResponse
-    definition_delete DefinitionDeleteRequest DeleteResponse
-    definition_history DefinitionHistoryRequest stream DefinitionVersion
-    bootstrap BootstrapRequest BootstrapResponse
-"""
-
-_API: Final = """
-    partition_get PartitionGetRequest Partition
-    partition_list PartitionListRequest stream Partition
-    partition_create CreateRequest PartitionCreateResponse
-    provider_type_get ProviderTypeGetRequest ProviderType
-    provider_type_list ProviderTypeListRequest stream ProviderType
-    provider_definition_get ProviderDefinitionGetRequest ObjectDefinition
-    provider_definition_set ProviderDefinitionSetRequest ObjectDefinitionSetResponse
-    provider_get ProviderGetRequest Provider
-    provider_list ProviderListRequest stream Provider
-    provider_create CreateRequest ProviderCreateResponse
-    provider_delete ProviderDeleteRequest DeleteResponse
-"""
-
 RUNM: Final = Schema(
     "runm",
     _MESSAGES,
@@ -202,9 +156,9 @@ RUNM: Final = Schema(
         "PayloadFormat": PayloadFormat,
         "ObjectEventKind": ObjectEventKind,
     },
-    services={"RunmMetadata": _METADATA + _METADATA_EXTENSIONS, "RunmAPI": _API},
+    services={one.service: service_table(one) for one in (MetadataOperations, ApiOperations)},
 )
-"""The table. The calls of each service stand in it with those of the original first, extensions after them."""
+"""The table; the calls of its services are declared in `operations`."""
 
 messages: Final = RUNM.classes
 """The message classes, as attributes; `messages.pool` is what reflection reads."""
