@@ -12,10 +12,11 @@ no page of another site may, because a request from this machine needs no token.
 import posixpath
 import secrets
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -26,8 +27,9 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from keyplan.engine import ALL_KEYS, Backoff, Commit, Engine, Event, KeyAbsent, Put, Watch
-from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.errors import KeyplanError
 from keyplan.server.access import caller_of
+from keyplan.settings import Setting, TextForm
 
 __all__ = [
     "BOOKS",
@@ -38,6 +40,7 @@ __all__ = [
     "Follower",
     "Identity",
     "Member",
+    "MemberSettings",
     "Membership",
     "answer_unknown",
     "cleaned_path",
@@ -122,6 +125,28 @@ class Member(NamedTuple):
     url: str
 
 
+def _urls(text: str) -> tuple[str, ...]:
+    urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"must be http:// or https:// addresses; {url!r} is none")
+    return urls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """The settings that both gateways have."""
+
+    advertise: Annotated[
+        tuple[str, ...],
+        Setting(
+            "the addresses of all gateways on this store, the same list for each; Patroni replaces its own list by this one",
+            form=TextForm(_urls, "`URL,URL`"),
+            default="the address that a client used itself",
+        ),
+    ] = ()
+
+
 class Membership:
     """The gateways of one store.
 
@@ -132,15 +157,6 @@ class Membership:
     def __init__(self, identity: Identity, advertised: Sequence[str] = ()) -> None:
         self._identity = identity
         self._advertised = tuple(advertised)
-
-    @staticmethod
-    def read(settings: Mapping[str, str]) -> Sequence[str]:
-        """Return the setting `advertise`: URLs separated by commas. Raises InvalidInputError."""
-        urls = [url.strip().rstrip("/") for url in settings.get("advertise", "").split(",") if url.strip()]
-        for url in urls:
-            if not url.startswith(("http://", "https://")):
-                raise InvalidInputError(source="advertise", problem=f"{url!r} is no http:// or https:// address")
-        return urls
 
     def members(self, scope: Scope) -> list[Member]:
         """Return the members as this request may know them; the first is the one that leads."""

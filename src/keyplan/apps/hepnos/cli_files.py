@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
+from keyplan.apps.hepnos.cli_store import dataset_named, opened
+from keyplan.apps.hepnos.databases import read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.loading import Loaded, Progress
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
@@ -65,7 +66,7 @@ def load_root(
         return [found]
 
     _present(files)
-    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+    with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 
@@ -98,7 +99,7 @@ def load_h5(
         )  # fmt: skip
 
     _present(files)
-    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+    with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 
@@ -127,7 +128,7 @@ def load_parquet(
         return [found]
 
     _present(files)
-    with opened(store, config, create=True, databases=counts_of(databases or [])) as data:
+    with opened(store, config, create=True, databases=read_counts(databases or [])) as data:
         _load(data.root.ensure(into), files, load_one, as_json=as_json)
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from keyplan.apps.hepnos.cli_store import counts_of, dataset_named, opened
-from keyplan.apps.hepnos.databases import Address, database_counts
+from keyplan.apps.hepnos.cli_store import dataset_named, opened
+from keyplan.apps.hepnos.databases import Address, database_counts, read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.parallel import ParallelProcessor
 from keyplan.apps.hepnos.table_notes import table_named
@@ -107,7 +107,7 @@ def rebalance(
     Nobody can write to the store meanwhile. One that was interrupted goes on where it ended, when it is asked for again.
     """
     address = Address(store_url_of_option(store, config))
-    for kind, number in database_counts(counts_of(databases)).items():
+    for kind, number in database_counts(read_counts(databases)).items():
         with ExitStack() as stack:
             engines = [
                 # Why only others are created: the first says whether there is a store at all.

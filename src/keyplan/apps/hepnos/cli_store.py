@@ -14,7 +14,7 @@ from keyplan.apps.hepnos.store import DataStore, open_hepnos
 from keyplan.cli import store_url_of_option
 from keyplan.errors import InvalidInputError
 
-__all__ = ["container_named", "counts_of", "dataset_named", "opened"]
+__all__ = ["container_named", "dataset_named", "opened"]
 
 
 _TOKEN_VARIABLE: Final = "KEYPLAN_TOKEN"  # noqa: S105  # Why: the name of a variable.
@@ -30,17 +30,6 @@ def opened(
     named = store_url_of_option(url, config)
     token = os.environ.get(_TOKEN_VARIABLE) if is_server_url(named) else None
     return open_hepnos(named, create=create, databases=databases, token=token)
-
-
-def counts_of(given: Sequence[str]) -> dict[str, int]:
-    """Read KIND=NUMBER, as in events=4. Raises InvalidInputError."""
-    counts: dict[str, int] = {}
-    for text in given:
-        kind, _, number = text.partition("=")
-        if not number.isdecimal():
-            raise InvalidInputError(source="--databases", problem=f"{text!r} is not KIND=NUMBER, as in events=4")
-        counts[kind] = int(number)
-    return counts
 
 
 def dataset_named(data: DataStore, path: str) -> DataSet:

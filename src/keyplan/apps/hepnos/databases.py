@@ -24,7 +24,7 @@ from keyplan.engine import (
 from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.ring import RingEngine, database_engine, join_ring, remembered, ring_of
 
-__all__ = ["Address", "Databases", "database_counts"]
+__all__ = ["Address", "Databases", "database_counts", "read_counts"]
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
@@ -105,6 +105,17 @@ def database_counts(given: Mapping[str, int] | None) -> dict[Kind, int]:
         if type(count) is not int or count < 1:
             raise InvalidInputError(source="databases", problem=f"a kind has at least one database, not {count!r}")
         counts[_KINDS[name]] = count
+    return counts
+
+
+def read_counts(parts: Iterable[str], *, source: str = "--databases") -> dict[str, int]:
+    """Read KIND=NUMBER, as in events=4; empty parts are passed over. Raises InvalidInputError."""
+    counts: dict[str, int] = {}
+    for part in filter(None, parts):
+        kind, _, number = part.partition("=")
+        if not number.isdecimal():
+            raise InvalidInputError(source=source, problem=f"{part!r} is not KIND=NUMBER, as in events=4")
+        counts[kind] = int(number)
     return counts
 
 

@@ -7,15 +7,16 @@ packed operations on many at once. Forms and routes: docs/reference/hepnos-http.
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from keyplan.apps.hepnos.access import checked_mode
-from keyplan.apps.hepnos.databases import Address, Databases, database_counts
+from keyplan.apps.hepnos.databases import Address, Databases, database_counts, read_counts
 from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.apps.hepnos.service_checks import check_pairs, check_ranges, check_removed, check_ring, unchanged_guards
@@ -24,8 +25,9 @@ from keyplan.engine import Commit, Delete, DeleteRange, Guard, KeyAbsent, KeyRan
 from keyplan.errors import InvalidInputError
 from keyplan.ring import RING_KEY, RingEngine
 from keyplan.server import AnswerError, JsonAnswer, Service, ServiceContext, allow_body
+from keyplan.settings import Setting, TextForm, of_service, read_settings
 
-__all__ = ["BODY_BYTES_MAX", "MORE_HEADER", "PAGE_KEYS_MAX", "build", "digest_of"]
+__all__ = ["BODY_BYTES_MAX", "MORE_HEADER", "PAGE_KEYS_MAX", "HepnosSettings", "build", "digest_of"]
 
 T = TypeVar("T")
 
@@ -45,17 +47,32 @@ def digest_of(description: bytes) -> str:
     return hashlib.blake2b(description, digest_size=8).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HepnosSettings:
+    """What `keyplan serve --setting hepnos.NAME=TEXT` says."""
+
+    store: Annotated[str, Setting("the URL of the store, as `hepnos.open` takes it", default="must be given")] = ""
+    databases: Annotated[
+        Mapping[str, int] | None,
+        Setting(
+            "how many databases of each kind a new store has",
+            form=TextForm(lambda text: read_counts(text.split(","), source="hepnos.databases"), "`KIND=NUMBER,...`"),
+            default="one of each",
+        ),
+    ] = None
+    readonly: Annotated[bool, Setting("nothing is written")] = False
+
+
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for its settings, and what opening a store raises.
 
-    Settings: `store`, a URL as `hepnos.open` takes it; `databases`, for a new store, as in `events=4,products=4`; `readonly`.
+    The settings are those of HepnosSettings.
     """
-    settings = context.settings
-    if "store" not in settings:
+    settings = read_settings(HepnosSettings, of_service(context.settings, "hepnos"))
+    if not settings.store:
         raise InvalidInputError(source="hepnos.store", problem="a HEPnOS store has files of its own: name its URL")
-    is_readonly = settings.get("readonly", "false") == "true"
-    counts = database_counts(_counts(settings.get("databases", "")))
-    databases = Databases.open(Address(settings["store"], is_readonly=is_readonly), counts, create=not is_readonly)
+    address = Address(settings.store, is_readonly=settings.readonly)
+    databases = Databases.open(address, database_counts(settings.databases), create=not settings.readonly)
     handler = _Handler(context, databases)
 
     @asynccontextmanager
@@ -66,16 +83,6 @@ def build(context: ServiceContext) -> Service:
             databases.close()
 
     return Service("hepnos", handler.routes(), DESCRIPTION, lifespan)
-
-
-def _counts(text: str) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for part in filter(None, text.split(",")):
-        kind, _, number = part.partition("=")
-        if not number.isdecimal():
-            raise InvalidInputError(source="hepnos.databases", problem=f"{part!r} is not KIND=NUMBER, as in events=4")
-        counts[kind] = int(number)
-    return counts
 
 
 class _Handler:

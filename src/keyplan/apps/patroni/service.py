@@ -1,9 +1,10 @@
 """The broker as a service of `keyplan serve --app patroni-broker`: routes, and the work on operations beside them."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from keyplan.apps.patroni.admin_routes import AdminRoutes, Recreations
 from keyplan.apps.patroni.backups import Backups, read_callbacks
@@ -16,67 +17,100 @@ from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_description import DESCRIPTION
 from keyplan.apps.patroni.osb_edge import BrokerEdge
 from keyplan.apps.patroni.osb_routes import BrokerRoutes
-from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, port_range, reads_of
-from keyplan.errors import InvalidInputError
+from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
 from keyplan.server import Service, ServiceContext
+from keyplan.settings import Setting, TextForm, of_service, read_settings
 from keyplan.store import Store
 
-__all__ = ["SERVICE_NAME", "build"]
+__all__ = ["SERVICE_NAME", "BrokerSettings", "build"]
 
 SERVICE_NAME: Final = "patroni-broker"
-_SSL_MODES: Final = ("prefer", "require", "verify-ca", "verify-full")
 _SECONDS_MAX: Final = 86_400.0
+_FILE: Final = TextForm(Path, "a JSON file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What `keyplan serve --setting patroni-broker.NAME=TEXT` says."""
+
+    host: Annotated[str, Setting("the router's address, as bindings tell it")] = "127.0.0.1"
+    sslmode: Annotated[
+        Literal["prefer", "require", "verify-ca", "verify-full"] | None, Setting("stands in the URIs of bindings")
+    ] = None
+    ports: Annotated[
+        PortRange, Setting("the public ports", form=TextForm(port_range, "`FIRST-LAST`"), default="33000-33999")
+    ] = PORTS_DEFAULT
+    replica_ports: Annotated[
+        str | None,
+        Setting("the first of as many ports that lead to replicas; bindings then have `read_port` and `read_uri`"),
+    ] = None
+    catalog: Annotated[
+        Path | None,
+        Setting("services and plans, in place of the built-in plans `solo`, `pair`, `trio`", form=_FILE),
+    ] = None
+    callbacks: Annotated[
+        Path | None, Setting("programs that keep data about clusters and copy backups: see *Backups*", form=_FILE)
+    ] = None
+    cells: Annotated[
+        Literal["alone", "shared"],
+        Setting("`alone`: fewer cells than nodes are refused; `shared`: a cell may hold several nodes of one cluster"),
+    ] = "alone"
+    version_header: Annotated[
+        Literal["required", "optional"],
+        Setting("`optional`: requests without `X-Broker-API-Version` are answered"),
+    ] = "required"
+    parallel: Annotated[int, Setting("operations at a time", least=1, most=_SECONDS_MAX)] = 32
+    claim_seconds: Annotated[
+        float,
+        Setting("how long after a broker's death another one takes its operations up", least=1, most=_SECONDS_MAX),
+    ] = 10.0
+    cell_seconds: Annotated[float, Setting("how long a cell's answer is waited for", least=0.1, most=_SECONDS_MAX)] = (
+        30.0
+    )
+    step_seconds: Annotated[float, Setting("how long a step is waited for", least=0.1, most=_SECONDS_MAX)] = 300.0
 
 
 def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError for a setting's value, or for a catalog that cannot be read.
 
-    Settings: `host` (the router, in bindings) and `sslmode` (in their URIs), `ports`, `replica-ports` (the first of them),
-    `catalog` and `callbacks` (JSON files), `cells` (`alone`: fewer cells than nodes are refused; or `shared`),
-    `version-header` (`required` or `optional`), `parallel`, `claim-seconds`, `cell-seconds`, `step-seconds`.
+    The settings are those of BrokerSettings.
     """
-    settings = context.settings
-    catalog = read_catalog(Path(settings["catalog"])) if "catalog" in settings else BUILT_IN_CATALOG
-    ports = port_range(settings["ports"]) if "ports" in settings else PORTS_DEFAULT
-    reads_first = reads_of(settings["replica-ports"], ports) if "replica-ports" in settings else None
-    backups = Backups(read_callbacks(Path(settings["callbacks"]))) if "callbacks" in settings else None
+    settings = read_settings(BrokerSettings, of_service(context.settings, SERVICE_NAME))
+    catalog = BUILT_IN_CATALOG if settings.catalog is None else read_catalog(settings.catalog)
+    reads_first = None if settings.replica_ports is None else reads_of(settings.replica_ports, settings.ports)
+    backups = None if settings.callbacks is None else Backups(read_callbacks(settings.callbacks))
     # Why never closed: the engine is the server's, and without leases the store has nothing else to end.
     store = Store(context.engine, clock=context.clock)
     beginnings = Beginnings(
         store,
-        PortAllocator(store, ports, reads_first=reads_first),
+        PortAllocator(store, settings.ports, reads_first=reads_first),
         context.clock,
-        may_share_cells=_one_of(settings, "cells", "alone", "shared") == "shared",
+        may_share_cells=settings.cells == "shared",
         backups=backups,
     )
-    waits = Waits(
-        step_seconds_max=_seconds(settings, "step-seconds", 300.0),
-        cell_seconds_max=_seconds(settings, "cell-seconds", 30.0),
-    )
+    waits = Waits(step_seconds_max=settings.step_seconds, cell_seconds_max=settings.cell_seconds)
     loop = BrokerLoop(
         store,
         catalog,
         context.clock,
-        parallel=int(_seconds(settings, "parallel", 32, least=1)),
-        claim_seconds=_seconds(settings, "claim-seconds", 10.0, least=1),
+        parallel=settings.parallel,
+        claim_seconds=settings.claim_seconds,
         waits=waits,
         backups=backups,
         on_ended=OperationMeters(context.metrics).ended,
     )
-    context.metrics.register(ClusterFigures(store, ports))
+    context.metrics.register(ClusterFigures(store, settings.ports))
     routes = BrokerRoutes(
         context,
         store,
         catalog,
         beginnings,
         Bindings(store, context.clock),
-        router=RouterAddress(settings.get("host", "127.0.0.1"), _one_of(settings, "sslmode", "", *_SSL_MODES)),
+        router=RouterAddress(settings.host, settings.sslmode or ""),
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)
-    edge = BrokerEdge(
-        is_version_required=_one_of(settings, "version-header", "required", "optional") == "required",
-    )
+    edge = BrokerEdge(is_version_required=settings.version_header == "required")
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -93,25 +127,3 @@ def build(context: ServiceContext) -> Service:
         lifespan,
         has_own_access=True,
     )
-
-
-def _one_of(settings: Mapping[str, str], name: str, *words: str) -> str:
-    """Return a setting that is one of the words; the first is meant when it lacks."""
-    word = settings.get(name, words[0])
-    if word not in words:
-        raise InvalidInputError(source=f"--setting {SERVICE_NAME}.{name}", problem=f"it is {' or '.join(words)}")
-    return word
-
-
-def _seconds(settings: Mapping[str, str], name: str, default: float, *, least: float = 0.1) -> float:
-    text = settings.get(name)
-    if text is None:
-        return default
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not least <= number <= _SECONDS_MAX:
-        problem = f"a number from {least:g} to {_SECONDS_MAX:g}"
-        raise InvalidInputError(source=f"--setting {SERVICE_NAME}.{name}", problem=problem)
-    return number

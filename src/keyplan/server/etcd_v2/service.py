@@ -1,8 +1,9 @@
 """The v2 keys API as a service of `keyplan serve`: `--app etcd-v2`."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -13,29 +14,47 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from keyplan.engine import Clock
-from keyplan.errors import InvalidInputError
-from keyplan.server.etcd_member import CORS_HEADERS, EtcdRoute, Member, Membership, answer_unknown, version_route
+from keyplan.server.etcd_member import (
+    CORS_HEADERS,
+    EtcdRoute,
+    Member,
+    MemberSettings,
+    Membership,
+    answer_unknown,
+    version_route,
+)
 from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.operations import HISTORY_EVENTS_DEFAULT
 from keyplan.server.service import Service, ServiceContext
+from keyplan.settings import Setting, of_service, read_settings
 
 __all__ = ["SERVICE_NAME", "build"]
 
 SERVICE_NAME: Final = "etcd-v2"
 
-_HISTORY_EVENTS_MIN: Final = 100
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdV2Settings(MemberSettings):
+    """What `keyplan serve --setting etcd-v2.NAME=TEXT` says."""
+
+    history: Annotated[
+        int,
+        Setting(
+            "how many events can be waited for in the past; the same number for all gateways on a store", least=100
+        ),
+    ] = HISTORY_EVENTS_DEFAULT
 
 
 def build(context: ServiceContext) -> Service:
     """Build the service.
 
-    Settings: `advertise`, the addresses of all gateways on this store, separated by commas; `history`, how many events are
-    kept, the same number for all of them. Raises InvalidInputError for a setting that cannot be read, UnsupportedByEngineError
-    for an engine without revisions, watches or leases.
+    The settings are those of EtcdV2Settings. Raises InvalidInputError for one that cannot be read, UnsupportedByEngineError for
+    an engine without revisions, watches or leases.
     """
-    gateway = Gateway(context, history_events=_history_events(context.settings))
-    members = MembersRoutes(gateway, context.clock, tuple(Membership.read(context.settings)))
+    settings = read_settings(EtcdV2Settings, of_service(context.settings, SERVICE_NAME))
+    gateway = Gateway(context, history_events=settings.history)
+    members = MembersRoutes(gateway, context.clock, settings.advertise)
     keys = KeysEndpoint(gateway)
     context.metrics.register(GatewayFigures(gateway))
     routes = [
@@ -57,13 +76,6 @@ class _KeysRoute(Route):
         if path != PREFIX and not path.startswith(PREFIX + "/"):
             return Match.NONE, {}
         return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
-
-
-def _history_events(settings: Mapping[str, str]) -> int:
-    text = settings.get("history", str(HISTORY_EVENTS_DEFAULT))
-    if not (text.isascii() and text.isdigit() and int(text) >= _HISTORY_EVENTS_MIN):
-        raise InvalidInputError(source="history", problem=f"{text!r} is no number of {_HISTORY_EVENTS_MIN} or more")
-    return int(text)
 
 
 def _health_of(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:

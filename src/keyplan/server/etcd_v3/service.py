@@ -1,28 +1,44 @@
 """The JSON gateway as a service of `keyplan serve`: `--app etcd-v3`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from prometheus_client import Gauge
 from starlette.routing import Route
 
 from keyplan.engine import Capability
-from keyplan.errors import InvalidInputError, UnsupportedByEngineError
-from keyplan.server.etcd_member import EtcdRoute, Membership, load_identity, not_found_route, version_route
+from keyplan.errors import UnsupportedByEngineError
+from keyplan.server.etcd_member import (
+    EtcdRoute,
+    MemberSettings,
+    Membership,
+    load_identity,
+    not_found_route,
+    version_route,
+)
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.endpoint import Endpoint
 from keyplan.server.etcd_v3.messages import RECORDS
 from keyplan.server.etcd_v3.watching import WatchHub
 from keyplan.server.service import Service, ServiceContext
+from keyplan.settings import Setting, of_service, read_settings
 
 __all__ = ["SERVICE_NAME", "build"]
 
 SERVICE_NAME: Final = "etcd-v3"
 
-_PROGRESS_SECONDS_DEFAULT: Final = 600.0
-"""etcd's own."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdV3Settings(MemberSettings):
+    """What `keyplan serve --setting etcd-v3.NAME=TEXT` says. `progress` is etcd's own."""
+
+    progress: Annotated[
+        float, Setting("how many seconds pass between two notices where it stands, for a watch that asked", least=0.001)
+    ] = 600.0
+
 
 _CALLS: Final = {
     "/v3/kv/range": "Read a key or a range.",
@@ -44,9 +60,8 @@ _CALLS: Final = {
 def build(context: ServiceContext) -> Service:
     """Build the service.
 
-    Settings: `advertise`, the addresses of all gateways on this store, separated by commas; `progress`, seconds between the
-    notices of a watch that asked for them. Raises InvalidInputError for a setting that cannot be read,
-    UnsupportedByEngineError for an engine without revisions, watches or leases.
+    The settings are those of EtcdV3Settings. Raises InvalidInputError for one that cannot be read, UnsupportedByEngineError for
+    an engine without revisions, watches or leases.
     """
     for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
         if not context.engine.profile.claims(capability):
@@ -54,14 +69,14 @@ def build(context: ServiceContext) -> Service:
     hub = WatchHub(context)
     watches = Gauge("keyplan_etcd_v3_watches", "Watches that are open.", registry=context.metrics)
     watches.set_function(lambda: hub.watches)
-    endpoint = Endpoint(context, hub, progress_seconds=_progress_seconds(context.settings))
-    advertised = Membership.read(context.settings)
+    settings = read_settings(EtcdV3Settings, of_service(context.settings, SERVICE_NAME))
+    endpoint = Endpoint(context, hub, progress_seconds=settings.progress)
 
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
         identity = await context.run(load_identity, context.engine)
         endpoint.calls = Calls(context.engine, identity)
-        endpoint.membership = Membership(identity, advertised)
+        endpoint.membership = Membership(identity, settings.advertise)
         async with _ending_with(context, hub):
             yield
 
@@ -121,14 +136,3 @@ def _described() -> dict[str, Any]:
         }
         for path, summary in _CALLS.items()
     }
-
-
-def _progress_seconds(settings: Mapping[str, str]) -> float:
-    text = settings.get("progress", str(_PROGRESS_SECONDS_DEFAULT))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise InvalidInputError(source="progress", problem=f"{text!r} is no number of seconds")
-    return seconds

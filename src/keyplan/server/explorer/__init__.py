@@ -1,27 +1,33 @@
 """The explorer: a store as pages to look at, by meaning. Every page has a permalink and a JSON twin; nothing is written.
 
 Its settings: `layout`, the layouts that the store is read by: `NAME[?PARAMETER=VALUE&...],...`; `layout.KEYSPACE`, those of one
-key space; `role`, who may look: `client` (as it is) or `admin`.
+key space; and those of ExplorerSettings.
 """
 
-from keyplan.errors import InvalidArgumentError
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
 from keyplan.server.explorer.areas import Areas
 from keyplan.server.explorer.description import DESCRIPTION
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams
 from keyplan.server.explorer.routes import ExplorerRoutes
 from keyplan.server.service import Service, ServiceContext
+from keyplan.settings import Setting, of_service, read_settings
 
-__all__ = ["build"]
+__all__ = ["ExplorerSettings", "build"]
 
-_ROLES = ("client", "admin")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplorerSettings:
+    """What `keyplan serve --setting explorer.NAME=TEXT` says, beside the layouts."""
+
+    role: Annotated[Literal["client", "admin"], Setting("who may look")] = "client"
 
 
 def build(context: ServiceContext) -> Service:
-    """Return the service. Raises InvalidArgumentError, InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
-    role = context.settings.get("role", "client")
-    if role not in _ROLES:
-        raise InvalidArgumentError(argument="role", problem=f"it is {' or '.join(_ROLES)}")
+    """Return the service. Raises InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
+    settings = read_settings(ExplorerSettings, of_service(context.settings, "explorer"))
     areas = Areas(context.engine, LayoutBook(context.settings))
-    routes = ExplorerRoutes(context, areas, LiveStreams(context.closing), is_for_admins=role == "admin")
+    routes = ExplorerRoutes(context, areas, LiveStreams(context.closing), is_for_admins=settings.role == "admin")
     return Service("explorer", routes.routes(), DESCRIPTION)

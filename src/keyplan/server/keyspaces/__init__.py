@@ -1,44 +1,60 @@
 """The key space registry over HTTP: the built-in service.
 
-Its settings: `sweep`, on or off: whether this server removes what deleted key spaces held; `sweep-keys-per-second`, how fast at
-most; `prefix-codec` and `profile`, with which a registry is made where there is none.
+Its settings are those of RegistrySettings.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
-from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import PROFILES, Founding, KeySpaces, prefix_codec
-from keyplan.operations import Contract, described, whole_number, words
+from keyplan.keyspace import PROFILES, Founding, KeySpaces
+from keyplan.operations import Contract, described
 from keyplan.server.keyspaces.routes import OPERATIONS, RegistryResponder
 from keyplan.server.keyspaces.sweeping import Sweeping
 from keyplan.server.service import Service, ServiceContext, no_lifespan
+from keyplan.settings import Setting, of_service, one_of, read_settings
 
-__all__ = ["DESCRIPTION", "build"]
+__all__ = ["DESCRIPTION", "RegistrySettings", "build"]
 
 DESCRIPTION: Final = described(OPERATIONS.values(), Contract("keyspaces"))
 """The registry's part of the OpenAPI description. Tests run what it says against a served registry."""
 
-_SWITCH: Final = words({"on": True, "off": False})
 _SPEED_MAX: Final = 1_000_000_000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """What `keyplan serve --setting keyspaces.NAME=TEXT` says."""
+
+    sweep: Annotated[
+        Literal["on", "off"],
+        Setting("whether this server removes what deleted key spaces held; several of one store share the work"),
+    ] = "on"
+    sweep_keys_per_second: Annotated[
+        int | None, Setting("how fast at most", least=1, most=_SPEED_MAX, default="as fast as it can")
+    ] = None
+    prefix_codec: Annotated[
+        Literal["uvarint", "ordered"] | None,
+        Setting(
+            "how prefixes are numbered, for a registry that is made where there is none", default="as suits the engine"
+        ),
+    ] = None
+    profile: Annotated[
+        str | None,
+        Setting("whose rules such a registry follows", form=one_of(*sorted(PROFILES)), default="as suits the engine"),
+    ] = None
+
+
 def build(context: ServiceContext) -> Service:
-    """Return the service of the registry of the server's store. Raises InvalidArgumentError for a setting's value."""
-    settings = context.settings
-    registry = KeySpaces(context.engine, founding=_founding(context), clock=context.clock)
-    speed = settings.get("sweep-keys-per-second")
-    keys_per_second = None if speed is None else whole_number("sweep-keys-per-second", speed, least=1, most=_SPEED_MAX)
-    sweeping = Sweeping(context, registry, keys_per_second=keys_per_second)
+    """Return the service of the registry of the server's store. Raises InvalidInputError for a setting's value."""
+    settings = read_settings(RegistrySettings, of_service(context.settings, "keyspaces"))
+    registry = KeySpaces(context.engine, founding=_founding(context, settings), clock=context.clock)
+    sweeping = Sweeping(context, registry, keys_per_second=settings.sweep_keys_per_second)
     routes = RegistryResponder(context, registry, sweeping).routes(OPERATIONS.values())
-    is_on = _SWITCH.read("sweep", settings.get("sweep", "on"))
+    is_on = settings.sweep == "on"
     return Service("keyspaces", routes, DESCRIPTION, sweeping.lifespan if is_on else no_lifespan)
 
 
-def _founding(context: ServiceContext) -> Founding:
+def _founding(context: ServiceContext, settings: RegistrySettings) -> Founding:
     """How a registry is made where there is none: as the settings say, else as the engine suggests."""
-    codec, profile = context.settings.get("prefix-codec"), context.settings.get("profile")
-    if profile is not None and profile not in PROFILES:
-        raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
     suggested = KeySpaces(context.engine).founding
-    named = suggested.prefix_codec if codec is None else prefix_codec(codec).name
-    return Founding(named, suggested.profile if profile is None else profile)
+    return Founding(settings.prefix_codec or suggested.prefix_codec, settings.profile or suggested.profile)
