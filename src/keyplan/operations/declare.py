@@ -40,6 +40,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _ATTRIBUTE: Final = "keyplan_operation"
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
@@ -114,10 +115,10 @@ class AnswerForm(NamedTuple):
     schema: Any
 
 
-class Answered(NamedTuple, Generic[T]):
+class Answered(NamedTuple, Generic[T_co]):
     """A result with what HTTP says beside it: the status, where it is not the operation's, and headers."""
 
-    result: T
+    result: T_co
     status: int | None = None
     headers: Mapping[str, str] = MappingProxyType({})
 

@@ -1,8 +1,9 @@
 """Messages as records: msgspec Structs that are written by hand, where a program holds them, or made of a declaration."""
 
+from enum import StrEnum
 from functools import cache
-from types import GenericAlias
-from typing import Annotated, Any, ClassVar, TypeVar
+from types import GenericAlias, UnionType
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -22,6 +23,43 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """
 
     unknown_fields: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def add_schema_to(cls, schemas: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Add the JSON Schema of its proto3 JSON, and those of the messages that it holds, by name; return the reference to it.
+
+        As it is written and may be sent: every field may be left out, and numbers of 64 bits are strings.
+        """
+        name = cls.__name__
+        if name not in schemas:
+            properties: dict[str, Any] = {}
+            # Why no additional ones, although `unknown_fields` keeps them: what is described is what is understood.
+            schemas[name] = {"type": "object", "description": (cls.__doc__ or "").strip(), "properties": properties}
+            schemas[name]["additionalProperties"] = False
+            for info in msgspec.structs.fields(cls):
+                if info.name != "unknown_fields":
+                    properties[info.encode_name] = _schema(info.type, schemas)
+        return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _schema(kind: Any, schemas: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return _schema(arguments[0], schemas)
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], schemas)}
+    if origin is dict:
+        names = {"pattern": "^(0|[1-9][0-9]{0,17})$"} if arguments[0] is int else {"type": "string"}
+        return {"type": "object", "propertyNames": names, "additionalProperties": _schema(arguments[1], schemas)}
+    if issubclass(kind, Message):
+        reference: dict[str, Any] = kind.add_schema_to(schemas)
+        return reference
+    if issubclass(kind, StrEnum):
+        return {"type": "string", "enum": [str(member) for member in kind]}
+    if kind is int:
+        return {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$", "description": "a whole number of 64 bits"}
+    words = {bool: "boolean", str: "string", float: "number", bytes: "string"}
+    return {"type": words[kind]}
 
 
 class Record(msgspec.Struct, kw_only=True):

@@ -10,8 +10,7 @@ from starlette.requests import Request
 
 from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError
-from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest
-from keyplan.apps.cloudchamber.sessions import SessionTable
+from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.apps.cloudchamber.wakeup import Wakeup

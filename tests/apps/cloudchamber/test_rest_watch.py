@@ -17,8 +17,8 @@ from keyplan.apps.cloudchamber import (
     Workload,
     begin_indexes,
 )
-from keyplan.apps.cloudchamber.rest_watch import poll_seconds
 from keyplan.apps.cloudchamber.traces import Traces
+from keyplan.apps.cloudchamber.waiting import poll_seconds
 from keyplan.engine import Capability, Commit, Put
 from tests.apps.cloudchamber.site import Site, site_of
 from tests.apps.cloudchamber.web import SETTINGS

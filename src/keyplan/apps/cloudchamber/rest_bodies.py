@@ -1,13 +1,6 @@
-"""The messages that requests and answers carry beyond the stored records, and their JSON Schema for OpenAPI."""
-
-import re
-from enum import StrEnum
-from types import UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin
+"""The messages that requests and answers carry beyond the stored records."""
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from keyplan.apps.cloudchamber.records import (
     Blade,
@@ -20,19 +13,21 @@ from keyplan.apps.cloudchamber.records import (
     Rights,
     Tor,
 )
-from keyplan.apps.cloudchamber.refusals import invalid, quoted
-from keyplan.errors import CorruptionError
-from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
+from keyplan.apps.cloudchamber.stepper import StepperPolicy
+from keyplan.protobuf import Message
 
 __all__ = [
     "BladeEntry",
     "BladeList",
+    "DamagedRecord",
     "Difference",
     "DifferenceList",
     "DifferingField",
     "Empty",
     "InstanceCreation",
     "InstanceList",
+    "LogAnswer",
+    "LogPolicy",
     "NamedEntry",
     "PlacedInstance",
     "PlacedInstanceList",
@@ -42,25 +37,21 @@ __all__ = [
     "SessionList",
     "SessionStatus",
     "SimulationStatus",
+    "StepperStatus",
+    "StoreChange",
+    "Ticks",
+    "Trace",
+    "TraceEntry",
     "UserDefinition",
     "UserEntry",
     "UserList",
     "UserPassword",
     "UserPublic",
     "UserUpdate",
+    "WatchAnswer",
     "WorkloadList",
     "ZoneSummary",
-    "etag",
-    "message_answer",
-    "message_of",
-    "revision_expected",
-    "schemas_of",
-    "text_answer",
 ]
-
-M = TypeVar("M", bound=Message)
-
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 class Empty(Message, frozen=True):
@@ -258,83 +249,71 @@ class SimulationStatus(Message, frozen=True):
     inactivity_timeout: str = ""
 
 
-# ---- bodies and headers ----------------------------------------------------------------------------------------------
+# ---- of what waits: simulated time, changes of the store, traces ------------------------------------------------------
 
 
-async def message_of(request: Request, kind: type[M], *, is_strict: bool = True) -> M:
-    """Read a request's body as a message. Raises RefusedError (400): no JSON, another message, with `is_strict` more fields."""
-    try:
-        return ProtoJson(kind, is_strict=is_strict).decode(await request.body())
-    except CorruptionError as error:
-        raise invalid(f"the body cannot be read: {error.facts.get('problem', '')}") from error
+class Ticks(Message, frozen=True):
+    """A moment of simulated time."""
+
+    ticks: int = 0
 
 
-def message_answer(message: Message, *, revision: int | None = None) -> Response:
-    """Return a message as JSON, with the revision as its ETag."""
-    headers = {} if revision is None else etag(revision)
-    content = ProtoJson(type(message)).encode(message)
-    return Response(content, media_type="application/json", headers=headers)
+class StepperStatus(Message, frozen=True):
+    """How simulated time passes: by hand, or one tick each `measuredDelay`; and how many clients wait for a tick."""
+
+    policy: StepperPolicy = StepperPolicy.INVALID
+    measured_delay: str = ""
+    now: int = 0
+    waiter_count: int = 0
+    epoch: int = 0
 
 
-def text_answer(text: str, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return plain text."""
-    return Response(text, status, media_type="text/plain", headers=headers)
+class StoreChange(Message, frozen=True):
+    """What became of one record in one commit: created, updated or deleted. `key` is the record's, below the name space."""
+
+    kind: str = ""
+    key: str = ""
+    revision: int = 0
+    old_revision: int = 0
+    new_revision: int = 0
 
 
-def etag(revision: int) -> dict[str, str]:
-    """The header that names a revision."""
-    return {"ETag": f'"{revision}"'}
+class WatchAnswer(Message, frozen=True):
+    """What was waited for, or that it was waited in vain. `revision` is what to ask for next, where changes were asked for."""
+
+    expired: bool = False
+    status_response: StepperStatus | None = None
+    changes: list[StoreChange] = msgspec.field(default_factory=list)
+    revision: int = 0
 
 
-def revision_expected(request: Request) -> int:
-    """Return the revision in If-Match: digits, in quotation marks or not. Raises RefusedError (400), also where it lacks."""
-    given = request.headers.get("if-match", "")
-    digits = given.strip('"')
-    revision = int(digits) if _WHOLE.fullmatch(digits) else None
-    if revision is None or not INT64_MIN <= revision <= INT64_MAX:
-        raise invalid(f"match value {quoted(given)} is not recognized as a valid integer")
-    return revision
+class Trace(Message, frozen=True):
+    """A request that was answered: its method and route, never what was sent. `user` is told to who manages accounts."""
+
+    name: str = ""
+    started_at: str = ""
+    milliseconds: float = 0.0
+    status: int = 0
+    user: str = ""
 
 
-# ---- schemas ---------------------------------------------------------------------------------------------------------
+class TraceEntry(Message, frozen=True):
+    """A trace and its number; the next trace has the next number."""
+
+    id: int = 0
+    entry: Trace | None = None
 
 
-def schemas_of(*messages: type[Message]) -> dict[str, Any]:
-    """Return the JSON Schemas of messages and of all that they hold, by name: as they are written and may be sent."""
-    found: dict[str, Any] = {}
-    for message in messages:
-        _add_schema(message, found)
-    return found
+class LogAnswer(Message, frozen=True):
+    """Traces in order. `missed`: some before the first were asked for and are gone; `lastId` is what to ask for next."""
+
+    last_id: int = 0
+    missed: bool = False
+    entries: list[TraceEntry] = msgspec.field(default_factory=list)
 
 
-def _add_schema(message: type[Message], found: dict[str, Any]) -> dict[str, Any]:
-    name = message.__name__
-    if name not in found:
-        properties: dict[str, Any] = {}
-        description = (message.__doc__ or "").strip()
-        # Why no additional ones, although stored records keep them: what is described is what is understood.
-        found[name] = {"type": "object", "description": description, "properties": properties}
-        found[name]["additionalProperties"] = False
-        for info in msgspec.structs.fields(message):
-            if info.name != "unknown_fields":
-                properties[info.encode_name] = _schema(info.type, found)
-    return {"$ref": f"#/components/schemas/{name}"}
+class LogPolicy(Message, frozen=True):
+    """How many traces are kept, and the number of the first of them."""
 
-
-def _schema(kind: Any, found: dict[str, Any]) -> dict[str, Any]:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        return _schema(arguments[0], found)
-    if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], found)}
-    if origin is dict:
-        names = {"pattern": "^(0|[1-9][0-9]{0,17})$"} if arguments[0] is int else {"type": "string"}
-        return {"type": "object", "propertyNames": names, "additionalProperties": _schema(arguments[1], found)}
-    if issubclass(kind, Message):
-        return _add_schema(kind, found)
-    if issubclass(kind, StrEnum):
-        return {"type": "string", "enum": [str(member) for member in kind]}
-    if kind is int:
-        return {"type": "string", "pattern": "^(0|-?[1-9][0-9]{0,17})$", "description": "a whole number of 64 bits"}
-    words = {bool: "boolean", str: "string", float: "number", bytes: "string"}
-    return {"type": words[kind]}
+    max_entries_held: int = 0
+    first_id: int = 0

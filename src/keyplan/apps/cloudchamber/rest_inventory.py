@@ -1,129 +1,157 @@
-"""Racks and blades over HTTP (5.3): reading, for everybody who is logged in. An import writes them."""
+"""Racks and blades over HTTP (5.3): reading, for everybody who is logged in. An import writes them.
+
+The last two operations look records up by a secondary index: the original has no such routes.
+"""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
-
-from starlette.responses import Response
+from collections.abc import Iterable
+from typing import Annotated, Final
 
 from keyplan.apps.cloudchamber.chamber import RackContents
-from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey
-from keyplan.apps.cloudchamber.records import Blade, Capacity
-from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, not_found, quoted
+from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
+from keyplan.apps.cloudchamber.layout import BLADE_NUMBER_MAX, BladeKey, InstanceKey
+from keyplan.apps.cloudchamber.records import Capacity, Condition
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, no_indexes, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
+    BladeEntry,
+    BladeList,
     DamagedRecord,
     Empty,
+    PlacedInstance,
+    PlacedInstanceList,
     RackEntry,
     RackView,
     ZoneSummary,
-    message_answer,
-    text_answer,
 )
-from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation
-from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, rack_uri
+from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, one_of, rest
+from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, instance_uri, rack_uri
+from keyplan.operations import In, Schema
 
-__all__ = ["blade_number", "inventory_operations", "spellings"]
+__all__ = ["Inventory"]
 
 _ZONE: Final = "standard"
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _DIGITS_MAX: Final = 18
 
-
-def inventory_operations(handler: Handler) -> Sequence[Operation]:
-    """Return the operations on the inventory."""
-    racks = _Racks(handler)
-    one = f"{RACKS}/{{rack}}"
-    return [
-        Operation("GET", RACKS, racks.summary, "List the racks.", ZoneSummary, failures="403 500", has_slash=True),
-        Operation("GET", one, racks.read, "Read a rack.", RackView, failures="403 404", has_slash=True),
-        Operation("GET", f"{one}/blades", racks.list_blades, "List the blades of a rack.", has_slash=True),
-        Operation(
-            "GET", f"{one}/blades/{{blade}}", racks.read_blade, "Read a blade.", Capacity, failures="400 403 404"
-        ),
-    ]
+_RACK: Final = f"{RACKS}/{{rack}}"
+_BLADES: Final = f"{_RACK}/blades"
+_BLADE: Final = f"{_BLADES}/{{blade}}"
+_CONDITION: Final = one_of("condition", {str(one): str(one) for one in Condition})
 
 
-class _Racks:
-    def __init__(self, handler: Handler) -> None:
-        self._chamber = handler.chamber
-        self._run = handler.context.run
+class Inventory(Resource):
+    """The operations on racks and blades. Names are as written where there is such a rack, else in lower case (5.1)."""
 
-    async def summary(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        racks = await self._run(self._chamber.readable_racks)
+    @rest("GET", RACKS, Who.LOGGED_IN, 500, has_slash=True)
+    def summary(self) -> ZoneSummary:
+        """List the racks."""
+        racks = self.web.chamber.readable_racks()
         if not racks:
             raise RefusedError(500, "Inventory empty or not yet loaded")
-        return message_answer(_summary(racks))
+        return _summary(racks)
 
-    async def read(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        rack, damaged = await self._run(self._rack, request.literal("rack"))
-        if rack is None:
-            raise not_found("rack", request.name("rack"))
-        view = RackView(
-            details=rack.rack.details,
-            pdu=Empty(),
-            tor=Empty(),
-            blades={number: blade.capacity or Capacity() for number, blade in rack.blades.items()},
-            pdus=dict(rack.pdus),
-            tors=dict(rack.tors),
-            full_blades=dict(rack.blades),
-            damaged=[DamagedRecord(key=key) for key in damaged],
-        )
-        return message_answer(view)
-
-    async def list_blades(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        rack, numbers = await self._run(self._blade_numbers, request.literal("rack"))
-        lines = [
-            f"Blades in {quoted(rack)} (List)",
-            *(blade_uri(BladeKey(rack, number)) for number in numbers),
-        ]
-        return text_answer("".join(f"{line}\n" for line in lines))
-
-    async def read_blade(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        number = blade_number(request)
-        blade = None if number is None else await self._run(self._blade, request.literal("rack"), number)
-        if blade is None:
-            given, rack = request.literal("blade"), request.name("rack")
-            raise RefusedError(404, f"blade {given} not found in rack {quoted(rack)}")
-        return message_answer(blade.capacity or Capacity())
-
-    # ---- names: as written when there is such a rack, else in lower case (5.1) -------------------------------------------
-
-    def _rack(self, name: str) -> tuple[RackContents | None, list[str]]:
-        for spelled in spellings(name):
-            found, damaged = self._chamber.readable_rack(spelled)
+    @rest("GET", _RACK, Who.LOGGED_IN, 404, has_slash=True)
+    def read(self, rack: Name) -> RackView:
+        """Read a rack."""
+        for spelled in _spellings(rack):
+            found, damaged = self.web.chamber.readable_rack(spelled)
             if found is not None:
-                return found, damaged
-        return None, []
+                return _view(found, damaged)
+        raise not_found("rack", rack.lower())
 
-    def _blade(self, rack: str, number: int) -> Blade | None:
-        keys = [BladeKey(spelled, number) for spelled in spellings(rack)]
-        return next((blade for blade in self._chamber.layout.blades.get_many(keys) if blade is not None), None)
-
-    def _blade_numbers(self, rack: str) -> tuple[str, list[int]]:
-        for spelled in spellings(rack):
+    @rest("GET", _BLADES, Who.LOGGED_IN, has_slash=True)
+    def list_blades(self, rack: Name) -> str:
+        """List the blades of a rack."""
+        name, numbers = rack.lower(), list[int]()
+        for spelled in _spellings(rack):
             # Why keys alone: a list of names needs no record, and a damaged one is still a blade.
-            numbers = sorted(key.blade for key in self._chamber.layout.blades.keys(spelled))
+            numbers = sorted(key.blade for key in self.layout.blades.keys(spelled))
             if numbers:
-                return spelled, numbers
-        return rack.lower(), []
+                name = spelled
+                break
+        lines = [f"Blades in {quoted(name)} (List)", *(blade_uri(BladeKey(name, number)) for number in numbers)]
+        return "".join(f"{line}\n" for line in lines)
+
+    @rest("GET", _BLADE, Who.LOGGED_IN, 404)
+    def read_blade(self, rack: Name, blade: Name) -> Capacity:
+        """Read a blade."""
+        number = _blade_number(blade)
+        keys = [] if number is None else [BladeKey(spelled, number) for spelled in _spellings(rack)]
+        found = next((one for one in self.layout.blades.get_many(keys) if one is not None), None)
+        if found is None:
+            raise RefusedError(404, f"blade {blade} not found in rack {quoted(rack.lower())}")
+        return found.capacity or Capacity()
+
+    @rest("GET", "/api/blades", Who.LOGGED_IN, 400, 409, has_slash=True)
+    def find_blades(
+        self,
+        *,
+        arch: Annotated[str | None, Schema("only blades of this architecture")] = None,
+        condition: Annotated[str | None, In(form=_CONDITION), Schema("only blades in this condition")] = None,
+    ) -> BladeList:
+        """List the blades of all racks, or those of an architecture or condition."""
+        keys = sorted(self._blade_keys(arch, condition))
+        return BladeList(blades=[BladeEntry(rack=key.rack, blade=key.blade, uri=blade_uri(key)) for key in keys])
+
+    @rest("GET", f"{_BLADE}/instances", Who.LOGGED_IN, 409, has_slash=True)
+    def find_instances(self, rack: Name, blade: Name) -> PlacedInstanceList:
+        """List the instances that are wanted on a blade."""
+        number = _blade_number(blade)
+        keys = [] if number is None else self._instance_keys(rack, number)
+        return PlacedInstanceList(
+            instances=[PlacedInstance(workload=key.workload, name=key.instance, uri=instance_uri(key)) for key in keys]
+        )
+
+    def _blade_keys(self, arch: str | None, condition: str | None) -> Iterable[BladeKey]:
+        if arch is None and condition is None:
+            return self.layout.blades.keys()
+        # Why one state: a blade that changes between two looks would have had both at no time.
+        with self._indexed().snapshot() as state:
+            found: list[set[BladeKey]] = []
+            if arch is not None:
+                found.append(set(state.blades_by_arch.keys(arch)))
+            if condition is not None:
+                found.append(set(state.blades_by_condition.keys(condition)))
+        return set.intersection(*found)
+
+    def _instance_keys(self, rack: str, number: int) -> list[InstanceKey]:
+        with self._indexed().snapshot() as state:
+            for spelled in _spellings(rack):
+                keys = list(state.instances_by_blade.keys(spelled, number))
+                if keys:
+                    return keys
+        return []
+
+    def _indexed(self) -> CloudChamberIndexed:
+        if not isinstance(self.layout, CloudChamberIndexed):
+            raise no_indexes()
+        return self.layout
 
 
-def spellings(name: str) -> list[str]:
-    """Return the names that a part of a path may mean, the likeliest first."""
+def _spellings(name: str) -> list[str]:
+    """The names that a part of a path may mean, the likeliest first."""
     return list(dict.fromkeys((name, name.lower())))
 
 
-def blade_number(request: AuthenticatedRequest) -> int | None:
-    """Return the blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
-    given = request.literal("blade")
+def _blade_number(given: str) -> int | None:
+    """The blade's number in a path; None for one that no blade can have. Raises RefusedError (400) for no number."""
     if not _WHOLE.fullmatch(given):
         raise invalid(f"blade id {quoted(given)} is not a whole number")
     number = int(given) if len(given) <= _DIGITS_MAX else -1
     return number if 0 <= number <= BLADE_NUMBER_MAX else None
+
+
+def _view(rack: RackContents, damaged: Iterable[str]) -> RackView:
+    return RackView(
+        details=rack.rack.details,
+        pdu=Empty(),
+        tor=Empty(),
+        blades={number: blade.capacity or Capacity() for number, blade in rack.blades.items()},
+        pdus=dict(rack.pdus),
+        tors=dict(rack.tors),
+        full_blades=dict(rack.blades),
+        damaged=[DamagedRecord(key=key) for key in damaged],
+    )
 
 
 def _summary(racks: dict[str, RackContents | None]) -> ZoneSummary:

@@ -1,12 +1,14 @@
-"""How requests come in and answers go out: paths in any case, sessions by cookie, errors as text; operations as data.
+"""How requests come in and answers go out: paths in any case, sessions by cookie, who may do what, errors as text.
 
-An operation's route, its place in the OpenAPI description and its endpoint are declared once. What the operations do stands in
-rest_users.py, rest_inventory.py, rest_workloads.py and rest_sessions.py.
+The operations are the methods of resources (`Resource`), which stand in the files rest_*.py by the noun of their paths.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum, auto
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
@@ -16,166 +18,296 @@ from starlette.types import Scope
 
 from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
+from keyplan.apps.cloudchamber.changes import ChangeFeed
+from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
     invalid,
     no_session,
     no_such_page,
     permission_denied,
+    quoted,
     refusal_of,
 )
-from keyplan.apps.cloudchamber.rest_bodies import schemas_of, text_answer
-from keyplan.apps.cloudchamber.sessions import COOKIE, LoginBound, Session, SessionTable
+from keyplan.apps.cloudchamber.sessions import COOKIE, AuthenticatedRequest, LoginBound, Session, SessionTable
+from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
-from keyplan.errors import KeyplanError
-from keyplan.protobuf import Message
-from keyplan.server import LOGGER, AnswerError, ServiceContext, answers
+from keyplan.apps.cloudchamber.waiting import Waiting
+from keyplan.errors import CorruptionError, KeyplanError
+from keyplan.operations import Contract, Failures, In, Operation, Place, Schema, WordForm, operation, operations_of
+from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
+from keyplan.server import LOGGER, AnswerError, Responder, ServiceContext
 
-__all__ = ["AuthenticatedRequest", "Handler", "Operation", "Query", "described", "route_list"]
+__all__ = [
+    "CONTRACT",
+    "IfMatch",
+    "IfMatchOrNone",
+    "IfMatchWord",
+    "Name",
+    "Resource",
+    "WebServer",
+    "Who",
+    "etag",
+    "message_of",
+    "number",
+    "one_of",
+    "rest",
+    "revision_of",
+    "routes_of",
+    "spelled_time",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 COOKIE_SECONDS: Final = 30 * 24 * 3_600
 
-_FAILURES: Final = {
-    "400": "what was sent cannot be taken",
-    "403": "nobody is logged in, or not somebody who may",
-    "404": "there is no such thing",
-    "409": "it was changed meanwhile, or is not as this needs it",
-    "410": "the store's history does not reach back so far",
-    "413": "the body is too large",
-    "429": "too many failed logins, or too many answers that are waited for",
-    "500": "the store cannot be read",
-    "501": "the store's engine cannot do this",
-    "503": "the store cannot be reached",
-}
+
+# ---- what is declared ------------------------------------------------------------------------------------------------
 
 
-class AuthenticatedRequest(NamedTuple):
-    """A request over HTTP and its session; None: nobody is logged in."""
+class Who(StrEnum):
+    """Who may call an operation. USER: what they may do, the operation asks; the last three: who has the right of this name."""
 
-    http: Request
-    session: Session | None
-
-    def caller(self) -> str:
-        """The key of the user who asks. Raises RefusedError (403)."""
-        if self.session is None:
-            raise permission_denied()
-        return self.session.user
-
-    def require_session(self) -> None:
-        """Raise RefusedError (403) when nobody is logged in."""
-        if self.session is None:
-            raise no_session()
-
-    def name(self, part: str = "name") -> str:
-        """A part of the path, in lower case as everything but the last segment of a POST (5.1)."""
-        return str(self.http.path_params[part]).lower()
-
-    def literal(self, part: str = "name") -> str:
-        """A part of the path as it was written."""
-        return str(self.http.path_params[part])
+    ANYBODY = auto()
+    LOGGED_IN = auto()
+    USER = auto()
+    ACCOUNT_MANAGER = "can_manage_accounts"
+    TIME_STEPPER = "can_step_time"
+    WORKLOAD_MODIFIER = "can_modify_workloads"
 
 
-Endpoint = Callable[[AuthenticatedRequest], Awaitable[Response]]
+CONTRACT: Final = Contract(
+    "cloudchamber",
+    Failures(
+        {
+            400: "what was sent cannot be taken",
+            403: "nobody is logged in, or not somebody who may",
+            404: "there is no such thing",
+            409: "it was changed meanwhile, or is not as this needs it",
+            410: "the store's history does not reach back so far",
+            413: "the body is too large",
+            429: "too many failed logins, or too many answers that are waited for",
+            500: "the store cannot be read",
+            501: "the store's engine cannot do this",
+            503: "the store cannot be reached",
+        },
+        str,
+    ),
+    always=(403, 503),
+    callers={},
+    schemes={"chamberSession": {"type": "apiKey", "in": "cookie", "name": COOKIE}},
+    has_other_failures=False,
+)
 
 
-class Query(NamedTuple):
-    """A query parameter."""
-
-    name: str
-    meaning: str
-    words: tuple[str, ...] = ()
-    pattern: str = ""
-
-
-class Operation(NamedTuple):
-    """One method of one path. `answer` is the message of a success, None: text; `other_answer` what it may be instead."""
-
-    method: str
-    path: str
-    endpoint: Endpoint
-    summary: str
-    answer: type[Message] | None = None
-    body: type[Message] | None = None
-    text_body: str = ""
-    needs_match: bool = False
-    queries: Sequence[Query] = ()
-    failures: str = "403"
-    has_slash: bool = False
-    other_answer: type[Message] | None = None
-    is_polled: bool = False
+def rest(method: str, path: str, who: Who, *failures: int, **facts: Any) -> Callable[[F], F]:
+    """Declare that a method of a resource is an operation; `failures` are those beside 403 and 503."""
+    words = re.findall(r"\w+", path.removeprefix("/api"))
+    name = method.lower() + "".join(word[0].upper() + word[1:] for word in words)
+    # Why 400 for every name: one that no key can have is refused, whatever is asked of it.
+    failures = (*failures, 400) if "{" in path else failures
+    return operation(method, path, name=name, answers="As asked.", caller=who, failures=failures, **facts)
 
 
-class Handler:
-    """What every operation works with, and the frame around each: the session is found first, and its cookie sent again."""
+Name = Annotated[str, Schema(pattern="^[A-Za-z0-9]+$")]
+"""A part of a path, as it was written."""
 
-    def __init__(
-        self,
-        context: ServiceContext,
-        chamber: Chamber,
-        sessions: SessionTable,
-        bound: LoginBound,
-        traces: Traces,
-    ) -> None:
-        self.context = context
-        self.chamber = chamber
-        self.accounts = Accounts(chamber.layout)
-        self.sessions = sessions
-        self.bound = bound
-        self.traces = traces
+_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
+_REVISION: Final = re.compile(r"[+-]?[0-9]{1,40}")
 
-    async def answer(self, request: Request, operation: Operation) -> Response:
-        """Answer a request: what fails is answered with text, and a session's cookie is sent again with all answers."""
+
+def revision_of(_argument: str, given: str) -> int:
+    """Read an If-Match: digits, in quotation marks or not. Raises RefusedError (400), also where it lacks."""
+    digits = given.strip('"')
+    revision = int(digits) if _REVISION.fullmatch(digits) else None
+    if revision is None or not INT64_MIN <= revision <= INT64_MAX:
+        raise invalid(f"match value {quoted(given)} is not recognized as a valid integer")
+    return revision
+
+
+_MATCH: Final = Schema("an ETag as it was given", pattern='^"[0-9]{1,18}"$')
+
+IfMatch = Annotated[int, In("If-Match", WordForm(revision_of, str), Place.HEADER), _MATCH]
+"""The revision at which something is changed."""
+
+IfMatchOrNone = Annotated[int | None, In("If-Match", WordForm(revision_of, str), Place.HEADER), _MATCH]
+"""The same, where it may be left out."""
+
+IfMatchWord = Annotated[str, In("If-Match", place=Place.HEADER), _MATCH]
+"""The same, not read yet: for operations that need it in one of several cases alone."""
+
+
+def number(when_empty: int) -> WordForm:
+    """Return the form of a whole number of 64 bits. Reading raises RefusedError (400)."""
+
+    def read(argument: str, given: str) -> int:
+        if not given:
+            return when_empty
+        found = int(given) if _WHOLE.fullmatch(given) else None
+        if found is None or not INT64_MIN <= found <= INT64_MAX:
+            raise invalid(f"{argument} is {quoted(given)}, which is no whole number of 64 bits")
+        return found
+
+    return WordForm(read, str)
+
+
+def one_of(kind: str, values: Mapping[str, str]) -> WordForm:
+    """Return the form of a few values, each with its word. Reading raises RefusedError (400)."""
+
+    def read(_argument: str, given: str) -> str:
+        if given not in values:
+            raise invalid(f"there is no {kind} {quoted(given)}")
+        return values[given]
+
+    return WordForm(read, {value: word for word, value in values.items()}.get, {"enum": [*values]})
+
+
+# ---- what performs it ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WebServer:
+    """What all operations of one server work with."""
+
+    context: ServiceContext
+    chamber: Chamber
+    accounts: Accounts
+    sessions: SessionTable
+    bound: LoginBound
+    traces: Traces
+    stepper: Stepper
+    waiting: Waiting
+    feed: ChangeFeed
+    started_at: float
+
+
+class Resource:
+    """Operations as one request asks for them: `web` is what the server has, `asked` the request, whose caller was let in."""
+
+    def __init__(self, web: WebServer, asked: AuthenticatedRequest) -> None:
+        self.web = web
+        self.asked = asked
+
+    @property
+    def layout(self) -> CloudChamber:
+        """The records."""
+        return self.web.chamber.layout
+
+
+def etag(revision: int) -> dict[str, str]:
+    """The header that names a revision."""
+    return {"ETag": f'"{revision}"'}
+
+
+def spelled_time(moment: float) -> str:
+    """A moment as answers spell it."""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- how it is answered ----------------------------------------------------------------------------------------------
+
+
+class ChamberResponder(Responder):
+    """The operations of one resource. The session is found first, and its cookie sent again; what fails is said in text."""
+
+    knows_all_words = False
+
+    def __init__(self, web: WebServer, kind: type[Resource]) -> None:
+        super().__init__(web.context)
+        self._web = web
+        self._kind = kind
+
+    async def respond(self, request: Request, operation: Operation) -> Response:
         clock = self.context.clock
-        session, began, started_at = None, clock.monotonic(), clock.wall()
+        asked = AuthenticatedRequest(request, None)
+        request.state.asked = asked
+        began, started_at = clock.monotonic(), clock.wall()
         try:
             _require_text(request.scope)
-            session = await self._session_of(request)
-            response = await operation.endpoint(AuthenticatedRequest(request, session))
+            asked.session = await self._session_of(request)
+            response = await super().respond(request, operation)
         except (RefusedError, AnswerError, KeyplanError) as error:
             refusal = error if isinstance(error, RefusedError) else refusal_of(error)
             if isinstance(error, KeyplanError) and refusal.status >= 500:
                 LOGGER.error("a request failed", extra={"facts": {"error": str(error)}})
-            response = text_answer(f"{refusal.text}\n", status=refusal.status, headers=refusal.headers)
-        if session is not None and self.sessions.is_open(session):
-            self.give_cookie(request, response, session)
+            response = _refused(refusal)
+        self._settle_cookie(asked, response)
         if not operation.is_polled:
-            name, user = f"{operation.method} {operation.path}", session.user if session else ""
+            name, user = f"{operation.method} {operation.path}", asked.session.user if asked.session else ""
             seconds = clock.monotonic() - began
-            self.traces.add(name, started_at=started_at, seconds=seconds, status=response.status_code, user=user)
+            self._web.traces.add(name, started_at=started_at, seconds=seconds, status=response.status_code, user=user)
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
+    async def admit(self, request: Request, operation: Operation) -> Resource:
+        asked: AuthenticatedRequest = request.state.asked
+        who = operation.caller
+        if who is Who.LOGGED_IN and asked.session is None:
+            raise no_session()
+        if who not in {Who.ANYBODY, Who.LOGGED_IN}:
+            caller = asked.caller
+            if who is not Who.USER and not await self.context.read(self._web.accounts.holds, caller, who.value):
+                raise permission_denied()
+        return self._kind(self._web, asked)
+
+    async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
+        if not issubclass(kind, Message):
+            return await super().read(request, operation, kind)
+        return message_of(kind, await request.body(), is_strict=not operation.takes_unknown_fields)
+
+    def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
+        if isinstance(result, str):
+            return Response(result, status, media_type="text/plain", headers=headers)
+        content = ProtoJson(type(result)).encode(result)
+        return Response(content, status, media_type="application/json", headers=headers)
+
+    def routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:
+        return [_AnyCaseRoute(self, one) for one in operations]
+
     async def _session_of(self, request: Request) -> Session | None:
         secret = request.cookies.get(COOKIE)
-        session = None if secret is None else self.sessions.find(secret)
+        session = None if secret is None else self._web.sessions.find(secret)
         if session is None:
             return None
-        user = await self.context.read(self.accounts.find, session.user)
+        user = await self.context.read(self._web.accounts.find, session.user)
         if session.is_of(user):
             return session
         # Why: deleted, made anew, disabled, or with another password: what the cookie was given for is no more.
-        self.sessions.close(session)
+        self._web.sessions.close(session)
         return None
 
-    @staticmethod
-    def give_cookie(request: Request, response: Response, session: Session) -> None:
-        """Send a session's cookie with an answer; over TLS it comes back over TLS alone."""
-        response.set_cookie(
-            COOKIE,
-            session.secret,
-            max_age=COOKIE_SECONDS,
-            path="/",
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="strict",
-        )
+    def _settle_cookie(self, asked: AuthenticatedRequest, response: Response) -> None:
+        """Send the cookie of the session that the caller has now, over TLS for TLS alone; or have it forgotten."""
+        session = asked.opened or asked.session
+        if asked.is_logged_out:
+            response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        elif session is not None and self._web.sessions.is_open(session):
+            response.set_cookie(
+                COOKIE,
+                session.secret,
+                max_age=COOKIE_SECONDS,
+                path="/",
+                secure=asked.http.url.scheme == "https",
+                httponly=True,
+                samesite="strict",
+            )
 
-    @staticmethod
-    def take_cookie(response: Response) -> None:
-        """Have the browser forget the cookie."""
-        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+
+M = TypeVar("M", bound=Message)
+
+
+def message_of(kind: type[M], body: bytes, *, is_strict: bool = True) -> M:
+    """Read a body as a message. Raises RefusedError (400): no JSON, another message, with `is_strict` more fields."""
+    try:
+        return ProtoJson(kind, is_strict=is_strict).decode(body)
+    except CorruptionError as error:
+        raise invalid(f"the body cannot be read: {error.facts.get('problem', '')}") from error
+
+
+def _refused(refusal: RefusedError) -> Response:
+    return Response(f"{refusal.text}\n", refusal.status, media_type="text/plain", headers=refusal.headers)
 
 
 def _require_text(scope: Scope) -> None:
@@ -186,15 +318,12 @@ def _require_text(scope: Scope) -> None:
         raise invalid("the path is no UTF-8") from error
 
 
-# ---- routes ----------------------------------------------------------------------------------------------------------
-
-
 class _AnyCaseRoute(Route):
     """A route whose path may be written in any case; another method of its path is not there at all, as in the original."""
 
-    def __init__(self, operation: Operation, handler: Handler) -> None:
+    def __init__(self, responder: Responder, operation: Operation) -> None:
         async def endpoint(request: Request) -> Response:
-            return await handler.answer(request, operation)
+            return await responder.respond(request, operation)
 
         super().__init__(operation.path, endpoint, methods=[operation.method])
         pattern = self.path_regex.pattern
@@ -207,86 +336,13 @@ class _AnyCaseRoute(Route):
         return (match, child) if match is Match.FULL else (Match.NONE, {})
 
 
-def route_list(operations: Iterable[Operation], handler: Handler) -> list[BaseRoute]:
-    """Return the routes of operations, and one for every other path below /api: nothing is there, in whatever method."""
+def routes_of(web: WebServer, resources: Iterable[type[Resource]]) -> list[BaseRoute]:
+    """Return the routes of resources, and one for every other path below /api: nothing is there, in whatever method."""
 
     async def nothing(_request: Request) -> Response:
-        refusal = no_such_page()
-        return text_answer(f"{refusal.text}\n", status=refusal.status)
+        return _refused(no_such_page())
 
     return [
-        *(_AnyCaseRoute(operation, handler) for operation in operations),
+        *(route for kind in resources for route in ChamberResponder(web, kind).routes(operations_of(kind).values())),
         Route("/api/{rest:path}", nothing, methods=_METHODS),
     ]
-
-
-# ---- their description -----------------------------------------------------------------------------------------------
-
-
-def described(operations: Iterable[Operation]) -> Mapping[str, Any]:
-    """Return the OpenAPI 3.1 paths and components of operations."""
-    paths: dict[str, Any] = {}
-    messages: list[type[Message]] = []
-    for operation in operations:
-        kinds = (operation.answer, operation.other_answer, operation.body)
-        messages += [kind for kind in kinds if kind is not None]
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
-    scheme = {"type": "apiKey", "in": "cookie", "name": COOKIE}
-    return {
-        "paths": paths,
-        "components": {"schemas": schemas_of(*messages), "securitySchemes": {"chamberSession": scheme}},
-    }
-
-
-def _operation(operation: Operation) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", operation.path)
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": "^[A-Za-z0-9]+$"}}
-        for name in names
-    ]
-    for name, meaning, words, pattern in operation.queries:
-        schema: dict[str, Any] = {"type": "string", **({"enum": list(words)} if words else {})}
-        schema |= {"pattern": pattern} if pattern else {}
-        parameters.append({"name": name, "in": "query", "description": meaning, "schema": schema})
-    if operation.needs_match:
-        schema = {"type": "string", "pattern": '^"[0-9]{1,18}"$'}
-        parameters.append(
-            {"name": "If-Match", "in": "header", "schema": schema, "description": "an ETag as it was given"}
-        )
-    described: dict[str, Any] = {
-        "summary": operation.summary,
-        "operationId": _operation_id(operation),
-        "tags": ["cloudchamber"],
-        "parameters": parameters,
-        "security": [{"chamberSession": []}],
-        "responses": _responses(operation),
-    }
-    if operation.body is not None:
-        schema = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
-        content: dict[str, Any] = {"application/json": {"schema": schema}}
-        if operation.text_body:
-            content["text/plain"] = {"schema": {"type": "string", "description": operation.text_body}}
-        described["requestBody"] = {"required": True, "content": content}
-    return described
-
-
-def _operation_id(operation: Operation) -> str:
-    words = re.findall(r"\w+", operation.path.removeprefix("/api"))
-    return operation.method.lower() + "".join(word[0].upper() + word[1:] for word in words)
-
-
-def _responses(operation: Operation) -> dict[str, Any]:
-    text = {"type": "string"}
-    if operation.answer is None:
-        success = answers("Done, in words.", text, content_type="text/plain; charset=utf-8")
-    else:
-        kinds = [kind for kind in (operation.answer, operation.other_answer) if kind is not None]
-        schemas = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]
-        success = answers("As asked.", schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
-        if operation.text_body:
-            success["content"]["text/plain; charset=utf-8"] = {"schema": text}
-    # Why 400 for every name: one that no key can have is refused, whatever is asked of it.
-    names = {"400"} if "{" in operation.path else set[str]()
-    codes = sorted({*operation.failures.split(), *names, "503"})
-    failures = {code: answers(_FAILURES[code], text, content_type="text/plain; charset=utf-8") for code in codes}
-    return {"200": success, **failures}

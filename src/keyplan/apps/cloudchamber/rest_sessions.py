@@ -1,90 +1,55 @@
 """What the web server says of itself (5.5): since when it runs, and who is logged in."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
-from starlette.responses import Response
-
-from keyplan.apps.cloudchamber.refusals import RefusedError, permission_denied
-from keyplan.apps.cloudchamber.rest_bodies import (
-    SessionEntry,
-    SessionList,
-    SessionStatus,
-    SimulationStatus,
-    message_answer,
-    text_answer,
-)
-from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation
+from keyplan.apps.cloudchamber.refusals import RefusedError
+from keyplan.apps.cloudchamber.rest_bodies import SessionEntry, SessionList, SessionStatus, SimulationStatus
+from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, rest, spelled_time
 from keyplan.apps.cloudchamber.sessions import Session
+from keyplan.operations import In
 
-__all__ = ["session_operations"]
+__all__ = ["Sessions"]
 
 _LIST: Final = "/api/simulation/sessions"
+_ONE: Final = f"{_LIST}/{{id}}"
 _DIGITS_MAX: Final = 18
 
-
-def session_operations(handler: Handler) -> Sequence[Operation]:
-    """Return the operations on the server's sessions."""
-    sessions = _Sessions(handler)
-    one = f"{_LIST}/{{id}}"
-    return [
-        Operation(
-            "GET",
-            "/api/simulation",
-            sessions.status,
-            "Tell since when the server runs.",
-            SimulationStatus,
-            has_slash=True,
-        ),
-        Operation("GET", _LIST, sessions.list, "List the sessions.", SessionList, has_slash=True),
-        Operation("GET", one, sessions.read, "Tell whose a session is.", SessionStatus, failures="403 404"),
-        Operation("DELETE", one, sessions.end, "End a session.", failures="403 404"),
-    ]
+SessionNumber = Annotated[Name, In("id")]
 
 
-class _Sessions:
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-        self._started_at = datetime.fromtimestamp(handler.context.clock.wall(), UTC)
+class Sessions(Resource):
+    """The operations on the server's sessions. Coroutines, because sessions are the event loop's."""
 
-    async def status(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        seconds = self._handler.sessions.inactivity_seconds
-        return message_answer(
-            SimulationStatus(front_end_started_at=_spelled(self._started_at), inactivity_timeout=f"{seconds:g}s")
+    @rest("GET", "/api/simulation", Who.LOGGED_IN, has_slash=True)
+    async def status(self) -> SimulationStatus:
+        """Tell since when the server runs."""
+        seconds = self.web.sessions.inactivity_seconds
+        return SimulationStatus(
+            front_end_started_at=spelled_time(self.web.started_at), inactivity_timeout=f"{seconds:g}s"
         )
 
-    async def list(self, request: AuthenticatedRequest) -> Response:
-        await self._require_manager(request)
-        entries = [SessionEntry(id=one.id, uri=f"{_LIST}/{one.id}") for one in self._handler.sessions]
-        return message_answer(SessionList(sessions=entries))
+    @rest("GET", _LIST, Who.ACCOUNT_MANAGER, has_slash=True)
+    async def list(self) -> SessionList:
+        """List the sessions."""
+        return SessionList(sessions=[SessionEntry(id=one.id, uri=f"{_LIST}/{one.id}") for one in self.web.sessions])
 
-    async def read(self, request: AuthenticatedRequest) -> Response:
-        await self._require_manager(request)
-        session = self._found(request)
-        now = datetime.fromtimestamp(self._handler.context.clock.wall(), UTC)
-        ends_at = now + timedelta(seconds=self._handler.sessions.seconds_left(session))
-        return message_answer(SessionStatus(user_name=session.user, timeout=_spelled(ends_at)))
+    @rest("GET", _ONE, Who.ACCOUNT_MANAGER, 404)
+    async def read(self, number: SessionNumber) -> SessionStatus:
+        """Tell whose a session is."""
+        session = self._found(number)
+        ends_at = self.web.context.clock.wall() + self.web.sessions.seconds_left(session)
+        return SessionStatus(user_name=session.user, timeout=spelled_time(ends_at))
 
-    async def end(self, request: AuthenticatedRequest) -> Response:
-        await self._require_manager(request)
-        session = self._found(request)
-        self._handler.sessions.close(session)
-        return text_answer(f"Session {session.id} deleted.")
+    @rest("DELETE", _ONE, Who.ACCOUNT_MANAGER, 404)
+    async def end(self, number: SessionNumber) -> str:
+        """End a session."""
+        session = self._found(number)
+        self.web.sessions.close(session)
+        return f"Session {session.id} deleted."
 
-    async def _require_manager(self, request: AuthenticatedRequest) -> None:
-        if not await self._handler.context.read(self._handler.accounts.may_manage, request.caller()):
-            raise permission_denied()
-
-    def _found(self, request: AuthenticatedRequest) -> Session:
-        text = request.literal("id")
+    def _found(self, text: str) -> Session:
         is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-        session = self._handler.sessions.of_id(int(text)) if is_number else None
+        session = self.web.sessions.of_id(int(text)) if is_number else None
         if session is None:
             raise RefusedError(404, f"session {text} not found")
         return session
-
-
-def _spelled(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,62 +6,20 @@ refused.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
-from starlette.responses import Response
-
-from keyplan.apps.cloudchamber.refusals import invalid, permission_denied, quoted
-from keyplan.apps.cloudchamber.rest_bodies import etag, message_answer, revision_expected
-from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest, Handler, Operation, Query
+from keyplan.apps.cloudchamber.refusals import invalid, quoted
+from keyplan.apps.cloudchamber.rest_bodies import StepperStatus, Ticks
+from keyplan.apps.cloudchamber.rest_routes import IfMatchWord, Resource, Who, etag, number, rest, revision_of
 from keyplan.apps.cloudchamber.stepper import DELAY_SECONDS_MAX, Stepper
-from keyplan.apps.cloudchamber.waiting import Waiting
-from keyplan.apps.cloudchamber.waiting_bodies import StepperStatus, Ticks
-from keyplan.protobuf import INT64_MAX, INT64_MIN
+from keyplan.operations import Answered, In, Place, Schema
 
-__all__ = ["status_of_stepper", "stepper_operations", "whole_number"]
+__all__ = ["Clock", "status_of_stepper"]
 
 _STEPPER: Final = "/api/stepper"
 _MODE: Final = re.compile(r"manual|automatic(?:[:=]([0-9]{1,18}))?", re.IGNORECASE)
-_WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
 _DIGITS: Final = "^[0-9]{1,17}$"
 _MODES: Final = "^(manual|automatic(:[0-9]{1,9})?)$"
-
-
-def stepper_operations(handler: Handler, stepper: Stepper, waiting: Waiting) -> Sequence[Operation]:
-    """Return the operations on the simulated clock."""
-    steps = _Steps(handler, stepper, waiting)
-    change = (
-        Query("advance", "let so many ticks pass, one without a number; answered with the tick then", pattern=_DIGITS),
-        Query("mode", "manual, automatic, or automatic:SECONDS for each tick", pattern=_MODES),
-    )
-    after = Query("after", "answer when this tick is over", pattern=_DIGITS)
-    return [
-        Operation("GET", _STEPPER, steps.status, "Tell how simulated time passes.", StepperStatus, has_slash=True),
-        Operation(
-            "PUT",
-            _STEPPER,
-            steps.change,
-            "Let simulated time pass, or change how it does: then If-Match is the epoch, or -1.",
-            StepperStatus,
-            other_answer=Ticks,
-            needs_match=True,
-            queries=change,
-            failures="400 403 409",
-            has_slash=True,
-        ),
-        Operation(
-            "GET",
-            f"{_STEPPER}/now",
-            steps.now,
-            "Tell the simulated time, or wait for it.",
-            Ticks,
-            queries=(after,),
-            failures="400 403 429",
-            has_slash=True,
-            is_polled=True,
-        ),
-    ]
 
 
 def status_of_stepper(stepper: Stepper) -> StepperStatus:
@@ -75,73 +33,76 @@ def status_of_stepper(stepper: Stepper) -> StepperStatus:
     )
 
 
-def whole_number(request: AuthenticatedRequest, name: str, default: int) -> int:
-    """Return a query parameter that is a whole number; left out or empty, the default. Raises RefusedError (400)."""
-    given = request.http.query_params.get(name)
-    if not given:
-        return default
-    number = int(given) if _WHOLE.fullmatch(given) else None
-    if number is None or not INT64_MIN <= number <= INT64_MAX:
-        raise invalid(f"{name} is {quoted(given)}, which is no whole number of 64 bits")
-    return number
+class Clock(Resource):
+    """The operations on the simulated clock. Coroutines, because the stepper is the event loop's."""
 
+    @rest("GET", _STEPPER, Who.LOGGED_IN, has_slash=True)
+    async def status(self) -> Answered[StepperStatus]:
+        """Tell how simulated time passes."""
+        return self._status()
 
-class _Steps:
-    def __init__(self, handler: Handler, stepper: Stepper, waiting: Waiting) -> None:
-        self._handler = handler
-        self._stepper = stepper
-        self._waiting = waiting
-
-    async def status(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        return self._answer()
-
-    async def change(self, request: AuthenticatedRequest) -> Response:
-        if not await self._handler.context.read(self._handler.accounts.holds, request.caller(), "can_step_time"):
-            raise permission_denied()
-        query = request.http.query_params
-        if ("advance" in query) == ("mode" in query):
+    @rest("PUT", _STEPPER, Who.TIME_STEPPER, 400, 409, has_slash=True)
+    async def change(
+        self,
+        *,
+        advance: Annotated[
+            int | None,
+            In(form=number(1)),
+            Schema("let so many ticks pass, one without a number; answered with the tick then", pattern=_DIGITS),
+        ] = None,
+        mode: Annotated[
+            str | None,
+            In(place=Place.QUERY),
+            Schema("manual, automatic, or automatic:SECONDS for each tick", pattern=_MODES),
+        ] = None,
+        match: IfMatchWord = "",
+    ) -> Answered[StepperStatus | Ticks]:
+        """Let simulated time pass, or change how it does: then If-Match is the epoch, or -1."""
+        if (advance is None) == (mode is None):
             raise invalid("either ?advance or ?mode is needed")
-        if "mode" in query:
-            self._set_mode(request, query["mode"])
-            return self._answer()
-        ticks = 1 if not query["advance"] else whole_number(request, "advance", 1)
-        if ticks < 0:
-            raise invalid(f"advance is {ticks}: time does not go back")
-        return message_answer(Ticks(ticks=self._stepper.advance(ticks)))
+        if mode is not None:
+            self._set_mode(mode, match)
+            return self._status()
+        if advance is None or advance < 0:
+            raise invalid(f"advance is {advance}: time does not go back")
+        return Answered(Ticks(ticks=self.web.stepper.advance(advance)))
 
-    async def now(self, request: AuthenticatedRequest) -> Response:
-        request.require_session()
-        after = whole_number(request, "after", -1)
-        if after < 0 and "after" in request.http.query_params:
+    @rest("GET", f"{_STEPPER}/now", Who.LOGGED_IN, 400, 429, has_slash=True, is_polled=True)
+    async def now(
+        self,
+        *,
+        after: Annotated[
+            int | None, In(form=number(-1)), Schema("answer when this tick is over", pattern=_DIGITS)
+        ] = None,
+    ) -> Ticks:
+        """Tell the simulated time, or wait for it."""
+        if after is not None and after < 0:
             raise invalid(f"after is {after}: no tick is before 0")
-        stepper = self._stepper
+        stepper, last = self.web.stepper, -1 if after is None else after
         stepper.waiting += 1
         try:
-            await self._waiting.until(
-                lambda: stepper.now > after,
-                request,
+            await self.web.waiting.until(
+                lambda: stepper.now > last,
+                self.asked,
                 stepper.wakeup,
                 seconds_to_next=lambda: stepper.seconds_to_next,
             )
         finally:
             stepper.waiting -= 1
-        return message_answer(Ticks(ticks=stepper.now))
+        return Ticks(ticks=stepper.now)
 
-    def _set_mode(self, request: AuthenticatedRequest, mode: str) -> None:
-        found = _MODE.fullmatch(mode)
+    def _set_mode(self, mode: str, match: str) -> None:
+        stepper, found = self.web.stepper, _MODE.fullmatch(mode)
         delay_seconds = int(found[1] or 0) if found else 0
         if found is None or delay_seconds > DELAY_SECONDS_MAX:
             raise invalid(f"mode {quoted(mode)} is neither manual nor automatic[:seconds]")
-        expected, epoch = revision_expected(request.http), self._stepper.epoch
-        if expected not in {-1, epoch}:
-            raise invalid(f"epoch {expected} is not the stepper's, which is {epoch}")
+        expected = revision_of("If-Match", match)
+        if expected not in {-1, stepper.epoch}:
+            raise invalid(f"epoch {expected} is not the stepper's, which is {stepper.epoch}")
         if mode.lower() == "manual":
-            self._stepper.stop()
+            stepper.stop()
         else:
-            self._stepper.run(delay_seconds)
+            stepper.run(delay_seconds)
 
-    def _answer(self) -> Response:
-        answer = message_answer(status_of_stepper(self._stepper))
-        answer.headers.update(etag(self._stepper.epoch))
-        return answer
+    def _status(self) -> Answered[StepperStatus]:
+        return Answered(status_of_stepper(self.web.stepper), headers=etag(self.web.stepper.epoch))

@@ -10,31 +10,46 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from keyplan.apps.cloudchamber.accounts import Accounts
 from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.changes import ChangeFeed
 from keyplan.apps.cloudchamber.configuration import Configuration, read_configuration
 from keyplan.apps.cloudchamber.indexed import layout_in_use
 from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_pre_clean
-from keyplan.apps.cloudchamber.rest_indexes import index_operations
-from keyplan.apps.cloudchamber.rest_instances import instance_operations
-from keyplan.apps.cloudchamber.rest_inventory import inventory_operations
-from keyplan.apps.cloudchamber.rest_logs import log_operations
-from keyplan.apps.cloudchamber.rest_routes import Handler, described, route_list
-from keyplan.apps.cloudchamber.rest_sessions import session_operations
-from keyplan.apps.cloudchamber.rest_stepper import stepper_operations
-from keyplan.apps.cloudchamber.rest_users import user_operations
-from keyplan.apps.cloudchamber.rest_watch import watch_operations
-from keyplan.apps.cloudchamber.rest_workloads import workload_operations
+from keyplan.apps.cloudchamber.rest_instances import Instances
+from keyplan.apps.cloudchamber.rest_inventory import Inventory
+from keyplan.apps.cloudchamber.rest_logs import Logs
+from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
+from keyplan.apps.cloudchamber.rest_sessions import Sessions
+from keyplan.apps.cloudchamber.rest_stepper import Clock as SimulatedClock
+from keyplan.apps.cloudchamber.rest_users import Users
+from keyplan.apps.cloudchamber.rest_watch import Watches
+from keyplan.apps.cloudchamber.rest_workloads import Workloads
 from keyplan.apps.cloudchamber.sessions import LoginBound, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.engine import Clock
+from keyplan.operations import described, operations_of
 from keyplan.server import LOGGER, Service, ServiceContext
 from keyplan.store import Store
 
-__all__ = ["build", "first_number"]
+__all__ = ["DESCRIPTION", "build", "first_number"]
+
+RESOURCES: Final[tuple[type[Resource], ...]] = (
+    Users,
+    Inventory,
+    Workloads,
+    Instances,
+    Sessions,
+    SimulatedClock,
+    Watches,
+    Logs,
+)
+
+DESCRIPTION: Final = described([one for kind in RESOURCES for one in operations_of(kind).values()], CONTRACT)
+"""Paths and components, as `Service.openapi` takes them."""
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -59,35 +74,30 @@ def build(context: ServiceContext) -> Service:
     chamber = Chamber(store, namespace=namespace, layout=layout)
     support = configuration.support
     first = first_number(context.clock)
-    handler = Handler(
-        context, chamber, sessions, LoginBound(context.clock), Traces(support.traces_kept_max, first=first)
-    )
     stepper = Stepper(context.clock, is_automatic=support.is_stepped_automatically, first_epoch=first)
-    waiting = Waiting(context.clock, context.closing, sessions)
     feed = ChangeFeed(chamber, context.run)
-    operations = [
-        *user_operations(handler),
-        *inventory_operations(handler),
-        *index_operations(handler),
-        *workload_operations(handler),
-        *instance_operations(handler),
-        *session_operations(handler),
-        *stepper_operations(handler, stepper, waiting),
-        *watch_operations(handler, stepper, waiting, feed),
-        *log_operations(handler, waiting),
-    ]
+    web = WebServer(
+        context=context,
+        chamber=chamber,
+        accounts=Accounts(chamber.layout),
+        sessions=sessions,
+        bound=LoginBound(context.clock),
+        traces=Traces(support.traces_kept_max, first=first),
+        stepper=stepper,
+        waiting=Waiting(context.clock, context.closing, sessions),
+        feed=feed,
+        started_at=context.clock.wall(),
+    )
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        await context.run(_prepare, context, configuration, handler)
+        await context.run(_prepare, context, configuration, web.accounts)
         try:
             yield
         finally:
             await feed.end()
 
-    return Service(
-        "cloudchamber", route_list(operations, handler), described(operations), lifespan, has_own_access=True
-    )
+    return Service("cloudchamber", routes_of(web, RESOURCES), DESCRIPTION, lifespan, has_own_access=True)
 
 
 def first_number(clock: Clock) -> int:
@@ -98,7 +108,7 @@ def first_number(clock: Clock) -> int:
     return int(clock.wall() * _MICROSECONDS)
 
 
-def _prepare(context: ServiceContext, configuration: Configuration, handler: Handler) -> None:
+def _prepare(context: ServiceContext, configuration: Configuration, accounts: Accounts) -> None:
     ignored = configuration.store.ignored_options
     if ignored:
         facts = {"options": list(ignored), "configuration": configuration.source}
@@ -107,7 +117,7 @@ def _prepare(context: ServiceContext, configuration: Configuration, handler: Han
     if removed:
         LOGGER.info("the test name space was cleaned", extra={"facts": {"keys": removed}})
     web_server = configuration.web_server
-    is_known = handler.accounts.bootstrap(web_server.system_account, web_server.system_account_password)
+    is_known = accounts.bootstrap(web_server.system_account, web_server.system_account_password)
     if not is_known:
         facts = {"user": web_server.system_account.lower(), "configuration": configuration.source}
         LOGGER.warning("the system account has another password than the configuration", extra={"facts": facts})

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from starlette.requests import Request
+
 from keyplan.apps.cloudchamber.records import User
-from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, permission_denied
 from keyplan.engine import Clock
 from keyplan.layout import Versioned
 
-__all__ = ["COOKIE", "LoginBound", "Session", "SessionTable"]
+__all__ = ["COOKIE", "AuthenticatedRequest", "LoginBound", "Session", "SessionTable"]
 
 COOKIE: Final = "CC-Session"
 FAILURES_MAX: Final = 10
@@ -126,6 +128,28 @@ class SessionTable:
     def _drop_expired(self) -> None:
         now = self._clock.monotonic()
         self._by_secret = {mark: one for mark, one in self._by_secret.items() if one.expires_at > now}
+
+
+@dataclass
+class AuthenticatedRequest:
+    """A request over HTTP and its session; None: nobody is logged in. What becomes of the cookie stands here, too."""
+
+    http: Request
+    session: Session | None
+    opened: Session | None = None
+    is_logged_out: bool = False
+
+    @property
+    def caller(self) -> str:
+        """The key of the user who asks. Raises RefusedError (403)."""
+        if self.session is None:
+            raise permission_denied()
+        return self.session.user
+
+    @property
+    def client(self) -> str:
+        """The address that the request comes from."""
+        return "" if self.http.client is None else self.http.client.host
 
 
 class LoginBound:

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Final
 
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
-from keyplan.apps.cloudchamber.rest_routes import AuthenticatedRequest
-from keyplan.apps.cloudchamber.sessions import SessionTable
+from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
 from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
 from keyplan.server import Closing
 
-__all__ = ["WAITING_OF_USER_MAX", "Waiting"]
+__all__ = ["WAITING_OF_USER_MAX", "Waiting", "poll_seconds"]
 
 _SLICE_SECONDS: Final = 0.25
 """Why: how long nobody may notice that the client is gone or that the server stops."""
@@ -23,6 +22,14 @@ WAITING_OF_USER_MAX: Final = 100
 """Why: one user alone must not keep everybody else from waiting."""
 
 
+_POLL_SECONDS_MAX: Final = 5.0
+
+
+def poll_seconds(inactivity_seconds: float) -> float:
+    """Return how long a poll waits: so long that a session outlives it."""
+    return min(_POLL_SECONDS_MAX, inactivity_seconds / 2)
+
+
 class Waiting:
     """Everybody who waits for an answer of one server, and how many they are."""
 
@@ -30,6 +37,7 @@ class Waiting:
         self._clock = clock
         self._closing = closing
         self._sessions = sessions
+        self.poll_seconds = poll_seconds(sessions.inactivity_seconds)
         self._of_users: Counter[str] = Counter()
 
     async def until(
@@ -46,7 +54,7 @@ class Waiting:
         `seconds_to_next` says when to ask again although nothing wakes it. Raises RefusedError: 503 when the server stops, the
         client is gone, or too many wait; 429 when this user waits too often; 403 when nobody is logged in any more.
         """
-        user = request.caller()
+        user = request.caller
         if self._of_users[user] >= WAITING_OF_USER_MAX:
             raise RefusedError(429, "you wait for too many answers already", headers={"Retry-After": "1"})
         if self._of_users.total() >= WAITING_MAX:
