@@ -241,6 +241,16 @@ def test_a_write_that_could_not_be_sent_was_not_done() -> None:
         registry.create("orders", "shop")
 
 
+def test_a_client_that_was_closed_says_so() -> None:
+    registry = HttpKeySpaces("http://127.0.0.1:1")
+    registry.close()
+    registry.close()
+    with pytest.raises(EngineUnavailableError, match="the client was closed"):
+        registry.get("orders")
+    with pytest.raises(EngineUnavailableError, match="the client was closed"):
+        registry.create("orders", "shop")
+
+
 def test_a_redirect_is_not_followed_so_that_a_token_goes_nowhere_else() -> None:
     there = b"HTTP/1.1 307 X\r\nLocation: /version\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     assert isinstance(raised({PLACE: there, "/version": OLD_KEYPLAN}), EngineUnavailableError)

@@ -10,13 +10,16 @@ from keyplan.errors import InvalidPageTokenError
 from keyplan.layout import Layout, Table
 
 
-def shop(description: str, *, field: str = "price", limit: int = 9) -> type[Any]:
-    class Item(msgspec.Struct):
+def shop(description: str, *, field: str = "price", limit: int = 9, told: str = "none") -> type[Any]:
+    class Item(msgspec.Struct, frozen=True):
         description: str = "none"
 
     Item.__doc__ = description
     numbers = Annotated[int, msgspec.Meta(le=limit, description=description)]
-    record = msgspec.defstruct("Record", [("description", str), ("inner", Item | None), (field, numbers)])
+    record = msgspec.defstruct(
+        "Record",
+        [("description", str), ("inner", Item | None), (field, numbers), ("told", Item, Item(told))],
+    )
     record.__doc__ = description
 
     class Shop(Layout, root="/shop/"):
@@ -29,7 +32,7 @@ def test_docstrings_and_descriptions_change_no_fingerprint() -> None:
     assert shop("A record.").bound().fingerprint == shop("Another text.").bound().fingerprint
 
 
-@pytest.mark.parametrize("other", [{"field": "cost"}, {"limit": 10}])
+@pytest.mark.parametrize("other", [{"field": "cost"}, {"limit": 10}, {"told": "a default"}])
 def test_what_decides_bytes_does(other: dict[str, Any]) -> None:
     assert shop("A record.").bound().fingerprint != shop("A record.", **other).bound().fingerprint
 

@@ -197,12 +197,33 @@ class Unfit(Struct, frozen=True):
     name: int = 0
 
 
+class Rooted(Struct, frozen=True):
+    roots: tuple[Colour, ...] = ()
+
+
+class Numbered(Struct, frozen=True):
+    roots: int = 0
+
+
+class Oaken(Struct, frozen=True):
+    oak: Leaf = Leaf()
+
+
 @pytest.mark.parametrize(
-    ("record", "problem"), [(Stranger, "fields that its message has not"), (Unfit, "cannot be stored as its message's")]
+    ("record", "message", "problem"),
+    [
+        (Stranger, "Leaf", "fields that its message has not"),
+        (Unfit, "Leaf", "cannot be stored as its message's"),
+        (Rooted, "Tree", "cannot be stored as its message's"),  # zeros in the list would be left out
+        (Numbered, "Tree", "cannot be stored as its message's"),
+        (Oaken, "Tree", "cannot be stored as its message's"),  # what is not set would be read as empty
+    ],
 )
-def test_a_record_that_would_lose_a_field_is_refused_when_it_is_declared(record: type[Struct], problem: str) -> None:
+def test_a_record_that_would_lose_a_field_is_refused_when_it_is_declared(
+    record: type[Struct], message: str, problem: str
+) -> None:
     with pytest.raises(LayoutError, match=problem):
-        FOREST.wire_form(record, "Leaf")
+        FOREST.wire_form(record, message)
 
 
 # ---- without the package -----------------------------------------------------------------------------------------------

@@ -105,8 +105,9 @@ def test_a_counter_ends_at_64_bits(site: Site, store: Store) -> None:
 
 
 @pytest.mark.leaves("damaged-counter")
-def test_a_counter_that_is_no_number_is_corruption(site: Site, store: Store) -> None:
-    store.engine.load([(b"/site/next-port", b"many")])
+@pytest.mark.parametrize("raw", [b"many", b"9" * 21, b"9" * 5_000], ids=["text", "too large", "too long to be read"])
+def test_a_counter_that_is_no_number_is_corruption(site: Site, store: Store, raw: bytes) -> None:
+    store.engine.load([(b"/site/next-port", raw)])
 
     with pytest.raises(CorruptionError):
         site.ports.peek()

@@ -80,8 +80,8 @@ class Conversation:
         """Send a request, and return the status and the JSON of its success.
 
         Raises the error that the server answered with; ForbiddenError for a token that it does not know;
-        EngineUnavailableError when it cannot be reached or does not answer; CommitOutcomeUnknownError when a write may have
-        been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
+        EngineUnavailableError when it cannot be reached or does not answer, and after `close`; CommitOutcomeUnknownError when
+        a write may have been done; KeySpaceApiDisabledError on positive evidence that there is no registry.
         """
         extra: dict[str, Any] = {} if timeout_seconds is None else {"timeout": timeout_seconds}
         request = self._request(asked, extra)
@@ -89,6 +89,10 @@ class Conversation:
             answer = self._client.send(request)
         except httpx.RequestError as error:  # a connection that fails, and an answer that cannot be decoded
             raise self._unanswered(asked.method, error) from error
+        except RuntimeError as error:
+            if self._client.is_closed:  # before anything was sent
+                raise EngineUnavailableError(engine=ENGINE, problem="the client was closed") from error
+            raise
         if not answer.is_success:
             raise self._failure(asked.method, answer)
         try:

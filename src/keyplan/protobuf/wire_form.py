@@ -143,10 +143,12 @@ class _Message:
 
 
 def _codec(declared: Declaration, message: str, field: Field, hint: Any) -> _Codec:
-    kind = get_args(hint)[0] if field.is_repeated else hint
+    kind = next(iter(get_args(hint)), None) if field.is_repeated else hint
     is_sized = field.kind in declared.messages or field.kind in {"bytes", "string"}
     tag = field.number << 3 | (_SIZED if is_sized else _VARINT)
-    found = _value_codec(declared, field, kind)
+    # Why: a zero in a list would be left out, and a field of a choice that is zero would be read as one that is not set.
+    is_lossy = field.is_choice or (field.is_repeated and not is_sized)
+    found = None if is_lossy else _value_codec(declared, field, kind)
     if found is None:
         raise LayoutError(
             problem="a record's field cannot be stored as its message's",
