@@ -99,6 +99,8 @@ def test_identifiers_alone_whole_records_and_json(runm: Runm) -> None:
     assert runm("partition", "list", "-q")[1] == f"{WEST}\n"
     assert json.loads(runm("partition", "get", "part0", "--json")[1]) == {"uuid": WEST, "name": "part0"}
     assert runm("provider-type", "list", "-q")[1] == "runm.compute\nrunm.storage.block\n"
+    assert runm("provider-type", "list", "-q", "--sort", "code:desc", "--limit", "1")[1] == "runm.storage.block\n"
+    assert runm("object-type", "list", "-q", "--marker", "runm.machine", "--limit", "1")[1] == "runm.provider\n"
     assert runm("object-type", "get", "runm.image")[1].splitlines()[2] == "Scope: PROJECT"
     assert runm("partition", "get", "none")[::2] == (5, "Error: object could not be found.\n")
     assert runm("partition", "create", document="name: part0")[0] == 6

@@ -4,19 +4,19 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import grpc
 import typer
 from typer.main import get_command
 
 from keyplan.apps.runm.cli_definitions import definitions, provider_definitions
-from keyplan.apps.runm.cli_frame import Context, EndedError, Output, command_group
-from keyplan.apps.runm.cli_objects import objects
-from keyplan.apps.runm.cli_partitions import bootstrap, object_types, partitions, provider_types
-from keyplan.apps.runm.cli_providers import providers
+from keyplan.apps.runm.cli_frame import Context, EndedError, Output, command_group, own_context
+from keyplan.apps.runm.cli_objects import objects, providers
+from keyplan.apps.runm.cli_resources import GROUPS, RESOURCES
 from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.refusal import RefusedError
+from keyplan.apps.runm.rendering import PARTITION
 from keyplan.cli import print_grid
 from keyplan.errors import KeyplanError
 
@@ -24,13 +24,10 @@ __all__ = ["app", "main", "run"]
 
 app = command_group()
 providers.add_typer(provider_definitions, name="definition", help="Definitions of providers.")
-app.add_typer(partitions, name="partition", help="Partitions of the deployment.")
-app.add_typer(provider_types, name="provider-type", help="Types of providers.")
-app.add_typer(providers, name="provider", help="Providers of resources.")
-app.add_typer(object_types, name="object-type", help="Types of objects.")
+for resource in RESOURCES:
+    app.add_typer(GROUPS[resource.name], name=resource.name, help=resource.help)
 app.add_typer(objects, name="object", help="Objects of any type.")
 app.add_typer(definitions, name="definition", help="Definitions of objects of any type.")
-app.command("bootstrap")(bootstrap)
 
 _GLOBAL_VALUES: Final = ("--host", "--port", "--user", "--project", "--token", "--role", "--tls-authority")
 _GLOBAL_FLAGS: Final = ("--quiet", "-q", "--verbose", "-v", "--json")
@@ -73,6 +70,21 @@ def _root(
     client = RunmClient(connection)
     context.call_on_close(client.close)
     context.obj = Context(client, connection, Output(is_quiet=quiet, is_verbose=verbose, is_json=as_json))
+
+
+@app.command("bootstrap")
+def bootstrap(
+    context: typer.Context,
+    token: Annotated[str, typer.Argument(help="The bootstrap token that the service was started with.")],
+    name: Annotated[str, typer.Argument(metavar="PARTITION", help="The partition's name.")],
+    partition_uuid: Annotated[str, typer.Option("--partition-uuid", help="Its UUID; a new one without it.")] = "",
+) -> None:
+    """Make the first partition of a deployment, by the token. Prints its UUID."""
+    own = own_context(context)
+    fields: dict[str, Any] = {"bootstrap_token": token, "partition_name": name}
+    if partition_uuid:
+        fields["partition_uuid"] = {"value": partition_uuid}
+    own.output.made(own.client.metadata.bootstrap(**fields).partition, PARTITION)
 
 
 @app.command("helpenv")

@@ -12,10 +12,9 @@ from keyplan.apps.runm.cli_frame import (
     command_group,
     document_of,
     own_context,
-    plain_of,
     text_of,
 )
-from keyplan.apps.runm.rendering import definition_lines, version_row
+from keyplan.apps.runm.rendering import DEFINITION, RESOLVED, VERSION
 
 __all__ = ["definitions", "provider_definitions"]
 
@@ -43,7 +42,7 @@ def provider_definition_get(
         if is_explicit or error.code() is not grpc.StatusCode.NOT_FOUND:
             raise
         found = own.client.api.provider_definition_get(partition="", provider_type=provider_type)
-    own.output.one(found, definition_lines(found), found.uuid)
+    own.output.one(found, DEFINITION)
 
 
 @provider_definitions.command("set")
@@ -61,7 +60,7 @@ def provider_definition_set(
         partition="" if is_global else partition or own.connection.partition,
         provider_type=provider_type,
     ).object_definition
-    own.output.done("\n".join(definition_lines(made)), plain_of(made))
+    own.output.stored(made, DEFINITION)
 
 
 @definitions.command("get")
@@ -76,8 +75,7 @@ def definition_get(
     own = own_context(context)
     scope = _scope(object_type, partition_uuid, sub_type)
     found = own.client.metadata.definition_get(scope=scope, resolve=resolve)
-    definition = found.object_definition
-    own.output.one(found, definition_lines(definition), definition.uuid)
+    own.output.one(found, RESOLVED)
 
 
 @definitions.command("set")
@@ -101,7 +99,7 @@ def definition_set(
     else:
         definition.schema = text_of(schema)
         stored = own.client.metadata.definition_set(scope=scope, object_definition=definition).object_definition
-    own.output.done("\n".join(definition_lines(stored)), plain_of(stored))
+    own.output.stored(stored, DEFINITION)
 
 
 @definitions.command("history")
@@ -116,13 +114,12 @@ def definition_history(
     own = own_context(context)
     found = own.client.metadata.definition_history(scope=_scope(object_type, partition_uuid, sub_type))
     if not number:
-        head = ("Version", "Replaced", "User", "UUID")
-        own.output.many(found, head, version_row, 0)
+        own.output.many(found, VERSION)
         return
     version = next((one for one in found if one.number == number), None)
     if version is None:
         raise EndedError(5, "object could not be found.")
-    own.output.one(version, definition_lines(version.object_definition), str(number))
+    own.output.one(version, VERSION)
 
 
 @definitions.command("delete")

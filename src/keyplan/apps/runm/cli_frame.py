@@ -1,10 +1,10 @@
 """What the commands of `runm` share: options, how results are printed, and what a command is given."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from google.protobuf.json_format import MessageToDict
@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 from keyplan.apps.runm.client import Connection, RunmClient
 from keyplan.apps.runm.expressions import Expression
 from keyplan.apps.runm.identity import parsed_uuid
+from keyplan.apps.runm.rendering import Shown
 from keyplan.cli import print_grid, print_json, print_text
 from keyplan.errors import InvalidInputError
 
@@ -23,12 +24,12 @@ __all__ = [
     "LimitOption",
     "MarkerOption",
     "Output",
+    "Paging",
     "SortOption",
     "command_group",
     "document_of",
     "listed",
     "object_named",
-    "options_of",
     "own_context",
     "plain_of",
     "text_of",
@@ -72,21 +73,19 @@ class Output:
         self.is_verbose = is_verbose
         self.is_json = is_json
 
-    def one(self, message: Any, lines: Iterator[str], identity: str) -> None:
+    def one(self, message: Any, shown: Shown) -> None:
         """Print one message whole, or with --quiet what identifies it."""
         if self.is_json:
             print_json(plain_of(message))
-        elif self.is_quiet:
-            print_text(identity)
         else:
-            print_text("\n".join(lines))
+            print_text(shown.identity(message) if self.is_quiet else "\n".join(shown.lines(message)))
 
-    def made(self, message: Any, lines: Iterator[str], identity: str) -> None:
+    def made(self, message: Any, shown: Shown) -> None:
         """Print what was made: what identifies it, whole with --verbose."""
         if self.is_json:
             print_json(plain_of(message))
         else:
-            print_text("\n".join(lines) if self.is_verbose else identity)
+            print_text("\n".join(shown.lines(message)) if self.is_verbose else shown.identity(message))
 
     def done(self, verbose: str, plain: dict[str, Any]) -> None:
         """Print that something was done."""
@@ -95,19 +94,23 @@ class Output:
         elif not self.is_quiet:
             print_text(verbose if self.is_verbose else "ok")
 
-    def many(self, messages: Iterable[Any], head: Sequence[str], row: Callable[[Any], list[str]], place: int) -> None:
-        """Print a list; `place` is the column that identifies a row."""
+    def stored(self, message: Any, shown: Shown) -> None:
+        """Print that something is stored: whole with --verbose."""
+        self.done("\n".join(shown.lines(message)), plain_of(message))
+
+    def many(self, messages: Iterable[Any], shown: Shown) -> None:
+        """Print a list: a table, or with --quiet what identifies each."""
         if self.is_json:
             for message in messages:
                 print_json(plain_of(message))
             return
-        rows = [row(message) for message in messages]
-        if not rows:
+        found = list(messages)
+        if not found:
             typer.echo(_NOTHING, err=True)
         elif self.is_quiet:
-            print_text("\n".join(cells[place] for cells in rows))
+            print_text("\n".join(map(shown.identity, found)))
         else:
-            print_grid(head, rows)
+            print_grid(shown.head, [shown.row(message) for message in found])
 
 
 class Context:
@@ -142,13 +145,24 @@ def object_named(own: Context, search: str, object_type: str) -> Any:
     return own.client.metadata.object_get_by_uuid(uuid=search)
 
 
-def listed(
-    call: Callable[..., Iterable[Any]],
-    expressions: Sequence[Expression],
-    limit: int,
-    marker: str,
-    sort: list[str] | None,
-) -> Iterable[Any]:
+class Paging(NamedTuple):
+    """Which part of a list is asked for, and in which order."""
+
+    limit: int = 0
+    marker: str = ""
+    sort: list[str] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of SearchOptions. Raises InvalidInputError."""
+        fields = [one.partition(":") for one in self.sort or ()]
+        if any(order not in {"", "asc", "desc"} for _, _, order in fields):
+            raise InvalidInputError(source="--sort", problem="a sort field is FIELD, FIELD:asc or FIELD:desc")
+        sort_fields = [{"field": field, "direction": int(order == "desc")} for field, _, order in fields]
+        return {"limit": self.limit, "marker": self.marker, "sort_fields": sort_fields}
+
+
+def listed(call: Callable[..., Iterable[Any]], expressions: Sequence[Expression], paging: Paging) -> Iterable[Any]:
     """What a list call gives that fits any of the expressions; the limit counts what fits.
 
     The service matches values whole. Where a filter asks for the beginning of one, each is asked for by itself first: what fits
@@ -156,19 +170,10 @@ def listed(
     """
     filters = [one.fields for one in expressions]
     if not any(one.property_prefixes for one in expressions):
-        return call(any=filters, options=options_of(limit, marker, sort))
+        return call(any=filters, options=paging.options)
     fitting = {found.uuid for one in expressions for found in call(any=[one.fields]) if one.fits(found)}
-    every = call(any=filters, options=options_of(0, marker, sort))
-    return islice((one for one in every if one.uuid in fitting), limit or None)
-
-
-def options_of(limit: int, marker: str, sort: list[str] | None) -> dict[str, Any]:
-    """SearchOptions of the options. Raises InvalidInputError."""
-    fields = [one.partition(":") for one in sort or ()]
-    if any(order not in {"", "asc", "desc"} for _, _, order in fields):
-        raise InvalidInputError(source="--sort", problem="a sort field is FIELD, FIELD:asc or FIELD:desc")
-    sort_fields = [{"field": field, "direction": int(order == "desc")} for field, _, order in fields]
-    return {"limit": limit, "marker": marker, "sort_fields": sort_fields}
+    every = call(any=filters, options=paging._replace(limit=0).options)
+    return islice((one for one in every if one.uuid in fitting), paging.limit or None)
 
 
 def document_of(file: Path | None) -> bytes:

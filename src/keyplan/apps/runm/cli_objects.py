@@ -1,4 +1,4 @@
-"""The commands `runm object`."""
+"""The commands `runm object`, and `runm provider delete`: what is more than the table of resources says."""
 
 import sys
 from typing import Annotated
@@ -11,25 +11,29 @@ from keyplan.apps.runm.cli_frame import (
     FilterOption,
     LimitOption,
     MarkerOption,
+    Paging,
     SortOption,
     command_group,
     document_of,
     listed,
     object_named,
-    options_of,
     own_context,
     plain_of,
 )
+from keyplan.apps.runm.cli_resources import GROUPS
 from keyplan.apps.runm.documents import object_document, read_document
-from keyplan.apps.runm.expressions import object_expression
+from keyplan.apps.runm.expressions import object_expression, provider_expression
 from keyplan.apps.runm.identity import parsed_uuid
-from keyplan.apps.runm.rendering import deleted_row, object_lines, object_row
+from keyplan.apps.runm.rendering import DELETED, OBJECT
 from keyplan.cli import print_json, print_text
 from keyplan.errors import InvalidInputError
 
-__all__ = ["objects"]
+__all__ = ["objects", "providers"]
 
-objects = command_group()
+ObjectArgument = Annotated[str, typer.Argument(help="A UUID; with --type, a name.")]
+TypeOption = Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")]
+
+objects, providers = command_group(), GROUPS["provider"]
 
 
 @objects.command("list")
@@ -43,20 +47,14 @@ def object_list(
     """List objects. A filter is words that must all hold: partition=, type=, project=, uuid=, name=, tag=, or a property."""
     own = own_context(context)
     expressions = [object_expression(one) for one in filters or ()]
-    found = listed(own.client.metadata.object_find, expressions, limit, marker, sort)
-    own.output.many(found, ("Partition", "Object Type", "UUID", "Name", "Project"), object_row, 2)
+    own.output.many(listed(own.client.metadata.object_find, expressions, Paging(limit, marker, sort)), OBJECT)
 
 
 @objects.command("get")
-def object_get(
-    context: typer.Context,
-    search: Annotated[str, typer.Argument(help="A UUID; with --type, a name.")],
-    object_type: Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")] = "",
-) -> None:
+def object_get(context: typer.Context, search: ObjectArgument, object_type: TypeOption = "") -> None:
     """Show an object."""
     own = own_context(context)
-    found = object_named(own, search, object_type)
-    own.output.one(found, object_lines(found), found.uuid)
+    own.output.one(object_named(own, search, object_type), OBJECT)
 
 
 @objects.command("create")
@@ -80,14 +78,14 @@ def object_create(context: typer.Context, file: FileOption = None) -> None:
             "tags": list(given.tags),
         },
     ).object
-    own.output.made(made, object_lines(made), made.uuid)
+    own.output.made(made, OBJECT)
 
 
 @objects.command("set")
 def object_set(
     context: typer.Context,
-    search: Annotated[str, typer.Argument(help="A UUID; with --type, a name.")],
-    object_type: Annotated[str, typer.Option("--type", "-t", help="The type of the object of that name.")] = "",
+    search: ObjectArgument,
+    object_type: TypeOption = "",
     name: Annotated[str, typer.Option("--name", help="A new name.")] = "",
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="Set a property; repeated.")
@@ -113,7 +111,7 @@ def object_set(
         remove_tags=remove_tags or [],
         generation=generation,
     ).object
-    own.output.made(changed, object_lines(changed), "ok")
+    own.output.made(changed, OBJECT._replace(identity=lambda _: "ok"))
 
 
 @objects.command("delete")
@@ -135,16 +133,14 @@ def object_delete(
 def object_deleted(context: typer.Context, limit: LimitOption = 0, marker: MarkerOption = "") -> None:
     """List deleted objects that can be restored, where the service keeps them: when they were deleted, and by whom."""
     own = own_context(context)
-    found = own.client.metadata.object_deleted_find(options=options_of(limit, marker, None))
-    own.output.many(found, ("Deleted", "User", "Object Type", "UUID", "Name", "Project"), deleted_row, 3)
+    own.output.many(own.client.metadata.object_deleted_find(options=Paging(limit, marker).options), DELETED)
 
 
 @objects.command("restore")
 def object_restore(context: typer.Context, uuid: Annotated[str, typer.Argument(metavar="UUID")]) -> None:
     """Make a deleted object again, as it was. Prints its UUID."""
     own = own_context(context)
-    made = own.client.metadata.object_restore(uuid=uuid).object
-    own.output.made(made, object_lines(made), made.uuid)
+    own.output.made(own.client.metadata.object_restore(uuid=uuid).object, OBJECT)
 
 
 @objects.command("watch")
@@ -163,3 +159,26 @@ def object_watch(
             shown = event.object if event.HasField("object") else event.previous
             print_text("\t".join([("inserted", "changed", "removed")[event.kind], shown.uuid, shown.name, event.token]))
         sys.stdout.flush()
+
+
+@providers.command("delete")
+def provider_delete(
+    context: typer.Context,
+    searches: Annotated[list[str] | None, typer.Argument(metavar="ID", help="UUIDs or names.")] = None,
+    filters: FilterOption = None,
+) -> None:
+    """Delete providers by UUID, name or filter."""
+    own = own_context(context)
+    expressions = [provider_expression(one) for one in filters or ()]
+    wanted = [{"primary_filter": {"search": one}} for one in searches or ()]
+    for expression in expressions:
+        if expression.property_prefixes:
+            # Why: the service matches values whole; what fits by its beginning is found first, and named by UUID.
+            found = own.client.api.provider_list(any=[expression.fields])
+            wanted += [{"primary_filter": {"search": one.uuid}} for one in found if expression.fits(one)]
+        else:
+            wanted.append(expression.fields)
+    if not wanted and expressions:
+        raise EndedError(5, "no matching records could be found.")
+    count = own.client.api.provider_delete(any=wanted).num_deleted
+    own.output.done(f"deleted {count} provider(s)", {"deleted": count})
