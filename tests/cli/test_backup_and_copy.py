@@ -191,7 +191,7 @@ def test_conflicts_are_told_and_options_decide(run: Keyplan, shared_store: str) 
     ("words", "code", "problem"),
     [
         (("full.kpb", "nobody"), 3, "there is no key space"),
-        (("full.kpb", "--rename-to", "x"), 5, "say OLD=NEW"),
+        (("full.kpb", "--rename-to", "x"), 5, "pass OLD=NEW"),
         (("full.kpb", "--rename-to", "nobody=x"), 5, "nobody is not in this backup"),
         (("full.kpb", "--on-conflict", "odd"), 2, "odd"),
         (("none.kpb",), 5, "No such file"),

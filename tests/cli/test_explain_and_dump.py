@@ -93,7 +93,7 @@ def test_without_a_store_it_says_that_none_was_looked_at(run: Keyplan) -> None:
     answer = run("explain", "/CloudChamber/V0.1/racks/r1", "--layout", "cloudchamber")
     assert (answer.code, answer.err) == (
         0,
-        "keyplan: no store is named, and none was read: pass --store URL to see the record\n",
+        "keyplan: no store was read: pass --store URL to see the record\n",
     )
     assert run("explain", "x", "--layout", "cloudchamber", "--offline").err == ""
 

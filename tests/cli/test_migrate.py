@@ -64,7 +64,7 @@ def test_a_migration_in_three_runs(run: Keyplan, url: str) -> None:
     assert first.code == 0
     assert first.lines[-2:] == [
         "records: 3 copied",
-        "prepared: upgrade the programs, then give the command with --switched",
+        "prepared: upgrade the programs, then run the command with --switched",
     ]
     refused = run(*MOVE, "--clean-up", "--yes")
     assert refused.code == 4

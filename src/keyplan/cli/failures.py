@@ -11,7 +11,14 @@ from shlex import quote
 from typing import Any, Final
 
 from keyplan.cli.output import printable
-from keyplan.errors import CorruptionError, IndexNotReadyError, InvalidKeyError, KeyplanError, UnknownNameError
+from keyplan.errors import (
+    CorruptionError,
+    IndexNotReadyError,
+    InvalidInputError,
+    InvalidKeyError,
+    KeyplanError,
+    UnknownNameError,
+)
 
 __all__ = [
     "FINDINGS",
@@ -21,6 +28,8 @@ __all__ = [
     "TERMINATED",
     "USAGE",
     "Faults",
+    "agreed",
+    "end_with_findings",
     "print_failure",
     "print_hint",
     "print_usage_error",
@@ -28,16 +37,16 @@ __all__ = [
 
 
 FINDINGS: Final = 1
-"""The command ran, and found what it was asked to look for: lint findings, a stale map."""
+"""The command ran, and found something that is wrong: lint findings, a stale map."""
 
 USAGE: Final = 2
 """The command line cannot be read."""
 
 NOT_INSTALLED: Final = 69
-"""The packages that the command line needs are not there."""
+"""The packages that the command line needs are not installed."""
 
 OUTPUT_FAILED: Final = 74
-"""What was to be printed could not be: a full disk behind `>`."""
+"""The output could not be written: a full disk behind `>`."""
 
 INTERRUPTED: Final = 130
 """Ended by Ctrl-C, as shells count it."""
@@ -49,32 +58,62 @@ TERMINATED: Final = 143
 _KEYS: Final = frozenset({"first_key", "raw_key", "raw_keys"})
 """Facts that are raw keys, in hex where they are no bytes."""
 
+# ---- the end of a command ------------------------------------------------------------------------------------------------
+
+
+def end_with_findings(found: object) -> None:
+    """End the command with exit code 1 if something was found."""
+    if found:
+        from typer import Exit  # noqa: PLC0415  # Why: `keyplan.cli.start` needs an exit code where typer is missing.
+
+        raise Exit(FINDINGS)
+
+
+def agreed(question: str, *, is_agreed: bool, source: str = "--yes", instead: str = "") -> bool:
+    """Ask a question on the terminal, unless --yes has answered it, and return the answer.
+
+    Raises InvalidInputError where there is no terminal: its remedy is --yes, or what `instead` adds to that.
+    """
+    if is_agreed:
+        return True
+    if not sys.stdin.isatty():
+        raise InvalidInputError(source=source, problem=f"not a terminal: pass --yes{instead}")
+    from typer import confirm  # noqa: PLC0415  # Why: as above.
+
+    if confirm(question, err=True):
+        return True
+    print_hint("nothing was written")
+    return False
+
 
 class Faults:
-    """What a command could not read, while it goes on with the rest: told at once, and in its exit code at the end."""
+    """The records that a command could not read while it went on with the others. The first decides the exit code."""
 
     def __init__(self, *, is_json: bool) -> None:
         self._is_json = is_json
         self._first: KeyplanError | None = None
 
-    def tell(self, error: KeyplanError) -> None:
-        """Print one fault."""
-        sys.stdout.flush()  # Why: where both go to one place, it comes after what was printed before.
+    def add(self, error: KeyplanError) -> None:
+        """Print one fault on standard error."""
+        sys.stdout.flush()  # Why: where both streams are one terminal, the fault comes after the records before it.
         print_failure(error, is_json=self._is_json)
         self._first = self._first or error
 
     def end(self) -> None:
         """End the command, if there were any, with the exit code of the first."""
         if self._first is not None:
-            from typer import Exit  # noqa: PLC0415  # Why: `keyplan.cli.start` needs an exit code where typer is missing.
+            from typer import Exit  # noqa: PLC0415  # Why: as above.
 
             raise Exit(self._first.exit_code)
+
+
+# ---- errors and hints ----------------------------------------------------------------------------------------------------
 
 
 def print_failure(error: KeyplanError, *, is_json: bool) -> None:
     """Print an error of keyplan: its sentence, the problem, the other facts; as JSON its code, summary and facts.
 
-    Where commands mend what is wrong with a store, the fact `remedy` names them.
+    The fact `remedy` names the commands that mend a store.
     """
     error = _with_remedy(error)
     if not is_json:
@@ -84,7 +123,7 @@ def print_failure(error: KeyplanError, *, is_json: bool) -> None:
 
 
 def print_usage_error(error: Any, *, is_json: bool) -> None:
-    """Print what is wrong with a command line, and how the command is called; typer's errors have a message and a context."""
+    """Print an error in a command line, and the command's usage. typer's errors have a message and a context."""
     message = error.format_message()
     context = getattr(error, "ctx", None)
     if is_json:
@@ -100,8 +139,8 @@ def print_usage_error(error: Any, *, is_json: bool) -> None:
 
 
 def print_hint(text: str) -> None:
-    """Print something that helps to read the output, without being part of it."""
-    sys.stdout.flush()  # Why: on a terminal both go to one place, and the hint comes after what it is about.
+    """Print a hint on standard error: it helps to read the output and is no part of it."""
+    sys.stdout.flush()  # Why: where both streams are one terminal, the hint comes after the lines that it is about.
     print(f"keyplan: {text}", file=sys.stderr)
 
 
@@ -122,7 +161,7 @@ def _with_remedy(error: KeyplanError) -> KeyplanError:
             )
     else:
         return error
-    # Why over what the error says: that is what a program does.
+    # Why it replaces the error's own remedy: that one is for programs.
     return type(error)(**{**facts, "remedy": remedy})
 
 
@@ -151,9 +190,9 @@ def _unknown_name(error: UnknownNameError) -> str:
 
 
 def _readable(error: KeyplanError) -> dict[str, object]:
-    """Return the facts with raw keys as commands take and print them. An empty one says nothing, and is left out.
+    """Return the facts with raw keys as commands take and print them, without those that are empty.
 
-    Prefixes of key spaces are in hex in all that the registry says, and stay so.
+    Prefixes of key spaces stay in hex, as everywhere in the registry.
     """
     facts: dict[str, object] = error.plain_facts()
     for name, fact in error.facts.items():

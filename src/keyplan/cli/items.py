@@ -1,4 +1,4 @@
-"""A layout's items as commands name them, opened on a store; which of their records are meant; a commit to them."""
+"""A layout's items as commands name them, opened on a store; the options that narrow their records; a commit to them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +15,13 @@ from keyplan.cli.options import (
     ParameterOption,
     StoreOption,
     Unfinished,
+    bound_of_options,
+    bound_where_named,
     layout_of_option,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text
+from keyplan.cli.output import print_answer
 from keyplan.engine import (
     ALL_KEYS,
     Commit,
@@ -54,7 +56,7 @@ __all__ = [
 
 
 def item_names(context: typer.Context, incomplete: str) -> list[str]:
-    """The items of the command line's layout that begin so; none when it has none, for completion must never fail."""
+    """Return the items of the command line's layout that begin so; none where it has no layout: completion never fails."""
     try:
         spec = layout_of_option(context.params.get("layout"), context.params.get("config")).spec
     except KeyplanError:
@@ -86,9 +88,9 @@ class OpenLayout:
 
     def listable(self, name: str) -> BoundTable | BoundIndex:
         """Return the table or index of that name. Raises UnknownNameError, InvalidInputError for a counter."""
-        self.bound.spec.item(name)
         item = self.bound.tables.get(name) or self.bound.indexes.get(name)
         if item is None:
+            self.bound.spec.item(name)
             raise InvalidInputError(source="ITEM", problem=f"{name} is a counter; use `keyplan get {name}`")
         return item
 
@@ -105,7 +107,7 @@ class OpenLayout:
         print_commit(self.store, self.layout, write, json=json)
 
     def hint_when_foreign(self) -> None:
-        """After nothing was found: say so when the store holds keys, but none that this layout knows."""
+        """Print a hint where the store holds keys, and none that this layout knows. Call it when nothing was found."""
         with self.store.engine.snapshot() as snapshot:
             first = next(snapshot.scan(ALL_KEYS, limit=1, keys_only=True), None)
             if first is None:
@@ -117,7 +119,7 @@ class OpenLayout:
                     return
             if any(snapshot.get(counter.raw_key) for counter in self.bound.counters.values()):
                 return
-        # Why the byte: whoever has a registry of key spaces has the layout's keys in one of them, most likely.
+        # Why the byte: a registry of key spaces begins with it, and then the layout's keys are most likely in one of them.
         wrong = "wrong --layout or --parameter" + (", or no --keyspace" if first.key.startswith(b"\x00") else "")
         print_hint(
             f"the store holds keys, none of which {self.bound.name} knows: {wrong}?"
@@ -144,9 +146,12 @@ class LayoutOptions(NamedTuple):
     config: ConfigOption = None
 
     def bound(self) -> BoundLayout:
-        """Return the layout with its parameters' values, without a store. Raises what naming a layout raises."""
-        kind = layout_of_option(self.layout, self.config)
-        return kind.bound(**root_parameters(kind, self.parameter, self.config))
+        """Return the layout with its parameters' values, without a store. Raises the errors of `bound_of_options`."""
+        return bound_of_options(self.layout, self.parameter, self.config)
+
+    def bound_where_named(self) -> BoundLayout | None:
+        """Return the layout as `bound` does; None where neither the option nor the settings name one."""
+        return bound_where_named(self.layout, self.parameter, self.config)
 
     @contextmanager
     def opened(
@@ -154,9 +159,8 @@ class LayoutOptions(NamedTuple):
     ) -> Iterator[OpenLayout]:
         """Open the layout on the store, or on the key space; close it at the end.
 
-        Without `unfinished`, who writes is refused where a restore or a copy below the root has not ended; who reads is told.
-
-        Raises what naming a layout and opening a store raise (`layout_of_option`, `root_parameters`, `store_of_option`).
+        Where a restore or a copy below the root has not ended, readers get a hint and writers an error, unless `unfinished`
+        decides otherwise. Raises the errors of `layout_of_option`, `root_parameters` and `store_of_option`.
         """
         kind = layout_of_option(self.layout, self.config)
         values = root_parameters(kind, self.parameter, self.config)
@@ -204,7 +208,7 @@ def narrowed(
     bounds = {name: text for name, text in given.items() if text is not None}
     fields = item.keys.template.fields
     if bounds and len(prefix) == len(fields):
-        raise InvalidInputError(source="FIELD", problem="the key is given whole: there is no next field to narrow")
+        raise InvalidInputError(source="FIELD", problem="the key is whole: it has no next field to narrow")
     for name in ("at_least", "below"):
         if name in bounds and isinstance(item, BoundIndex):
             option = "--" + name.replace("_", "-")
@@ -216,12 +220,9 @@ def narrowed(
 
 
 def print_commit(store: Store, layout: Layout, write: Callable[[Layout], object], *, json: bool) -> None:
-    """Print the commit that `write`, called with the layout, would make now. Nothing is written, and no record is shown."""
+    """Print the commit that `write`, called with the layout, would make now. Nothing is written; no record is printed."""
     explanation = store.explain(lambda transaction: write(layout.over(transaction)))
-    if json:
-        print_json(_plain_commit(explanation.commit))
-    else:
-        print_text(str(explanation))
+    print_answer(_plain_commit(explanation.commit), *str(explanation).split("\n"), json=json)
 
 
 def _plain_commit(commit: Commit) -> dict[str, Any]:

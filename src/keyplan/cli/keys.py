@@ -1,4 +1,4 @@
-"""The commands about keys as they stand in the store: `keyplan explain|dump`."""
+"""The commands about keys as they stand in a store or a backup: `keyplan explain|dump|extract`."""
 
 import sys
 from collections.abc import Iterator
@@ -9,26 +9,32 @@ from typing import Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 
-from keyplan.cli.failures import print_hint
+from keyplan.cli.failures import agreed, print_hint
+from keyplan.cli.items import LayoutOptions
 from keyplan.cli.options import (
-    ConfigOption,
+    HexOption,
     JsonOption,
-    KeySpaceOption,
-    LayoutOption,
-    ParameterOption,
-    StoreOption,
+    KeyArgument,
+    PrefixOption,
     file_or_output,
     installed_layouts,
-    is_layout_named,
     is_store_named,
     layout_of_option,
     raw_key_of_option,
-    root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import ends_with_reader, json_line, print_json, print_text, printable, with_progress
+from keyplan.cli.output import (
+    ends_with_reader,
+    json_line,
+    print_answer,
+    print_json,
+    print_lines,
+    with_progress,
+)
+from keyplan.cli.transfer import FileArgument
+from keyplan.cli.write import INSTEAD, WriteOptions, print_change
 from keyplan.engine import ALL_KEYS, Engine, Entry, KeyRange, PrefixedEngine
-from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError
+from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError, NotFoundError
 from keyplan.files import new_file
 from keyplan.layout import (
     BoundLayout,
@@ -41,9 +47,17 @@ from keyplan.layout import (
     shown_key,
     text_of_value,
 )
-from keyplan.maintenance import KeyExplanation, explain_key
+from keyplan.maintenance import (
+    KeyExplanation,
+    RawChange,
+    Selection,
+    carry_out_change,
+    explain_key,
+    extract,
+    plan_put,
+)
 
-__all__ = ["dump_command", "explain_command", "stored_facts"]
+__all__ = ["dump_command", "explain_command", "extract_command", "stored_facts"]
 
 # ---- explain -------------------------------------------------------------------------------------------------------------
 
@@ -53,47 +67,38 @@ REGISTRY_HEADER: Final = b"\x00kp\x00header"
 
 
 def explain_command(
-    key: Annotated[
-        str, typer.Argument(metavar="KEY", help="A raw key: text, with \\xNN for other bytes.", show_default=False)
-    ],
+    key: KeyArgument,
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     json: JsonOption = False,
-    is_hex: Annotated[bool, typer.Option("--hex", help="KEY is in hexadecimal digits.")] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not look into the store.")] = False,
+    is_hex: HexOption = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not read the store.")] = False,
 ) -> None:
     """Explain a raw key: its template and fields; and, from the store, its record and the index entries that belong to it.
 
-    Without a layout all installed ones are tried: each that knows the key is printed, else the nearest. Without a store nothing
-    is looked up. With --json one object; without a layout, an array of them.
+    Without a layout all installed ones are tried; those that know the key are printed, else the nearest. Without a store
+    nothing is read. --json prints one object; without a layout, an array of them.
     """
     raw_key = raw_key_of_option(key, is_hex=is_hex)
-    one = None
-    if is_layout_named(layout, config):
-        kind = layout_of_option(layout, config)
-        one = kind.bound(**root_parameters(kind, parameter, config))
-    elif parameter:
-        raise InvalidInputError(source="--parameter", problem="name the layout whose parameter this is: --layout")
-    is_looked_up = not offline and is_store_named(store, config)
-    with _state(store, config, keyspace, is_looked_up=is_looked_up) as engine:
-        place = _place(one, raw_key, engine, is_within=keyspace is not None)
+    one = at.bound_where_named()
+    if one is None and at.parameter:
+        raise InvalidInputError(source="--parameter", problem="a parameter belongs to a layout: pass --layout too")
+    is_looked_up = not offline and is_store_named(at.store, at.config)
+    with _state(at, is_looked_up=is_looked_up) as engine:
+        place = _place(one, raw_key, engine, is_within=at.keyspace is not None)
         found = [_facts(bound, meaning, place) for bound, meaning in place.meanings]
     if json:
         print_json(found[0] if one is not None else found)
         return
     for (_, meaning), facts in zip(place.meanings, found, strict=True):
         head = str(meaning) if one is not None else f"{meaning.layout}: {meaning}"
-        print_text("\n".join(map(printable, [head, *_lines(facts)])))
+        print_lines(head, *_lines(facts))
     if not offline and not is_looked_up:
-        print_hint("no store is named, and none was read: pass --store URL to see the record")
+        print_hint("no store was read: pass --store URL to see the record")
 
 
 class _Place(NamedTuple):
-    """Where a key was found to lie: what it means there, and, where there is a registry, whose it is: kind and key space."""
+    """The place of a key: its meanings there; and, where there is a registry, its owner: kind and key space."""
 
     meanings: list[tuple[BoundLayout, Meaning]]
     engine: Engine | None
@@ -101,7 +106,7 @@ class _Place(NamedTuple):
 
 
 def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is_within: bool) -> _Place:
-    """Return what the key means: as it stands, or, when no layout knows it so, within the key space whose key it is."""
+    """Return the meaning of the key as it stands; or, where no layout knows it so, within the key space that owns it."""
 
     def meanings_of(key: bytes) -> list[tuple[BoundLayout, Meaning]]:
         return _best(key) if one is None else [(one, one.meaning(key))]
@@ -109,7 +114,7 @@ def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is
     meanings = meanings_of(raw_key)
     if engine is None or is_within or not _has_registry(engine):
         return _Place(meanings, engine)
-    # Why: most stores have no key spaces, and need not wait for what those need.
+    # Why here: most stores have no key spaces, and are explained sooner without these modules.
     from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind  # noqa: PLC0415
 
     owner = KeySpaces(engine).owner_of(raw_key)
@@ -133,24 +138,22 @@ def _has_registry(engine: Engine) -> bool:
 
 
 @contextmanager
-def _state(
-    store: str | None, config: Path | None, keyspace: str | None, *, is_looked_up: bool
-) -> Iterator[Engine | None]:
+def _state(at: LayoutOptions, *, is_looked_up: bool) -> Iterator[Engine | None]:
     if not is_looked_up:
         yield None
         return
-    with store_of_option(store, config, readonly=True, keyspace=keyspace) as opened:
+    with store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace) as opened:
         yield opened.engine
 
 
 def _best(raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
-    """What the installed layouts make of a key."""
+    """Return the meanings of a key by the installed layouts."""
     bounds = []
     for name in installed_layouts():
         try:
             bounds.append(layout_of_option(name).bound())
         except InvalidKeyError:
-            continue  # Why: its root has a parameter without a default; nobody knows where it lies.
+            continue  # Why: its root has a parameter without a default, so its place is unknown.
     return readings_of(bounds, raw_key)
 
 
@@ -203,7 +206,7 @@ def _line(name: str, value: object) -> str:
 
 
 def stored_facts(bound: BoundLayout, raw_key: bytes, engine: Engine) -> dict[str, Any] | None:
-    """Return what is stored at the key, as JSON values; None when nothing is. Damage is a fact, not an error."""
+    """Return the stored facts of a key as JSON values; None where nothing is stored. Damage is a fact, not an error."""
     explanation = explain_key(engine, bound, raw_key)
     entry = explanation.entry
     if entry is None:
@@ -236,7 +239,7 @@ def _contents(explanation: KeyExplanation) -> dict[str, Any]:
         contents["next"] = explanation.next_number
     if explanation.problem:
         contents["damaged"] = explanation.problem
-    # Why: what is wrong with a record's entries is said at each of them.
+    # Why only these: the findings of a record's entries stand beside each entry.
     findings = [finding for finding in explanation.findings if finding.raw_key == explanation.meaning.raw_key]
     if findings:
         contents["findings"] = [str(finding) for finding in findings]
@@ -251,11 +254,7 @@ def dump_command(
         str, typer.Argument(metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.")
     ] = "",
     *,
-    store: StoreOption = None,
-    layout: LayoutOption = None,
-    parameter: ParameterOption = None,
-    keyspace: KeySpaceOption = None,
-    config: ConfigOption = None,
+    at: LayoutOptions,
     raw: Annotated[bool, typer.Option("--raw", help="Keys and values in hexadecimal, without a layout.")] = False,
     output: Annotated[
         Path | None,
@@ -263,24 +262,21 @@ def dump_command(
             "--output",
             "-o",
             metavar="FILE",
-            help="A new file to write instead of standard output.",
+            help="Write a new file instead of standard output.",
             callback=file_or_output,
         ),
     ] = None,
 ) -> None:
     """Print every key and value, from one snapshot, as JSON lines with revisions, version and lease.
 
-    With a layout each line says what its key means; keys that the layout does not know are dumped too, and values that do not
-    decode are dumped in hexadecimal.
+    With a layout, each line has the meaning of its key. Keys that the layout does not know are printed too; values that do not
+    decode are printed in hexadecimal.
     """
     ends_with_reader()
-    bound = None
-    if not raw:
-        kind = layout_of_option(layout, config)
-        bound = kind.bound(**root_parameters(kind, parameter, config))
+    bound = None if raw else at.bound()
     key_range = KeyRange.of_prefix(raw_key_of_option(prefix, source="PREFIX")) if prefix else ALL_KEYS
     with ExitStack() as stack:
-        opened = stack.enter_context(store_of_option(store, config, readonly=True, keyspace=keyspace))
+        opened = stack.enter_context(store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace))
         snapshot = stack.enter_context(opened.engine.snapshot())
         target: TextIO = sys.stdout if output is None else stack.enter_context(_created(output))
         entries: Iterator[Entry] = snapshot.scan(key_range)
@@ -293,13 +289,13 @@ def dump_command(
 
 @contextmanager
 def _created(path: Path) -> Iterator[TextIO]:
-    """A new file, which has its name when it is written to its end."""
+    """Yield a new file, which gets its name when it has been written to its end."""
     with new_file(path) as file:
         text = TextIOWrapper(file, encoding="utf-8")
         try:
             yield text
         finally:
-            text.detach()  # Why not closed: the file is brought to disk and named by whom it was opened by.
+            text.detach()  # Why not closed: `new_file` syncs the file and names it.
 
 
 def _raw_line(entry: Entry) -> dict[str, Any]:
@@ -329,3 +325,86 @@ def _history(entry: Entry) -> dict[str, int]:
         "version": entry.version,
         "lease": entry.lease,
     }
+
+
+# ---- extract -------------------------------------------------------------------------------------------------------------
+
+
+def extract_command(
+    file: FileArgument,
+    *,
+    at: LayoutOptions,
+    options: WriteOptions,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="This raw key alone; \\xNN for other bytes.")
+    ] = None,
+    prefix: PrefixOption = "",
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="TABLE", help="The records of this table of the layout.")
+    ] = None,
+    into_store: Annotated[
+        bool, typer.Option("--into-store", help="Write the records found into the store, one by one.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="With --into-store: also replace records that are there.")
+    ] = False,
+) -> None:
+    """Take one record, a table or the keys below a prefix out of a backup, and print them; with --into-store put them back.
+
+    The whole file is verified first. Each record is written with its index entries in one guarded commit.
+    """
+    bound = at.bound_where_named()
+    if table is not None:
+        if bound is None:
+            raise InvalidInputError(source="--table", problem="a table belongs to a layout: pass --layout too")
+        bound.table(table)
+    selection = Selection(
+        None if key is None else raw_key_of_option(key, source="--key"),
+        raw_key_of_option(prefix, source="--prefix"),
+        bound,
+        table,
+    )
+    found = extract(file, selection, keyspace=at.keyspace)
+    if not found:
+        raise NotFoundError(source=str(file), problem="the backup has no such key")
+    if into_store:
+        _put_back(at, options, bound, found, is_overwriting=overwrite)
+        return
+    for raw_key, value in found:
+        key_text = shown_key(raw_key)
+        words = f"{key_text}  {len(value)} bytes  {value.decode(errors='backslashreplace')}"
+        print_answer({"key": key_text, "hex": raw_key.hex(), "value": value.hex()}, words, json=options.json)
+
+
+def _put_back(
+    at: LayoutOptions,
+    options: WriteOptions,
+    bound: BoundLayout | None,
+    found: list[tuple[bytes, bytes]],
+    *,
+    is_overwriting: bool,
+) -> None:
+    """Show every change, ask once, and make them one by one, each planned anew from what stands there then."""
+    with store_of_option(at.store, at.config, readonly=options.dry_run, keyspace=at.keyspace) as store:
+
+        def planned(raw_key: bytes, value: bytes) -> RawChange:
+            return plan_put(
+                store.engine,
+                raw_key,
+                value,
+                layout=bound,
+                only_absent=not is_overwriting,
+                past_fence=options.past_fence,
+            )
+
+        # Why without those that are there: the same command finishes a run that was stopped.
+        missing = [pair for pair in found if is_overwriting or store.engine.value(pair[0]) != pair[1]]
+        for raw_key, value in missing:
+            print_change(planned(raw_key, value), bound, json=options.json)
+        if options.dry_run or not agreed(f"Write {len(missing)} entries?", is_agreed=options.yes, instead=INSTEAD):
+            return
+        for raw_key, value in missing:
+            carry_out_change(store.engine, planned(raw_key, value))
+    kept = len(found) - len(missing)
+    words = f"{len(missing)} entries written, {kept} were there already"
+    print_answer({"written": len(missing), "there_already": kept}, words, json=options.json)

@@ -1,6 +1,5 @@
 """The commands `keyplan keyspace ...` about key spaces of a registry, one or all."""
 
-import sys
 from collections.abc import Callable
 from threading import Event
 from typing import Annotated, Any, Final
@@ -8,11 +7,12 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.failures import agreed, end_with_findings, print_hint
 from keyplan.cli.keyspace_files import apply, backup, restore
-from keyplan.cli.options import spread
+from keyplan.cli.options import YesOption, command_group, spread
 from keyplan.cli.output import (
     Progressed,
+    print_answer,
     print_grid,
     print_json,
     print_record,
@@ -94,19 +94,15 @@ def adopt(
 
 _LOOK_SECONDS: Final = 0.5
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
 
 def update(
     name: NameArgument,
     *,
-    description: Annotated[
-        str, typer.Option("--description", "-d", metavar="TEXT", help="What it is for.", show_default=False)
-    ],
+    description: DescriptionOption,
     expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
-    """Change the description of a key space; nothing else can be changed."""
+    """Change the description of a key space; all else stays for ever."""
     with at.opened() as registry:
         meant = expected_identity(expected)
         print_key_space(registry.update(name, description, expected=meant), json=at.json)
@@ -117,13 +113,13 @@ def quota(
     *,
     keys: Annotated[int | None, typer.Option("--keys", metavar="N", min=0, help="At most so many keys.")] = None,
     bytes_max: Annotated[int | None, typer.Option("--bytes", metavar="N", min=0, help="At most so many bytes.")] = None,
-    unbounded: Annotated[bool, typer.Option("--unbounded", help="No bound on what is not given.")] = False,
+    unbounded: Annotated[bool, typer.Option("--unbounded", help="Remove the bounds that are not given.")] = False,
     expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
-    """Print what a key space may hold, after changing it."""
+    """Change the bounds of a key space, and print them."""
     with at.opened() as registry:
-        # Why of what was found: the bounds that are kept are of that key space, and of no other that has its name since.
+        # Why the identity: the bounds that are kept are those of this key space, and of no later one of its name.
         meant = expected_identity(expected) or registry.get(name).identity
         now = registry.quota(name)
         if keys is not None or bytes_max is not None or unbounded:
@@ -142,7 +138,7 @@ def quota(
 
 
 def _printing(operation: Callable[..., KeySpace]) -> Callable[..., None]:
-    """Return the command of an operation that takes a key space's name alone: it does it, and prints the key space.
+    """Return the command of an operation that takes a key space's name alone: it performs it, and prints the key space.
 
     Its line of help is the operation's, as in the description of the HTTP service.
     """
@@ -165,37 +161,30 @@ def delete(
     yes: YesOption = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait", help="Until everything is removed, which this command does or has the server do."),
+        typer.Option("--wait", help="Remove every key too, or wait until the server has."),
     ] = False,
     expected: ExpectedOption = None,
     at: RegistryOptions,
 ) -> None:
-    """Begin to delete a key space: from now on it cannot be opened or written to, and then what it holds is removed."""
+    """Begin to delete a key space: nobody can open it or write to it any more; then its keys are removed."""
     with at.opened() as registry:
         before = registry.get(name)
-        meant = expected_identity(expected) or before.identity  # what the question is about
-        if not yes and before.state is not State.DELETING:
-            _confirm(before)
+        meant = expected_identity(expected) or before.identity  # the one that the question is about
+        question = f"Delete {before.name} of {before.application}, and every key below {before.prefix}?"
+        if not agreed(question, is_agreed=yes or before.state is State.DELETING, instead=" to delete it"):
+            raise typer.Abort
         keyspace = registry.delete(name, expected=meant)
         if wait:
             keyspace = _completed(registry, name)
     print_key_space(keyspace, json=at.json)
 
 
-def _confirm(keyspace: KeySpace) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidInputError(source="--yes", problem="not a terminal: pass --yes to delete it")
-    question = f"Delete {keyspace.name} of {keyspace.application}, and every key below {keyspace.prefix}?"
-    if not typer.confirm(question, err=True):
-        raise typer.Abort
-
-
 def _completed(registry: RegistryOperations, name: str) -> KeySpace:
-    """Take a deletion to its end; wait where it waits."""
+    """Carry a deletion out to its end, and wait where it waits."""
     pause = Event()
-    with progress_bar(f"delete {name}") as told:
+    with progress_bar(f"delete {name}") as shown:
         while (progress := registry.sweep(name)).stage in {Stage.SWEEPING, Stage.WAITING}:
-            told(progress.deleted_keys)
+            shown(progress.deleted_keys)
             if progress.stage is Stage.WAITING:
                 pause.wait(_LOOK_SECONDS)
     return registry.get(name)
@@ -206,11 +195,11 @@ def sweep(
     *,
     keys_per_second: Annotated[
         float | None,
-        typer.Option("--keys-per-second", metavar="N", help="Go no faster than this; a server has a speed of its own."),
+        typer.Option("--keys-per-second", metavar="N", help="At most so many; a server has a bound of its own."),
     ] = None,
     at: RegistryOptions,
 ) -> None:
-    """Remove what deleted key spaces hold, as far as it goes now. An interrupted sweep goes on where it was.
+    """Remove the keys of deleted key spaces, as far as possible now. The same command resumes a sweep that was interrupted.
 
     A server of the store does this by itself, unless its setting keyspaces.sweep is off.
     """
@@ -219,8 +208,8 @@ def sweep(
         for name in names or []:
             registry.get(name)  # Why: a mistyped name is an error, before anything is removed.
         wanted = names or [keyspace.name for keyspace in registry.all(state=State.DELETING)]
-        with progress_bar("sweep") as told:
-            results = [_swept(step, name, told) for name in wanted]
+        with progress_bar("sweep") as shown:
+            results = [_swept(step, name, shown) for name in wanted]
     for result in results:
         _print_swept(result, json=at.json)
 
@@ -229,27 +218,25 @@ def _step(registry: RegistryOperations, keys_per_second: float | None) -> Callab
     if keys_per_second is None:
         return registry.sweep
     if not isinstance(registry, KeySpaces):
-        problem = "a server goes as fast as its setting keyspaces.sweep-keys-per-second says"
+        problem = "a server takes its setting keyspaces.sweep-keys-per-second instead"
         raise InvalidInputError(source="--keys-per-second", problem=problem)
     return Sweeper(registry, by="keyplan", keys_per_second=keys_per_second).step
 
 
-def _swept(step: Callable[[str], SweepProgress], name: str, told: Progressed) -> SweepProgress:
+def _swept(step: Callable[[str], SweepProgress], name: str, shown: Progressed) -> SweepProgress:
     while True:
         progress = step(name)
-        told(progress.deleted_keys)
+        shown(progress.deleted_keys)
         if progress.stage is not Stage.SWEEPING:
             return progress
 
 
 def _print_swept(progress: SweepProgress, *, json: bool) -> None:
-    if json:
-        facts = progress.to_json()
-        del facts["removed_keys"]  # Why: of the last step alone.
-        print_json(facts)
-        return
+    facts = progress.to_json()
+    del facts["removed_keys"]  # Why: it counts the last step alone.
     words = f"{progress.name}: {str(progress.stage).replace('_', ' ')}, {progress.deleted_keys} keys removed"
-    print_text(printable(f"{words}; it waits for {progress.waits_for}" if progress.waits_for else words))
+    waits = f"; it waits for {progress.waits_for}" if progress.waits_for else ""
+    print_answer(facts, words + waits, json=json)
 
 
 # ---- see -----------------------------------------------------------------------------------------------------------------
@@ -264,11 +251,11 @@ def list_all(
         str | None, typer.Option("--state", metavar="STATE", help=f"Those in this state: {', '.join(State)}.")
     ] = None,
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="HEX", help="The one with this prefix.")] = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="HEX", help="The one whose this raw key is.")] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted ones, too.")] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="HEX", help="The one that owns this raw key.")] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Also deleted ones.")] = False,
     at: RegistryOptions,
 ) -> None:
-    """Print key spaces in the order in which they were made: name, state, prefix, application, description."""
+    """Print key spaces in the order of their creation: name, state, prefix, application, description."""
     if state is not None and state.upper() not in set(State):
         raise InvalidInputError(source="--state", problem=f"{state!r} is not one of {', '.join(State)}")
     wanted = None if state is None else State(state.upper())
@@ -292,9 +279,8 @@ def list_all(
             )
             print_grid(("name", "state", "prefix", "application", "description"), rows)
     for name in damaged:
-        print_hint(printable(f"{name}: its record cannot be read and it is not listed: keyplan doctor says more"))
-    if damaged:
-        raise typer.Exit(FINDINGS)
+        print_hint(printable(f"{name} is not listed, its record cannot be read: see `keyplan doctor`"))
+    end_with_findings(damaged)
 
 
 def show(
@@ -313,7 +299,7 @@ def describe(
     *,
     at: RegistryOptions,
 ) -> None:
-    """Print one key space with its quota and history; from a store also who has it open, and how far its deletion is."""
+    """Print one key space with its quota and history; from a store also its sessions, and how far its deletion is."""
     with at.opened(readonly=True) as registry:
         keyspace = registry.get(name)
         more: dict[str, Any] = {
@@ -338,7 +324,7 @@ def history(
     *,
     at: RegistryOptions,
 ) -> None:
-    """Print the key spaces that have had a name and are no more, the oldest first."""
+    """Print the deleted key spaces of a name, the oldest first."""
     with at.opened(readonly=True) as registry:
         found = registry.history(name)
     if at.json:
@@ -380,9 +366,7 @@ def usage(
 # ---- the group -----------------------------------------------------------------------------------------------------------
 
 
-keyspace_app: Final = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Make, see, change and delete key spaces."
-)
+keyspace_app: Final = command_group("Make, see, change and delete key spaces.")
 
 for _name, _command in (
     ("init", init),

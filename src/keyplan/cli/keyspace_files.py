@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_failure, print_hint
+from keyplan.cli.failures import end_with_findings, print_failure, print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -15,19 +15,16 @@ from keyplan.cli.options import (
     ParameterOption,
     StoreOption,
     Unfinished,
-    layout_of_option,
+    bound_of_options,
     read_text,
-    root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable, progress_bar
-from keyplan.cli.registries import (
-    RegistryOptions,
-    user_name,
-)
+from keyplan.cli.output import print_answer, print_json, print_lines, print_text, progress_bar
+from keyplan.cli.registries import RegistryOptions, user_name
 from keyplan.cli.transfer import (
     FileArgument,
     KeepLeasedOption,
+    LookOption,
     PlainOption,
     UnfinishedOption,
     brought_into,
@@ -48,7 +45,6 @@ from keyplan.keyspace import (
     plan_for,
     read_declaration,
 )
-from keyplan.layout import BoundLayout
 from keyplan.maintenance import (
     KeySpacesRestored,
     OnConflict,
@@ -82,8 +78,7 @@ def apply(
         steps = plan_for(registry, declaration)
         if not yes or any(step.kind is StepKind.REFUSED for step in steps):
             _print_plan(steps, is_asked=yes, json=at.json)
-            if steps:
-                raise typer.Exit(FINDINGS)
+            end_with_findings(steps)
             return
         _take_all(registry, steps, json=at.json)
 
@@ -100,7 +95,7 @@ def _take_all(registry: RegistryOperations, steps: list[Step], *, json: bool) ->
 
         taken = apply_steps(registry, steps, on_applied=on_applied)
     if taken and taken[-1].error is not None:
-        # Why: what follows may need what failed; planning again goes on where this ended.
+        # Why: later steps may need the one that failed; a new plan begins with it.
         raise taken[-1].error
     if not json and not steps:
         print_text("nothing to do")
@@ -108,12 +103,9 @@ def _take_all(registry: RegistryOperations, steps: list[Step], *, json: bool) ->
 
 def _print_plan(steps: list[Step], *, is_asked: bool, json: bool) -> None:
     for step in steps:
-        if json:
-            print_json(step.to_json())
-        else:
-            print_text(_line(step))
+        print_answer(step.to_json(), _line(step), json=json)
     if any(step.kind is StepKind.REFUSED for step in steps):
-        print_hint("nothing was written: a step that is refused (!) has to be declared otherwise")
+        print_hint("nothing was written: declare the steps otherwise that are refused (!)")
     elif steps and not is_asked:
         print_hint("nothing was written: --yes takes these steps")
     elif not json:
@@ -125,7 +117,7 @@ def _print_applied(applied: Applied, *, json: bool) -> None:
         error = applied.error
         print_json({**applied.step.to_json(), "error": None if error is None else error.code})
     elif applied.error is None:
-        print_text(f"{_line(applied.step)}: done")
+        print_lines(f"{_line(applied.step)}: done")
     else:
         print_failure(applied.error, is_json=False)
 
@@ -138,7 +130,7 @@ def _line(step: Step) -> str:
     }
     facts = "".join(f" {name}={_shown(value)}" for name, value in changes.items())
     words = " ".join(part for part in (str(step.kind), step.name) if part)
-    return printable(f"{_SIGNS.get(step.kind, '~')} {words}{facts}{': ' + step.problem if step.problem else ''}")
+    return f"{_SIGNS.get(step.kind, '~')} {words}{facts}{': ' + step.problem if step.problem else ''}"
 
 
 def _shown(value: object) -> str:
@@ -164,7 +156,7 @@ def _document(path: Path) -> Any:
 
 
 def _yaml(text: str, path: Path) -> Any:
-    # Why: the extra is needed for such files alone.
+    # Why: only such files need the extra.
     try:
         import yaml  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -194,7 +186,7 @@ def backup(
 ) -> None:
     """Write one key space, or all, with their entries in the registry, as of one snapshot, to a new file with checksums.
 
-    What cannot be read of the registry is reported, and all else is in the file; the exit code is then 8.
+    Registry entries that cannot be read are reported and left out; the exit code is then 8.
     """
     with (
         store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened,
@@ -234,35 +226,34 @@ def restore(
         typer.Option("--rename-to", metavar="NEW", help="Another name; OLD=NEW when there are several."),
     ] = None,
     take_ownership: Annotated[
-        bool, typer.Option("--take-ownership", help="Overwrite another application's key space, too.")
+        bool, typer.Option("--take-ownership", help="Also overwrite another application's key space.")
     ] = False,
     expected: Annotated[
         list[str] | None,
         typer.Option(
             "--expected",
             metavar="NAME=GENERATION/APPLICATION",
-            help="Overwrite or delete the key space of this name only while it is still this one.",
+            help="Overwrite or delete the key space NAME only while it is still this one.",
         ),
     ] = None,
-    look: Annotated[
-        bool, typer.Option("--look", help="Verify the file, print what it holds, and write nothing.")
-    ] = False,
+    look: LookOption = False,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring key spaces back from a backup. All conflicts are told before anything is written.
+    """Bring key spaces back from a backup. All conflicts are printed before anything is written.
 
-    A restore that was interrupted is finished by the same command; until then nobody can open the key space. With a layout
-    keys in values are rewritten when a prefix changes, and indexes are checked and put right.
+    The same command finishes a restore that was interrupted; until then nobody can open the key space. With a layout, keys in
+    values are rewritten when a prefix changes, and indexes are checked and repaired.
     """
     if look:
         print_backup(file, read_backup(file), json=json, verb="verified")
         return
     renamed = _renamed(rename_to or [], names or [], [section.name for section in read_backup(file).sections])
     policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership, _expected(expected or []))
-    bound = _layout(layout, parameter)
+    # Why not the settings' layout: that is the store's, and key spaces hold the keys of their applications.
+    bound = None if layout is None else bound_of_options(layout, parameter)
     with progress_bar("restore") as progress:
 
         def bring(engine: Engine) -> KeySpacesRestored:
@@ -273,16 +264,8 @@ def restore(
 
         restored = brought_into(store, config, bring)
     _print(restored, json=json)
-    if any(space.report and space.report.indexes and space.report.indexes.remaining for space in restored.spaces):
-        raise typer.Exit(FINDINGS)
-
-
-def _layout(name: str | None, parameters: list[str] | None) -> BoundLayout | None:
-    # Why not the settings' layout: it is of the store, and key spaces hold what their applications put there.
-    if name is None:
-        return None
-    kind = layout_of_option(name)
-    return kind.bound(**root_parameters(kind, parameters))
+    reports = [space.report for space in restored.spaces if space.report]
+    end_with_findings(any(report.indexes and report.indexes.remaining for report in reports))
 
 
 def _renamed(given: list[str], names: list[str], held: list[str]) -> dict[str, str]:
@@ -293,7 +276,7 @@ def _renamed(given: list[str], names: list[str], held: list[str]) -> dict[str, s
         if not equals:
             chosen = names or held
             if len(chosen) != 1:
-                raise InvalidInputError(source="--rename-to", problem="there are several key spaces: say OLD=NEW")
+                raise InvalidInputError(source="--rename-to", problem="there are several key spaces: pass OLD=NEW")
             old, new = chosen[0], text
         if old not in held:
             raise InvalidInputError(source="--rename-to", problem=f"{old} is not in this backup")
@@ -308,7 +291,9 @@ def _expected(given: list[str]) -> dict[str, KeySpaceIdentity]:
         name, _, words = text.partition("=")
         identity = KeySpaceIdentity.parsed(words)
         if identity is None:
-            problem = f"{text} is not NAME=GENERATION/APPLICATION, as in old=3/orders: see `keyplan keyspace show`"
+            problem = (
+                f"{text} is not NAME=GENERATION/APPLICATION, as in old=3/orders: `keyplan keyspace show` prints both"
+            )
             raise InvalidInputError(source="--expected", problem=problem)
         found[name] = identity
     return found

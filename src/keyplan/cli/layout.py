@@ -1,36 +1,45 @@
-"""The commands about a layout alone, without a store: `keyplan lint|diff|map|docs`."""
+"""The commands about one layout: `keyplan lint|map|docs`, and against a store's keys `keyplan infer|audit`."""
 
+import json as json_text
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.failures import FINDINGS
+from keyplan.cli.failures import FINDINGS, end_with_findings, print_hint
+from keyplan.cli.items import LayoutOptions
 from keyplan.cli.options import (
+    BesideOption,
     ConfigOption,
     JsonOption,
+    KeySpaceOption,
     LayoutOption,
     OutputOption,
+    PrefixOption,
+    StoreOption,
     file_or_output,
     layout_of_option,
+    named_file,
+    raw_key_of_option,
     read_text,
+    store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.output import document_of, print_answer, print_grid, print_json, print_lines, print_text, progress_bar
 from keyplan.codec import Text, element_of_spec
-from keyplan.engine import default_profile
+from keyplan.engine import KeyRange, default_profile
 from keyplan.errors import InvalidInputError
 from keyplan.files import write_over
 from keyplan.layout import (
     EngineLimits,
     Field,
     Finding,
-    Impact,
-    LayoutChange,
+    Kind,
     LayoutSpec,
     Literal,
     Template,
     describe,
-    differences,
     lint,
     lint_prefix,
     read_template,
@@ -38,17 +47,9 @@ from keyplan.layout import (
     render_map,
     shown_key,
 )
+from keyplan.maintenance import AuditReport, Confidence, Departure, Inference, Note, audit, infer
 
-__all__ = [
-    "DropOption",
-    "RenameOption",
-    "diff_command",
-    "docs_command",
-    "lint_command",
-    "map_command",
-    "plain_change",
-    "renames_of_option",
-]
+__all__ = ["audit_command", "docs_command", "infer_command", "lint_command", "map_command"]
 
 # ---- lint ----------------------------------------------------------------------------------------------------------------
 
@@ -58,10 +59,7 @@ def lint_command(
     layout: LayoutOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option("--beside", metavar="LAYOUT", help="Another layout in the same store; may be repeated."),
-    ] = None,
+    beside: BesideOption = None,
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="The engine whose limits count for L10; none for no limits.")
     ] = "lmdb",
@@ -70,13 +68,13 @@ def lint_command(
         typer.Option(
             "--prefix",
             metavar="TEMPLATE",
-            help="Judge a raw read of this prefix instead, root included: '/site/rack/{rack}'.",
+            help="Judge a raw read of this prefix instead, with the root: '/site/rack/{rack}'.",
         ),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Notes without a waiver fail too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail also for notes without a waiver.")] = False,
     waived: Annotated[bool, typer.Option("--waived/--no-waived", help="Show waived findings.")] = True,
 ) -> None:
-    """Judge a layout by the rules L1 to L13. Exit code 1 when something is neither fixed nor waived."""
+    """Judge a layout by the rules L1 to L13. Exit code 1 when findings are not waived."""
     spec = layout_of_option(layout, config).spec
     if prefix is not None:
         findings = lint_prefix(spec, _prefix_template(spec, prefix))
@@ -85,21 +83,18 @@ def lint_command(
         report = lint(spec, others=[layout_of_option(name).spec for name in beside or []], limits=_limits(engine))
         findings = tuple(finding for finding in report.findings if waived or not finding.is_waived)
         failures = report.failures(strict=strict)
-    if json:
-        print_json(
-            {"layout": spec.name, "findings": [_plain(finding) for finding in findings], "failures": len(failures)}
-        )
-    else:
-        for finding in findings:
-            print_text(str(finding))
-        number = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
-        print_text(f"{spec.name}: {number}, {len(failures)} to fix or waive")
-    if failures:
-        raise typer.Exit(FINDINGS)
+    number = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+    print_answer(
+        {"layout": spec.name, "findings": [_plain(finding) for finding in findings], "failures": len(failures)},
+        *map(str, findings),
+        f"{spec.name}: {number}, {len(failures)} to fix or waive",
+        json=json,
+    )
+    end_with_findings(failures)
 
 
 def _prefix_template(spec: LayoutSpec, source: str) -> Template:
-    """Read a prefix as a person writes it; a field without a codec has that of the layout's first field of its name."""
+    """Read a prefix as people write it; a field without a codec has that of the layout's first field of its name."""
     known = {field.name: field.element for item in reversed(spec.items) for field in item.template.fields}
     parts = [
         part
@@ -131,90 +126,6 @@ def _plain(finding: Finding) -> dict[str, object]:
     }
 
 
-# ---- diff ----------------------------------------------------------------------------------------------------------------
-
-
-RenameOption = Annotated[
-    list[str] | None,
-    typer.Option("--rename", metavar="OLD=NEW", help="An item's old name with its new one; may be repeated."),
-]
-DropOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="NAME",
-        help="A table whose records shall be removed, or TABLE.FIELD whose values shall be; may be repeated.",
-    ),
-]
-
-
-def diff_command(
-    old: Annotated[
-        str, typer.Argument(metavar="OLD", help="The layout as it was: a name, module:Class, or FILE.json.")
-    ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The layout as it shall be.")],
-    *,
-    rename: RenameOption = None,
-    drop: DropOption = None,
-    allow: Annotated[
-        Impact, typer.Option("--allow", help="Exit code 1 only for changes beyond this class.")
-    ] = Impact.COMPATIBLE,
-    json: JsonOption = False,
-) -> None:
-    """Compare two layouts: each change, its effect on programs and stored data, and the remedy.
-
-    Exit code 0 when all changes are compatible, or within --allow; 1 when one is beyond.
-    """
-    before, after = layout_of_option(old).spec, layout_of_option(new).spec
-    changes = differences(before, after, renames=renames_of_option(rename), drops=drop or ())
-    beyond = [change for change in changes if change.impact.rank > allow.rank]
-    if json:
-        worst = max((change.impact for change in changes), key=lambda impact: impact.rank, default=Impact.COMPATIBLE)
-        print_json(
-            {
-                "old": before.name,
-                "new": after.name,
-                "impact": worst.value,
-                "beyond": len(beyond),
-                "changes": [plain_change(change) for change in changes],
-            }
-        )
-    else:
-        for change in changes:
-            print_text(printable(str(change)))
-        number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
-        print_text(f"{before.name} to {after.name}: {number}, {len(beyond)} beyond {allow.value}")
-    if beyond:
-        raise typer.Exit(FINDINGS)
-
-
-def renames_of_option(given: list[str] | None) -> dict[str, str]:
-    """Read `--rename OLD=NEW`. Raises InvalidInputError."""
-    renames: dict[str, str] = {}
-    for text in given or []:
-        old, equals, new = text.partition("=")
-        if not (old and equals and new) or old in renames:
-            raise InvalidInputError(source="--rename", problem=f"{text!r} is not OLD=NEW, each old name once")
-        renames[old] = new
-    return renames
-
-
-def plain_change(change: LayoutChange) -> dict[str, Any]:
-    """A change as JSON."""
-    return {
-        "code": change.code,
-        "item": change.item or None,
-        "field": change.field or None,
-        "impact": change.impact.value,
-        "message": change.message,
-        "advice": change.advice,
-        "witness": None if change.witness is None else shown_key(change.witness),
-        "second": None if change.second is None else shown_key(change.second),
-        "loses_values": change.loses_values,
-        "renamed_to": list(change.renamed_to),
-    }
-
-
 # ---- map -----------------------------------------------------------------------------------------------------------------
 
 
@@ -231,10 +142,10 @@ def map_command(
         Path | None, typer.Option("--write", metavar="FILE", help="Write the map to a file.", callback=file_or_output)
     ] = None,
 ) -> None:
-    """Print a layout's map: every template in key order, with what its keys hold.
+    """Print a layout's map: every template in key order, with the records behind it.
 
-    Kept in the repository and checked by the tests (--check), it shows every change of the layout as a changed line. With
-    --json, the layout's description, which --layout FILE.json reads.
+    Keep it in the repository and check it in the tests (--check): each change of the layout changes a line. --json prints the
+    layout's description, which --layout FILE.json reads.
     """
     spec = layout_of_option(layout, config).spec
     text = render_map(spec)
@@ -251,7 +162,7 @@ def map_command(
 
 def _check(path: Path, current: str) -> None:
     if read_text(path) != current:
-        print_text(f"{path} is stale: write it anew with `keyplan map --write {path}`, and read the difference")
+        print_text(f"{path} is stale: `keyplan map --write {path}` writes it anew")
         raise typer.Exit(FINDINGS)
     print_text(f"{path} is current")
 
@@ -273,3 +184,221 @@ def docs_command(
     else:
         write_over(output, text)
         print_text(f"wrote {output}")
+
+
+# ---- infer ---------------------------------------------------------------------------------------------------------------
+
+
+def infer_command(
+    *,
+    store: StoreOption = None,
+    keyspace: KeySpaceOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+    prefix: PrefixOption = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write the layout to a file: FILE.json, or Python.",
+            callback=named_file,
+        ),
+    ] = None,
+    python: Annotated[
+        bool, typer.Option("--python", help="The layout as a Python module instead of a description.")
+    ] = False,
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The layout's name.")] = "Inferred",
+) -> None:
+    """Infer a layout from the keys of a store, and print each decision with its evidence.
+
+    Only FILE is written. The layout is a draft: lint it, audit the store with it, name its fields. Exit code 1 when keys are
+    left out or templates collide.
+    """
+    if not name.isidentifier():
+        raise InvalidInputError(source="--name", problem="it must be a Python identifier: letters, digits, underscores")
+    raw = raw_key_of_option(prefix, source="--prefix")
+    with (
+        store_of_option(store, config, readonly=True, keyspace=keyspace) as opened,
+        opened.engine.snapshot() as snapshot,
+        progress_bar("infer", lambda: 2 * snapshot.count(KeyRange.of_prefix(raw))) as progress,
+    ):
+        found = infer(snapshot, prefix=raw, name=name, progress=progress)
+    layout = found.python if python else json_text.dumps(found.description, indent=2, ensure_ascii=False) + "\n"
+    if out is not None:
+        write_over(out, layout)
+    if json:
+        print_json(_inference_document(found))
+    elif python and out is None:
+        print_text(layout)
+    else:
+        _print_inference(found)
+    if out is not None and not json:
+        print_text(f"wrote {out}")
+    for problem in _problems(found):
+        print_hint(problem)
+    end_with_findings(found.errors or found.left_out)
+
+
+def _print_inference(found: Inference) -> None:
+    items = found.description["items"]
+    print_lines(f"{found.keys} keys, {len(items)} tables{_place(found)}")
+    rows = [_table_row(found, item) for item in items]
+    print_grid(["TABLE", "KEYS", "TEMPLATE", "VALUE"], rows)
+    _print_notes("decided:", [note for note in found.notes if note.confidence is not Confidence.LOW])
+    _print_notes("in doubt:", found.doubts)
+    if found.suggestions:
+        print_lines("suggested, not declared:", *(f"  {hint.table} {hint}" for hint in found.suggestions))
+
+
+def _place(found: Inference) -> str:
+    root = found.spec.root.plain
+    return f" below {root}" if root else ", no common prefix"
+
+
+def _table_row(found: Inference, item: dict[str, Any]) -> list[str]:
+    form = item["value"]
+    value = form.get("type") or form.get("element") or form["form"]
+    lease = ", leased" if item["lease"] else ""
+    return [item["name"], str(found.table_keys[item["name"]]), item["template"], value + lease]
+
+
+def _print_notes(title: str, notes: "list[Note] | tuple[Note, ...]") -> None:
+    if notes:
+        print_lines(title, *(f"  {note}" for note in notes))
+
+
+def _problems(found: Inference) -> Iterator[str]:
+    for error in found.errors:
+        yield f"two kinds of keys do not differ: {error}"
+    if found.left_out:
+        shown = ", ".join(map(shown_key, found.left_out_keys))
+        yield f"{found.left_out} keys are left out: {shown}{', ...' if found.left_out > len(found.left_out_keys) else ''}"
+
+
+def _inference_document(found: Inference) -> dict[str, Any]:
+    return {
+        "layout": found.description,
+        "keys": found.keys,
+        "own": found.own,
+        "left_out": found.left_out,
+        "left_out_keys": document_of(found.left_out_keys),
+        "table_keys": found.table_keys,
+        "notes": document_of(found.notes),
+        "suggestions": document_of(found.suggestions),
+        "errors": [str(error) for error in found.errors],
+    }
+
+
+# ---- audit ---------------------------------------------------------------------------------------------------------------
+
+
+def audit_command(
+    *,
+    at: LayoutOptions,
+    json: JsonOption = False,
+    prefix: PrefixOption = "",
+    min_explained: Annotated[
+        float,
+        typer.Option("--min-explained", metavar="PERCENT", min=0, max=100, help="Exit code 0 from this share on."),
+    ] = 100.0,
+    beside: BesideOption = None,
+    samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help="Sample keys of each group.")] = 3,
+) -> None:
+    """Decode every key of a store; print the share that the layout explains, and the others in groups.
+
+    Exit code 1 when the layout explains fewer than --min-explained per cent of the keys.
+    """
+    raw = raw_key_of_option(prefix, source="--prefix")
+    others = [layout_of_option(name).bound() for name in beside or []]
+    with (
+        at.opened(readonly=True) as open_layout,
+        open_layout.store.engine.snapshot() as snapshot,
+        progress_bar("audit", lambda: snapshot.count(KeyRange.of_prefix(raw))) as progress,
+    ):
+        report = audit(snapshot, open_layout.bound, prefix=raw, beside=others, samples=samples, progress=progress)
+    if json:
+        print_json(_audit_document(report))
+    else:
+        _print_audit(report)
+    end_with_findings(report.percent < min_explained)
+
+
+def _print_audit(report: AuditReport) -> None:
+    number = "1 key" if report.keys == 1 else f"{report.keys} keys"
+    print_text(f"{_percent(report)} % of {number} explained by {report.layout}")
+    rows = (
+        (
+            tally.item,
+            tally.kind,
+            str(tally.keys),
+            str(tally.key_bytes + tally.value_bytes),
+            str(tally.unreadable),
+            tally.template,
+        )
+        for tally in report.items.values()
+    )
+    print_grid(["ITEM", "KIND", "KEYS", "BYTES", "UNREADABLE", "TEMPLATE"], rows)
+    print_lines(*_audit_lines(report))
+
+
+def _audit_lines(report: AuditReport) -> Iterator[str]:
+    for tally in report.items.values():
+        if tally.unreadable:
+            yield f"{tally.unreadable} unreadable in {tally.item}{_shown(tally.samples, tally.unreadable)}"
+        if tally.ambiguous:
+            yield f"{tally.ambiguous} of {tally.item} can be read as another item too (lint rule L1)"
+    for departure in report.departures:
+        yield _departure_line(departure)
+    if report.groups_left_out:
+        yield f"{report.groups_left_out} unknown in more groups than are kept apart"
+    for name, keys in report.elsewhere.items():
+        yield f"{keys} left to {name}"
+    if report.own:
+        yield f"{report.own} are keyplan's own"
+
+
+def _departure_line(departure: Departure) -> str:
+    what = "namespace keys" if departure.kind is Kind.NAMESPACE else "unknown"
+    if departure.item is None:
+        where = f"outside the root, {'below ' + departure.place if departure.place else 'from the first byte on'}"
+    else:
+        where = f"behind {departure.place or 'the root'}, nearest is {departure.item}"
+    return f"{departure.keys} {what} {where}{_shown(departure.samples, departure.keys)}"
+
+
+def _shown(samples: list[bytes], number: int) -> str:
+    if not samples:
+        return ""
+    return ": " + ", ".join(map(shown_key, samples)) + (", ..." if number > len(samples) else "")
+
+
+def _percent(report: AuditReport) -> str:
+    """Return two digits, rounded down: only all keys are 100."""
+    return "100" if report.is_explained else f"{math.floor(100 * report.percent) / 100:.2f}"
+
+
+def _audit_document(report: AuditReport) -> dict[str, Any]:
+    return {
+        "layout": report.layout,
+        "prefix": shown_key(report.prefix),
+        "percent": report.percent,
+        "keys": report.keys,
+        "explained": report.explained,
+        "unreadable": report.unreadable,
+        "unknown": report.unknown,
+        "namespace_keys": report.namespace_keys,
+        "own": report.own,
+        "elsewhere": report.elsewhere,
+        "key_bytes": report.key_bytes,
+        "value_bytes": report.value_bytes,
+        "items": [document_of(tally) for tally in report.items.values()],
+        "departures": [_departure_document(departure) for departure in report.departures],
+        "groups_left_out": report.groups_left_out,
+    }
+
+
+def _departure_document(departure: Departure) -> dict[str, Any]:
+    fields = document_of(departure)
+    return {"departs_at_byte" if name == "position" else name: value for name, value in fields.items()}

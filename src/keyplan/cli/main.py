@@ -57,38 +57,40 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "ls": Command("keyplan.cli.browse", "Show what a store holds, level by level of meaning."),
-    "tree": Command("keyplan.cli.browse", "Show records as a tree of their keys' fields."),
+    "ls": Command("keyplan.cli.read", "Show the records of a store, level by level of meaning."),
+    "tree": Command("keyplan.cli.read", "Show records as a tree of their keys' fields."),
     "get": Command("keyplan.cli.read", "Print one record."),
     "list": Command("keyplan.cli.read", "Print records: of a table, or by an index."),
     "watch": Command("keyplan.cli.read", "Print changes as they are committed."),
     "count": Command("keyplan.cli.read", "Count records or index entries."),
     "put": Command("keyplan.cli.write", "Write one record with its index entries."),
     "delete": Command("keyplan.cli.write", "Delete one record with its index entries."),
-    "explain": Command("keyplan.cli.keys", "Explain a raw key: its meaning, and the record there."),
+    "explain": Command("keyplan.cli.keys", "Explain a raw key: its meaning, and its record."),
     "check": Command("keyplan.cli.maintenance", "Examine every key: records against indexes; --repair mends them."),
-    "raw": Command("keyplan.cli.raw", "Read, write, delete and set aside single keys, by hand."),
-    "extract": Command("keyplan.cli.raw", "Take single records out of a backup, and put them back."),
+    "raw": Command("keyplan.cli.write", "Read, write, delete and set aside single keys, by hand."),
+    "extract": Command("keyplan.cli.keys", "Take single records out of a backup, and put them back."),
     "index": Command("keyplan.cli.maintenance", "See, build and drop indexes of a store in use."),
-    "diff": Command("keyplan.cli.layout", "Compare two layouts: each change, and the remedy."),
+    "diff": Command("keyplan.cli.migrate", "Compare two layouts: each change, and the remedy."),
     "migrate": Command(
         "keyplan.cli.migrate", "Bring a store from one layout to another beside its programs; resumable."
     ),
     "dump": Command("keyplan.cli.keys", "Print every key and value as JSON lines."),
     "backup": Command("keyplan.cli.transfer", "Write a store, or a prefix of it, to a file with checksums."),
     "restore": Command("keyplan.cli.transfer", "Bring a backup into a store, verified."),
-    "copy": Command("keyplan.cli.transfer", "Copy a store into another one, verified; --follow until it is switched."),
-    "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: who owns which prefix."),
+    "copy": Command(
+        "keyplan.cli.transfer", "Copy a store into another one, verified; --follow applies later changes too."
+    ),
+    "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: prefixes with owners."),
     "doctor": Command("keyplan.cli.maintenance", "Examine the registry of key spaces; find keys without an owner."),
-    "who": Command("keyplan.cli.maintenance", "Show which processes have a store open, and who writes."),
+    "who": Command("keyplan.cli.maintenance", "Show the processes that have a store open, and the writer."),
     "region": Command(
         "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."
     ),
     "lint": Command(
         "keyplan.cli.layout", "Judge a layout: collisions, leaks, ambiguous keys, ..., with a key that shows each."
     ),
-    "infer": Command("keyplan.cli.inference", "Infer a layout from what a store holds, with the evidence."),
-    "audit": Command("keyplan.cli.inference", "Count the keys of a store that a layout explains; group the others."),
+    "infer": Command("keyplan.cli.layout", "Infer a layout from the keys of a store, with the evidence."),
+    "audit": Command("keyplan.cli.layout", "Count the keys of a store that a layout explains; group the others."),
     "map": Command("keyplan.cli.layout", "Print a layout's map, or check that a stored one is current."),
     "docs": Command("keyplan.cli.layout", "Print a layout's documentation as Markdown."),
     "serve": Command(
@@ -99,7 +101,7 @@ COMMANDS: Final = {
 
 
 def application_groups() -> dict[str, EntryPoint]:
-    """The command groups of installed applications, by name. Nothing is imported."""
+    """Return the command groups of installed applications, by name. Imports none."""
     return {entry.name: entry for entry in sorted(entry_points(group=APPLICATION_GROUP), key=lambda entry: entry.name)}
 
 
@@ -107,7 +109,7 @@ def application_groups() -> dict[str, EntryPoint]:
 
 
 COMPLETION_VARIABLE: Final = "_KEYPLAN_COMPLETE"
-"""What a shell sets when it asks for completions."""
+"""The variable that a shell sets to ask for completions."""
 
 
 class Shell(Enum):
@@ -119,8 +121,8 @@ class Shell(Enum):
 
 
 def register_shells() -> None:
-    """Make typer know the shells."""
-    # Why: this is typer's only public function that does so; its answer, two options of a root, is of no use here.
+    """Register the shells with typer."""
+    # Why: this is typer's only public function that does so; its answer, two options of a root, is not needed here.
     get_completion_inspect_parameters()
 
 
@@ -130,8 +132,8 @@ def completion_command(
 ) -> None:
     """Print the script that completes keyplan's commands, options and a layout's items in a shell.
 
-    For bash, this line in ~/.bashrc: eval "$(keyplan completion bash)". For fish, in ~/.config/fish/config.fish: keyplan
-    completion fish | source. For zsh, in ~/.zshrc after compinit: eval "$(keyplan completion zsh)".
+    Put this line into ~/.bashrc: eval "$(keyplan completion bash)". For fish, into ~/.config/fish/config.fish: keyplan
+    completion fish | source. For zsh, into ~/.zshrc after compinit: eval "$(keyplan completion zsh)".
     """
     register_shells()
     shell_complete(context.find_root().command, {}, "keyplan", COMPLETION_VARIABLE, f"source_{shell.value}")
@@ -208,7 +210,7 @@ def _command(name: str) -> Any:
     group = getattr(module, f"{name}_app", None)
     if group is not None:
         return _with_settings(get_command(group))
-    # Why: `keyplan --help` is printed without what options name; every command has imported it.
+    # Why: `keyplan --help` is printed without the modules of the options; every command has imported them.
     from keyplan.cli.options import spread  # noqa: PLC0415
 
     command = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
@@ -262,8 +264,8 @@ def _root(
     """Typed records, indexes and proofs on an ordered key-value store, from one declared layout.
 
     A store is given by --store URL, KEYPLAN_STORE, or `store` in keyplan.toml; a layout by --layout, KEYPLAN_LAYOUT, or
-    `layout` in keyplan.toml: the name of an installed one, module:Class, or a JSON description. Options that say which
-    store, key space and layout may stand before the command, too.
+    `layout` in keyplan.toml: the name of an installed one, module:Class, or a JSON description. These options may also
+    stand before the command.
     """
     if context.invoked_subcommand is None and not context.resilient_parsing:
         typer.echo(context.get_help(), err=True)
@@ -275,7 +277,7 @@ root: Final = get_command(_application)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run keyplan with these arguments and return the exit code; what went wrong is printed to standard error."""
+    """Run keyplan with these arguments and return the exit code. Errors are printed on standard error."""
     with standard_streams() as output, _ended_by_sigterm():
         try:
             code = _exit_code(_options_behind(arguments))
@@ -294,7 +296,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Terminated(BaseException):
-    """SIGTERM: the command ends as with Ctrl-C, so that what it holds is let go of and half-written files go."""
+    """SIGTERM: the command ends as with Ctrl-C, so that it closes its store and removes half-written files."""
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The commands that examine and mend: `keyplan check|index|doctor`; and `keyplan who`."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -9,27 +8,36 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     StoreOption,
     Unfinished,
+    command_group,
+    count_below,
     installed_layouts,
     layout_of_option,
     root_parameters,
     spread,
     store_url_of_option,
 )
-from keyplan.cli.output import print_grid, print_json, print_record, print_text, printable, progress_bar
+from keyplan.cli.output import (
+    print_answer,
+    print_grid,
+    print_json,
+    print_lines,
+    print_record,
+    print_text,
+    progress_bar,
+)
 from keyplan.cli.registries import RegistryOptions
 from keyplan.engine import Commit, KeyRange, StoreUser, exposed_files, store_users, utc_time
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.keyspace import Diagnosis, Fault, Unmanaged
 from keyplan.layout import BoundLayout, shown_key
 from keyplan.maintenance import (
-    BuildProgress,
     Check,
     Finding,
     FindingKind,
@@ -53,7 +61,9 @@ __all__ = ["check_command", "doctor_command", "index_app", "who_command"]
 
 
 _REPAIRS_MAX: Final = 10_000
-"""Why: a plan is held in memory whole and read by a person; what is beyond it is found by the next run."""
+"""Why: memory holds the whole plan and a person reads it. The next run finds the rest."""
+
+_PLAN: Final = " to carry out the plan"
 
 
 def check_command(
@@ -61,7 +71,7 @@ def check_command(
     at: LayoutOptions,
     json: JsonOption = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Print what would be done about each finding, ask, and do it.")
+        bool, typer.Option("--repair", help="Print a repair for each finding, ask, and carry them out.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: do not ask.")] = False,
     beside: Annotated[
@@ -75,23 +85,17 @@ def check_command(
         int | None, typer.Option("--keys", metavar="N", min=1, help="End after about N keys, and print the token.")
     ] = None,
 ) -> None:
-    """Examine every key below the layout's root: records against index entries, in both directions, and what nobody can read.
+    """Examine every key below the layout's root: records against index entries, in both directions, and damage.
 
-    Nothing is written without --repair. Exit code 1 when something remains. With --json a line for each finding, and one for
+    Nothing is written without --repair. Exit code 1 when findings remain. --json prints a line for each finding, and one for
     the whole.
     """
     if yes and not repair:
         raise InvalidInputError(source="--yes", problem="--yes belongs to --repair: pass both")
     others = [layout_of_option(name).bound() for name in beside or []]
     with at.opened(readonly=True, unfinished=Unfinished.PASSED) as open_layout:
-        engine = open_layout.store.engine
-
-        def total() -> int:
-            with engine.snapshot() as snapshot:
-                return snapshot.count(KeyRange.of_prefix(open_layout.bound.root))
-
         unfinished = _unfinished(open_layout)
-        with progress_bar("check", total) as progress:
+        with progress_bar("check", lambda: count_below(open_layout.store.engine, open_layout.bound.root)) as progress:
             examined = check(
                 open_layout.store,
                 open_layout.bound,
@@ -101,19 +105,18 @@ def check_command(
                 keys_max=keys_max,
                 progress=progress,
             )
-            told: dict[FindingKind, bytes] = {}
-            repairs, remaining = _examined(open_layout, examined, told, json=json, is_repairing=repair)
+            first: dict[FindingKind, bytes] = {}
+            repairs, remaining = _examined(open_layout, examined, first, json=json, is_repairing=repair)
     if repairs:
         remaining += _repaired(at, repairs, json=json, is_agreed=yes)
     if not json:
-        _print_advice(told)
+        _print_advice(first)
     _print_end(examined, remaining, unfinished, json=json)
-    if remaining or unfinished:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(remaining or unfinished)
 
 
 def _unfinished(open_layout: OpenLayout) -> list[str]:
-    """Print the transfers into the layout's root that have not ended. Why first: findings are no damage then."""
+    """Print the transfers into the layout's root that have not ended. Why first: with one, findings are no damage."""
     with open_layout.store.engine.snapshot() as snapshot:
         found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root])]
     for problem in found:
@@ -122,12 +125,12 @@ def _unfinished(open_layout: OpenLayout) -> list[str]:
 
 
 def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
-    """The installed layouts that lie below the same root, as one layout with and without its indexes does."""
+    """Return the installed layouts below the same root, such as one layout with and without its indexes."""
     found = []
     for name in installed_layouts():
         kind = layout_of_option(name)
         given = [text for text in at.parameter or [] if text.partition("=")[0] in kind.spec.root.field_names]
-        with suppress(KeyplanError):  # Why: what these parameters do not fit lies below another root.
+        with suppress(KeyplanError):  # Why: a layout that these parameters do not fit lies below another root.
             bound = kind.bound(**root_parameters(kind, given, at.config))
             if bound.root == own.root and bound.fingerprint != own.fingerprint:
                 found.append(bound)
@@ -135,14 +138,17 @@ def _of_same_root(at: LayoutOptions, own: BoundLayout) -> list[BoundLayout]:
 
 
 def _examined(
-    open_layout: OpenLayout, examined: Check, told: dict[FindingKind, bytes], *, json: bool, is_repairing: bool
+    open_layout: OpenLayout, examined: Check, first: dict[FindingKind, bytes], *, json: bool, is_repairing: bool
 ) -> tuple[list[Repair], int]:
-    """Print the findings, or with their repairs; return the repairs to carry out, and how many findings have none."""
+    """Print the findings, or with their repairs; return the repairs to carry out, and how many findings have none.
+
+    `first` gets the first key of each kind of finding.
+    """
     remaining = 0
     if not is_repairing:
         for finding in examined:
-            _print_finding(finding, json=json)
-            told.setdefault(finding.kind, finding.raw_key)
+            print_answer(_plain(finding), str(finding), json=json)
+            first.setdefault(finding.kind, finding.raw_key)
             remaining += not finding.kind.is_note
         return [], remaining
     repairs: list[Repair] = []
@@ -157,12 +163,11 @@ def _examined(
 
 
 def _repaired(at: LayoutOptions, repairs: list[Repair], *, json: bool, is_agreed: bool) -> int:
-    """Ask, carry out, print what became of each; return how many remain.
+    """Ask, carry the repairs out, print the outcome of each; return how many remain.
 
-    Why the store is opened again: who only examines, and finds nothing to repair, waits for nobody who writes.
+    Why the store is opened again: a check that finds nothing to repair does not wait for writers.
     """
-    if not is_agreed and not _is_confirmed(len(repairs)):
-        print_hint("nothing was written")
+    if not agreed(f"Carry out {len(repairs)} repairs?", is_agreed=is_agreed, source="--repair", instead=_PLAN):
         return len(repairs)
     remaining = 0
     with at.opened() as open_layout:
@@ -175,31 +180,14 @@ def _repaired(at: LayoutOptions, repairs: list[Repair], *, json: bool, is_agreed
 def _print_outcome(outcome: Outcome, *, json: bool) -> None:
     key = shown_key(outcome.repair.finding.raw_key)
     problem = "" if outcome.error is None else str(outcome.error)
-    if json:
-        print_json({"key": key, "result": outcome.result.value, "revision": outcome.revision, "problem": problem})
-    else:
-        print_text(printable(f"{outcome.result.value}: {key}" + (f": {problem}" if problem else "")))
-
-
-def _is_confirmed(count: int) -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidInputError(source="--repair", problem="not a terminal: pass --yes to carry out the plan")
-    return typer.confirm(f"Carry out {count} repairs?", err=True)
-
-
-def _print_finding(finding: Finding, *, json: bool) -> None:
-    if json:
-        print_json(_plain(finding))
-    else:
-        print_text(printable(str(finding)))
+    document = {"key": key, "result": outcome.result.value, "revision": outcome.revision, "problem": problem}
+    print_answer(document, f"{outcome.result.value}: {key}" + (f": {problem}" if problem else ""), json=json)
 
 
 def _print_repair(open_layout: OpenLayout, repair: Repair, *, json: bool) -> None:
     lines = list(_commit_lines(open_layout, repair.commit))
-    if json:
-        print_json({**_plain(repair.finding), "repair": repair.what, "commit": lines})
-    else:
-        print_text("\n".join(map(printable, [str(repair.finding), f"  {repair.what}", *lines])))
+    document = {**_plain(repair.finding), "repair": repair.what, "commit": lines}
+    print_answer(document, str(repair.finding), f"  {repair.what}", *lines, json=json)
 
 
 def _commit_lines(open_layout: OpenLayout, commit: Commit | None) -> Iterator[str]:
@@ -221,11 +209,11 @@ def _plain(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _print_advice(told: dict[FindingKind, bytes]) -> None:
-    """Print, once for each kind of finding, the command that mends the first of it; the others have their own keys."""
+def _print_advice(first: dict[FindingKind, bytes]) -> None:
+    """Print, once for each kind of finding, the command that mends the first; the others have their own keys."""
     for kind in FindingKind:
-        if kind in told:
-            print_hint(f"{kind.value}: {_advice(kind, told[kind])}")
+        if kind in first:
+            print_hint(f"{kind.value}: {_advice(kind, first[kind])}")
 
 
 def _advice(kind: FindingKind, raw_key: bytes) -> str:
@@ -239,15 +227,13 @@ def _print_end(examined: Check, remaining: int, unfinished: list[str], *, json: 
         return
     print_text(f"{examined.keys_examined} keys examined, {remaining} findings remain")
     if examined.cursor is not None:
-        print_hint(f"some keys were not examined: pass --resume {examined.cursor} to go on")
+        print_hint(f"some keys were not examined: pass --resume {examined.cursor}")
 
 
 # ---- index ---------------------------------------------------------------------------------------------------------------
 
 
-index_app: Final = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="See, build and drop indexes of a store in use."
-)
+index_app: Final = command_group("See, build and drop indexes of a store in use.")
 
 IndexArgument = Annotated[str, typer.Argument(metavar="INDEX", help="An index of the layout.", show_default=False)]
 
@@ -285,10 +271,10 @@ def index_prepare_command(
     *,
     at: LayoutOptions,
 ) -> None:
-    """Make an index write-only: writers keep it, readers are refused until it is built. To be done first of all."""
+    """Make an index write-only: writers keep it, readers get an error until it is built. This is the first step."""
     with at.opened() as open_layout:
         is_new = prepare_index(open_layout.store, open_layout.bound, index)
-    print_text(f"{index} is write-only" if is_new else f"{index} was not readable before: nothing was changed")
+    print_text(f"{index} is write-only" if is_new else f"{index} was not readable before: nothing was written")
 
 
 @index_app.command("build")
@@ -298,37 +284,34 @@ def index_build_command(
     *,
     at: LayoutOptions,
     records_per_second: Annotated[
-        float | None, typer.Option("--records-per-second", metavar="N", help="Go no faster than this.")
+        float | None, typer.Option("--records-per-second", metavar="N", help="At most so many.")
     ] = None,
 ) -> None:
-    """Build an index while the store is in use, verify it, and make it readable. An interrupted build goes on where it was."""
+    """Build an index while the store is in use, verify it, and make it readable.
+
+    The same command resumes a build that was interrupted.
+    """
     with at.opened() as open_layout:
-        engine = open_layout.store.engine
+        open_layout.bound.spec.item(index)
 
         def total() -> int:
             table = open_layout.bound.indexes[index].table
-            with engine.snapshot() as snapshot:
+            with open_layout.store.engine.snapshot() as snapshot:
                 return snapshot.count(KeyRange(*table.keys.range(())))
 
-        open_layout.bound.spec.item(index)
-        with progress_bar(f"build {index}", total) as told:
-
-            def progress(now: BuildProgress) -> None:
-                told(now.records)
-
+        with progress_bar(f"build {index}", total) as shown:
             report = build_index(
                 open_layout.store,
                 open_layout.bound,
                 index,
                 records_per_second=records_per_second,
-                progress=progress,
+                progress=lambda now: shown(now.records),
             )
-    for finding in report.contested:
-        print_text(printable(str(finding)))
+    print_lines(*map(str, report.contested))
     if report.unfit:
-        print_hint(f"{report.unfit} records have no entry, as `keyplan check` says of each")
+        print_hint(f"{report.unfit} records have no entry: `keyplan check` names each")
     if not report.is_readable:
-        print_text(f"{index} is not readable: change what two records claim, and build it again")
+        print_text(f"{index} is not readable: change one of the records that claim the same entry, and build it again")
         raise typer.Exit(FINDINGS)
     print_text(f"{index} is readable: {report.entries_written} entries written")
 
@@ -340,7 +323,7 @@ def index_drop_command(
     *,
     at: LayoutOptions,
 ) -> None:
-    """Refuse readers, then remove the entries of an index. Records are not touched; `build` makes it again."""
+    """Make an index write-only, then remove its entries. Records stay as they are; `build` makes the entries again."""
     with at.opened() as open_layout:
         removed = drop_index(open_layout.store, open_layout.bound, index)
     print_text(f"{index} is write-only: {removed} entries removed")
@@ -353,25 +336,25 @@ def doctor_command(
     *,
     at: RegistryOptions,
     fix: Annotated[
-        bool, typer.Option("--repair", help="Repair what the records of the key spaces decide; ask first.")
+        bool, typer.Option("--repair", help="Ask, then repair the faults that the key spaces' records decide.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --repair: do not ask.")] = False,
     with_unmanaged: Annotated[
-        bool, typer.Option("--unmanaged/--no-unmanaged", help="Look for keys that are nobody's, too.")
+        bool, typer.Option("--unmanaged/--no-unmanaged", help="Also look for keys without an owner.")
     ] = True,
 ) -> None:
-    """Examine the registry of key spaces, its audit log, and whose the keys of the store are.
+    """Examine the registry of key spaces, its audit log, and the owners of the store's keys.
 
-    Exit code 1 when the registry has a fault. Keys that are nobody's are no fault: applications without a key space have them.
+    Exit code 1 when the registry has a fault. Keys without an owner are no fault: applications without a key space have them.
     """
     if yes and not fix:
         raise InvalidInputError(source="--yes", problem="--yes belongs to --repair: pass both")
-    _tell_exposed(at)
+    _hint_exposed(at)
     with at.opened(readonly=True) as registry:
         diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
     repaired: list[Fault] = []
     if fix and any(fault.is_repairable for fault in diagnosis.faults) and _is_repair_agreed(diagnosis, is_agreed=yes):
-        # Why opened again: who finds nothing to repair waits for nobody who writes.
+        # Why opened again: a look that finds nothing to repair does not wait for writers.
         with at.opened() as registry:
             repaired = registry.repair()
             diagnosis = registry.diagnose(with_unmanaged=with_unmanaged)
@@ -379,28 +362,22 @@ def doctor_command(
         print_record({**diagnosis.to_json(), "repaired": [fault.to_json() for fault in repaired]})
     else:
         _print_diagnosis(diagnosis, repaired)
-    if not diagnosis.is_sound:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(not diagnosis.is_sound)
 
 
-def _tell_exposed(at: RegistryOptions) -> None:
-    """Name files of the store that are open to others. Why before it is opened: whatever becomes of that, they are."""
+def _hint_exposed(at: RegistryOptions) -> None:
+    """Print the files of the store that are open to others. Why before it is opened: opening it may fail."""
     if at.server is None:
         for found in exposed_files(store_url_of_option(at.store, at.config)):
             print_hint(f"open to others: {found.path} has mode {found.mode:04o}; run: {found.remedy}")
 
 
 def _is_repair_agreed(diagnosis: Diagnosis, *, is_agreed: bool) -> bool:
-    if is_agreed:
-        return True
-    if not sys.stdin.isatty():
-        raise InvalidInputError(source="--repair", problem="not a terminal: pass --yes to repair")
-    for fault in diagnosis.faults:
-        print_hint(_fault_line(fault))
-    if typer.confirm("Repair what is repairable?", err=True):
-        return True
-    print_hint("nothing was written")
-    return False
+    if not is_agreed:
+        for fault in diagnosis.faults:
+            print_hint(_fault_line(fault))
+    question = "Repair the repairable faults?"
+    return agreed(question, is_agreed=is_agreed, source="--repair", instead=" to repair")
 
 
 def _print_diagnosis(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
@@ -409,7 +386,7 @@ def _print_diagnosis(diagnosis: Diagnosis, repaired: list[Fault]) -> None:
     lines += [_unmanaged_line(found) for found in diagnosis.unmanaged]
     verdict = "sound" if diagnosis.is_sound else f"{len(diagnosis.faults)} faults"
     lines.append(f"{verdict}: {diagnosis.keyspaces} key spaces, {diagnosis.audit_entries} entries of the audit log")
-    print_text("\n".join(map(printable, lines)))
+    print_lines(*lines)
 
 
 def _fault_line(fault: Fault) -> str:
@@ -430,9 +407,9 @@ def _unmanaged_line(found: Unmanaged) -> str:
 
 
 def who_command(*, store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """Show which processes have a store open: who writes and since when, who waits for its turn, and who reads.
+    """Show which processes have an LMDB store open: the writer and since when, those that wait for their turn, the readers.
 
-    Of an LMDB store. Nothing is written, and nobody is waited for.
+    Nothing is written, and the command waits for nobody.
     """
     url = store_url_of_option(store, config)
     users, exposed = store_users(url), exposed_files(url)
@@ -445,12 +422,12 @@ def who_command(*, store: StoreOption = None, config: ConfigOption = None, json:
         return
     lines = [_user_line(user) for user in users] or ["no process has the store open"]
     lines += [f"open to others: {one.path} has mode {one.mode:04o}; run: {one.remedy}" for one in exposed]
-    print_text("\n".join(map(printable, lines)))
+    print_lines(*lines)
 
 
 def _user_line(user: StoreUser) -> str:
     process = f"process {user.process}" if user.process else "a process of another container"
     since = "" if user.since is None else f" since {utc_time(user.since)}"
     command = f": {user.command}" if user.command else ""
-    dead = "" if user.is_alive else " (dead: its snapshot is let go of when the store is opened again)"
+    dead = "" if user.is_alive else " (dead: the next process that opens the store removes its snapshot)"
     return f"{process}, {user.activity}{since}{command}{dead}"

@@ -1,4 +1,4 @@
-"""The command `keyplan migrate`."""
+"""The commands from one layout to another: `keyplan diff|migrate`."""
 
 import sys
 from collections.abc import Callable
@@ -8,28 +8,33 @@ from typing import Annotated, Any
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
-from keyplan.cli.layout import DropOption, RenameOption, plain_change, renames_of_option
+from keyplan.cli.failures import agreed, end_with_findings
 from keyplan.cli.options import (
     ConfigOption,
+    DryRunOption,
     JsonOption,
     KeySpaceOption,
     ParameterOption,
     StoreOption,
     Unfinished,
+    YesOption,
     layout_of_option,
     root_parameters,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable, progress_bar
+from keyplan.cli.output import document_of, print_answer, print_json, print_lines, print_text, progress_bar
 from keyplan.errors import InvalidInputError
-from keyplan.layout import shown_key
+from keyplan.layout import (
+    Impact,
+    LayoutChange,
+    differences,
+    shown_key,
+)
 from keyplan.maintenance import (
     CleanUpReport,
     Conversion,
     MigrationPhase,
     MigrationPlan,
-    MigrationProgress,
     MigrationReport,
     Verification,
     clean_up_migration,
@@ -38,7 +43,85 @@ from keyplan.maintenance import (
 )
 from keyplan.store import Store
 
-__all__ = ["migrate_command"]
+__all__ = ["diff_command", "migrate_command"]
+
+# ---- diff ----------------------------------------------------------------------------------------------------------------
+
+
+RenameOption = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="OLD=NEW", help="An item's old name with its new one; may be repeated."),
+]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop",
+        metavar="NAME",
+        help="A table whose records are to be removed, or TABLE.FIELD for values; may be repeated.",
+    ),
+]
+
+
+def diff_command(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The old layout: a name, module:Class, or FILE.json.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The new layout.")],
+    *,
+    rename: RenameOption = None,
+    drop: DropOption = None,
+    allow: Annotated[
+        Impact, typer.Option("--allow", help="Exit code 1 only for changes beyond this class.")
+    ] = Impact.COMPATIBLE,
+    json: JsonOption = False,
+) -> None:
+    """Compare two layouts: each change, its effect on programs and stored data, and the remedy.
+
+    Exit code 1 when a change is beyond --allow.
+    """
+    before, after = layout_of_option(old).spec, layout_of_option(new).spec
+    changes = differences(before, after, renames=renames_of_option(rename), drops=drop or ())
+    beyond = [change for change in changes if change.impact.rank > allow.rank]
+    worst = max((change.impact for change in changes), key=lambda impact: impact.rank, default=Impact.COMPATIBLE)
+    document = {
+        "old": before.name,
+        "new": after.name,
+        "impact": worst.value,
+        "beyond": len(beyond),
+        "changes": [plain_change(change) for change in changes],
+    }
+    number = "1 change" if len(changes) == 1 else f"{len(changes)} changes"
+    end = f"{before.name} to {after.name}: {number}, {len(beyond)} beyond {allow.value}"
+    print_answer(document, *map(str, changes), end, json=json)
+    end_with_findings(beyond)
+
+
+def renames_of_option(given: list[str] | None) -> dict[str, str]:
+    """Read `--rename OLD=NEW`. Raises InvalidInputError."""
+    renames: dict[str, str] = {}
+    for text in given or []:
+        old, equals, new = text.partition("=")
+        if not (old and equals and new) or old in renames:
+            raise InvalidInputError(source="--rename", problem=f"{text!r} is not OLD=NEW, each old name once")
+        renames[old] = new
+    return renames
+
+
+def plain_change(change: LayoutChange) -> dict[str, Any]:
+    """Return a change as JSON values."""
+    return {
+        "code": change.code,
+        "item": change.item or None,
+        "field": change.field or None,
+        "impact": change.impact.value,
+        "message": change.message,
+        "advice": change.advice,
+        "witness": None if change.witness is None else shown_key(change.witness),
+        "second": None if change.second is None else shown_key(change.second),
+        "loses_values": change.loses_values,
+        "renamed_to": list(change.renamed_to),
+    }
+
+
+# ---- migrate -----------------------------------------------------------------------------------------------------------
 
 
 def migrate_command(
@@ -60,7 +143,7 @@ def migrate_command(
         typer.Option(
             "--function",
             metavar="TABLE=MODULE:NAME@VERSION",
-            help="What makes a new record of an old one; may be repeated.",
+            help="Makes a new record of an old one; may be repeated.",
         ),
     ] = None,
     accept: Annotated[
@@ -68,32 +151,35 @@ def migrate_command(
         typer.Option(
             "--accept",
             metavar="NAME",
-            help="A breaking change that does no harm here, as E17; from:TABLE, gone:TABLE; may be repeated.",
+            help="A breaking change that is harmless here, as E17; from:TABLE, gone:TABLE; may be repeated.",
         ),
     ] = None,
     switched: Annotated[
         bool, typer.Option("--switched", help="No program writes by the old layout any more: finish and verify.")
     ] = False,
     clean_up: Annotated[
-        bool, typer.Option("--clean-up", help="No program needs the old layout any more: remove what only it knows.")
+        bool,
+        typer.Option("--clean-up", help="No program needs the old layout any more: remove the keys that only it has."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and end.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
     """Bring a store from one layout to another beside the programs that use it, in three runs: now, --switched, --clean-up.
 
-    The plan is printed first, with every record that stands in the way; nothing is written before it is agreed to. A run that
-    was interrupted is finished by the same command. Exit code 1 when something is left to decide or stands in the way.
+    The plan is printed first, with every obstacle; nothing is written before somebody agrees to it. The same command finishes
+    a run that was interrupted. Exit code 1 when obstacles or records to decide about remain.
     """
     if switched and clean_up:
-        raise InvalidInputError(source="--clean-up", problem="--switched comes first, as a run of its own")
+        raise InvalidInputError(
+            source="--clean-up", problem="it is a run of its own, after --switched: pass one of them"
+        )
     before, after = layout_of_option(old), layout_of_option(new)
     bound_before = before.bound(**root_parameters(before, from_parameter or _known(before, parameter), config))
     bound_after = after.bound(**root_parameters(after, parameter, config))
     conversions = conversions_of_option(function)
     with _opened(store, config, keyspace, bound_before.root, is_read=dry_run) as opened:
-        with progress_bar("examine") as told:
+        with progress_bar("examine") as shown:
             plan = plan_migration(
                 opened.engine,
                 bound_before,
@@ -102,18 +188,16 @@ def migrate_command(
                 drops=drop or (),
                 conversions=conversions,
                 accepts=accept or (),
-                progress=told,
+                progress=shown,
             )
         _print_plan(plan, json=json)
-        if plan.obstacles:
-            raise typer.Exit(FINDINGS)
+        end_with_findings(plan.obstacles)
         if dry_run or plan.is_over or not _is_agreed(plan, is_agreed=yes, switched=switched, clean_up=clean_up):
             return
         is_done = (
             _cleaned(opened, plan, json=json) if clean_up else _migrated(opened, plan, json=json, switched=switched)
         )
-    if not is_done:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(not is_done)
 
 
 def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:
@@ -149,32 +233,19 @@ def _imported(name: str) -> Callable[[Any], Any]:
 
 
 def _known(layout: Any, given: list[str] | None) -> list[str]:
-    """Those of the parameters that the old root has as well."""
+    """Return those of the parameters that the old root has too."""
     return [text for text in given or [] if text.partition("=")[0] in layout.spec.root.field_names]
 
 
 def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up: bool) -> bool:
-    if is_agreed:
-        return True
-    if not sys.stdin.isatty():
-        raise InvalidInputError(
-            source="--yes", problem="not a terminal: pass --yes to carry out the plan, or --dry-run"
-        )
     phases = (MigrationPhase.CLEAN_UP,) if clean_up else (MigrationPhase.PREPARE, MigrationPhase.FINISH)[: 1 + switched]
     count = sum(step.phase in phases for step in plan.steps)
-    if typer.confirm(f"Take {count} steps?", err=True):
-        return True
-    print_hint("nothing was written")
-    return False
+    return agreed(f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan, or --dry-run")
 
 
 def _migrated(store: Store, plan: MigrationPlan, *, json: bool, switched: bool) -> bool:
-    with progress_bar("migrate") as told:
-
-        def progress(now: MigrationProgress) -> None:
-            told(now.records)
-
-        report = migrate(store, plan, is_switched=switched, progress=progress)
+    with progress_bar("migrate") as shown:
+        report = migrate(store, plan, is_switched=switched, progress=lambda now: shown(now.records))
     if json:
         print_json(_plain_report(report))
     else:
@@ -183,19 +254,14 @@ def _migrated(store: Store, plan: MigrationPlan, *, json: bool, switched: bool) 
 
 
 def _cleaned(store: Store, plan: MigrationPlan, *, json: bool) -> bool:
-    with progress_bar("clean up") as told:
-
-        def progress(now: MigrationProgress) -> None:
-            told(now.records)
-
-        report = clean_up_migration(store, plan, progress=progress)
+    with progress_bar("clean up") as shown:
+        report = clean_up_migration(store, plan, progress=lambda now: shown(now.records))
     if json:
         print_json(_plain_clean_up(report))
         return report.is_cleaned
     for verification in report.verified:
         print_text(_verified(verification))
-    for contest in report.left:
-        print_text(printable(f"left: {contest}"))
+    print_lines(*(f"left: {contest}" for contest in report.left))
     print_text(f"removed {report.records} records, {report.entries} index entries, {report.numbers} numbers")
     return report.is_cleaned
 
@@ -204,21 +270,14 @@ def _cleaned(store: Store, plan: MigrationPlan, *, json: bool) -> bool:
 
 
 def _print_plan(plan: MigrationPlan, *, json: bool) -> None:
-    if not json:
-        print_text("\n".join(map(printable, plan.lines())) or "nothing to do")
-        return
-    print_json(
-        {
-            "migration": plan.id.hex(),
-            "is_over": plan.is_over,
-            "changes": [plain_change(change) for change in plan.changes],
-            "steps": [
-                {"phase": step.phase.name.lower(), "item": step.item, "what": step.what, "records": step.records}
-                for step in plan.steps
-            ],
-            "obstacles": list(plan.obstacles),
-        }
-    )
+    document = {
+        "migration": plan.id.hex(),
+        "is_over": plan.is_over,
+        "changes": [plain_change(change) for change in plan.changes],
+        "steps": [{**document_of(step), "phase": step.phase.name.lower()} for step in plan.steps],
+        "obstacles": list(plan.obstacles),
+    }
+    print_answer(document, *(plan.lines() or ["nothing to do"]), json=json)
 
 
 def _print_report(report: MigrationReport, *, switched: bool) -> None:
@@ -229,16 +288,13 @@ def _print_report(report: MigrationReport, *, switched: bool) -> None:
         print_text(f"{name} is readable")
     for verification in report.verified:
         print_text(_verified(verification))
-    for contest in report.contested:
-        print_text(printable(f"left: {contest}"))
-    for finding in report.entries_contested:
-        print_text(printable(f"left: {finding}"))
+    print_lines(*(f"left: {one}" for one in (*report.contested, *report.entries_contested)))
     if report.is_settled:
         print_text("settled: --clean-up may follow")
     elif switched:
-        print_text("not settled: decide about what is left, and give the command again")
+        print_text("not settled: decide about the records left, and run the command again")
     else:
-        print_text("prepared: upgrade the programs, then give the command with --switched")
+        print_text("prepared: upgrade the programs, then run the command with --switched")
 
 
 def _verified(found: Verification) -> str:

@@ -13,27 +13,37 @@ from typing import Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 
 from keyplan.cli.failures import print_hint
-from keyplan.engine import Engine, open_engine
+from keyplan.engine import Engine, KeyRange, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
-from keyplan.layout import Layout, raw_key_of
+from keyplan.layout import BoundLayout, Layout, raw_key_of
 from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
 __all__ = [
     "SETTINGS_FILE",
     "STORE_VARIABLE",
+    "BesideOption",
     "ConfigOption",
+    "DryRunOption",
+    "HexOption",
     "JsonOption",
+    "KeyArgument",
     "KeySpaceOption",
     "LayoutOption",
+    "LimitOption",
     "OutputOption",
     "ParameterOption",
+    "PrefixOption",
     "Settings",
     "StoreOption",
     "Unfinished",
     "WriteUnfinishedOption",
+    "YesOption",
+    "bound_of_options",
+    "bound_where_named",
+    "command_group",
+    "count_below",
     "file_or_output",
     "installed_layouts",
-    "is_layout_named",
     "is_store_named",
     "json_of",
     "layout_of_option",
@@ -53,14 +63,14 @@ __all__ = [
 
 
 def file_or_output(path: Path | None) -> Path | None:
-    """Return the file of an option for text, None for standard output: that is what `-` means."""
+    """Return the file of an option for text; None for standard output, which is written `-`."""
     return None if path == Path("-") else path
 
 
 def named_file(path: Path | None) -> Path | None:
-    """Return the file of an option. Raises InvalidInputError for `-`: a file of that name is hardly ever meant."""
+    """Return the file of an option. Raises InvalidInputError for `-`: hardly anybody means a file of that name."""
     if path == Path("-"):
-        problem = "standard input and output will not do here; give a file's name, and ./- for a file called -"
+        problem = "it must be a file, not standard input or output; ./- is a file called -"
         raise InvalidInputError(source="-", problem=problem)
     return path
 
@@ -74,7 +84,7 @@ OutputOption = Annotated[
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds. Raises InvalidInputError."""
+    """Return the bytes of a file. Raises InvalidInputError."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -82,7 +92,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return the text that a file holds. Raises InvalidInputError, also for what is not UTF-8."""
+    """Return the text of a file. Raises InvalidInputError, also for bytes that are not UTF-8."""
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
@@ -105,7 +115,7 @@ SETTINGS_FILE: Final = "keyplan.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the file says; empty where it says nothing."""
+    """The settings of a file; empty where it has none."""
 
     store: str = ""
     layout: str = ""
@@ -156,24 +166,25 @@ WriteUnfinishedOption = Annotated[
 
 
 class Unfinished(Enum):
-    """What a command does about work below its root that has not ended."""
+    """The reaction of a command to restores and copies below its root that have not ended."""
 
     PASSED = auto()
-    """Nothing: it is about that work, or says it itself."""
+    """None: the command is about that work, or names it itself."""
     TOLD = auto()
+    """A line for each on standard error."""
     REFUSED = auto()
-    """It would write, and the work would not be resumed beside what others have written."""
+    """An error: the command would write, and the work is not resumed beside others' writes."""
 
 
 def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
-    """Name restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
+    """Print restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
 
     One short read where there are none. Raises SourceUnfinishedError.
     """
     if what is Unfinished.PASSED:
         return
     with engine.snapshot() as snapshot:
-        if next(iter(snapshot.scan(TRANSFER_AREA, limit=1, keys_only=True)), None) is None:
+        if not snapshot.count(TRANSFER_AREA):
             return
         # Why here: it takes as long to import as all the rest, and hardly any store has claims.
         from keyplan.maintenance import unfinished_work  # noqa: PLC0415
@@ -181,9 +192,7 @@ def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
         found = unfinished_work(snapshot, [root])
     for prefix, problem in found:
         if what is Unfinished.REFUSED:
-            advice = (
-                "it does not go on beside what others write; `put` and `delete` do it all the same with --unfinished"
-            )
+            advice = "others' writes would stop it for good; `put` and `delete` write all the same with --unfinished"
             raise SourceUnfinishedError(prefix=prefix, problem=problem, advice=advice)
         print_hint(problem)
 
@@ -192,6 +201,11 @@ def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
 
 
 STORE_VARIABLE: Final = "KEYPLAN_STORE"
+
+
+def command_group(text: str) -> typer.Typer:
+    """Return a group of commands with its line of help."""
+    return typer.Typer(add_completion=False, rich_markup_mode=None, help=text)
 
 
 def _layout_names(incomplete: str) -> list[str]:
@@ -226,6 +240,23 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", envvar="KEYPLAN_CONFIG", metavar="FILE", help=f"Settings; {SETTINGS_FILE} by default."),
 ]
+KeyArgument = Annotated[
+    str, typer.Argument(metavar="KEY", help="A raw key: text, with \\xNN for other bytes.", show_default=False)
+]
+HexOption = Annotated[bool, typer.Option("--hex", help="KEY is in hexadecimal digits.")]
+PrefixOption = Annotated[
+    str,
+    typer.Option(
+        "--prefix", metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.", show_default=False
+    ),
+]
+LimitOption = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="At most so many.")]
+BesideOption = Annotated[
+    list[str] | None,
+    typer.Option("--beside", metavar="LAYOUT", help="Another layout in the same store; may be repeated."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and write nothing.")]
 
 # ---- the store -------------------------------------------------------------------------------------------------------
 
@@ -247,17 +278,17 @@ def store_of_option(
 ) -> Store:
     """Open the store of `--store`, KEYPLAN_STORE or the settings; close it, or use it in a `with` block.
 
-    Where the engine can be told so, a store that is not there is made only with `create`, and nothing is written with
-    `readonly`. With `keyspace`, that key space of it. `unfinished` is what is done about a restore or a copy that has not
-    ended, and concerns keys below `root` of the store. Raises InvalidInputError when no store is named, EngineOpenError,
-    SourceUnfinishedError, and what opening a key space raises.
+    Where the engine has these options, a missing store is made only with `create`, and nothing is written with `readonly`.
+    With `keyspace`, that key space of it. `unfinished` is the reaction to restores and copies that have not ended and concern
+    keys below `root`. Raises InvalidInputError when no store is named, EngineOpenError, SourceUnfinishedError, and the errors
+    of opening a key space.
     """
     engine = open_engine(store_url_of_option(url, config), create=create and keyspace is None, readonly=readonly)
     try:
         if keyspace is None:
             look_for_unfinished(engine, root, unfinished)
             return Store(engine)
-        # Why: most commands are about no key space, and start without what those need.
+        # Why: most commands are about no key space, and start sooner without these modules.
         from keyplan.keyspace import KeySpaceRegistry, open_for_care  # noqa: PLC0415
 
         # Why its root: no restore and no copy into a prefix touches a key space, but for one of the whole store.
@@ -277,6 +308,12 @@ def store_url_of_option(url: str | None, config: Path | None = None) -> str:
     return url
 
 
+def count_below(engine: Engine, prefix: bytes) -> int:
+    """Return the number of keys below a prefix, for a bar of progress."""
+    with engine.snapshot() as snapshot:
+        return snapshot.count(KeyRange.of_prefix(prefix))
+
+
 # ---- a raw key ------------------------------------------------------------------------------------------------------
 
 
@@ -289,11 +326,6 @@ def raw_key_of_option(key: str, *, is_hex: bool = False, source: str = "KEY") ->
 
 
 # ---- the layout ------------------------------------------------------------------------------------------------------
-
-
-def is_layout_named(name: str | None, config: Path | None) -> bool:
-    """Return whether the option or the settings name a layout."""
-    return bool(name or read_settings(config).layout)
 
 
 def layout_of_option(name: str | None, config: Path | None = None) -> type[Layout]:
@@ -315,7 +347,10 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
     InvalidKeyError.
     """
     elements = layout.spec.root.field_names
-    texts = {name: text for name, text in read_settings(config).parameters.items() if name in elements}
+    settings = read_settings(config)
+    if not elements and not given:
+        return {}
+    texts = {name: text for name, text in settings.parameters.items() if name in elements}
     for assignment in given or []:
         name, equals, text = assignment.partition("=")
         if not equals or name not in elements:
@@ -324,6 +359,22 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
             raise InvalidInputError(source="--parameter", problem=problem)
         texts[name] = text
     return root_values(layout, texts.items(), source="--parameter")
+
+
+def bound_of_options(layout: str | None, parameter: list[str] | None, config: Path | None = None) -> BoundLayout:
+    """Return the layout of the options or the settings, with the values of its root's parameters.
+
+    Raises the errors of `layout_of_option` and `root_parameters`.
+    """
+    kind = layout_of_option(layout, config)
+    return kind.bound(**root_parameters(kind, parameter, config))
+
+
+def bound_where_named(
+    layout: str | None, parameter: list[str] | None, config: Path | None = None
+) -> BoundLayout | None:
+    """Return the layout as `bound_of_options` does; None where neither the option nor the settings name one."""
+    return bound_of_options(layout, parameter, config) if layout or read_settings(config).layout else None
 
 
 # ---- records of options --------------------------------------------------------------------------------------------------

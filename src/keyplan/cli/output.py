@@ -15,10 +15,13 @@ from typing import Any, Final, Protocol, TypeVar
 __all__ = [
     "Progressed",
     "ReaderGone",
+    "document_of",
     "ends_with_reader",
     "json_line",
+    "print_answer",
     "print_grid",
     "print_json",
+    "print_lines",
     "print_record",
     "print_text",
     "printable",
@@ -31,16 +34,16 @@ __all__ = [
 T = TypeVar("T")
 
 _GRID_ROWS_MAX: Final = 500
-"""Why: columns are as wide as these rows need; a longer list is printed in parts, so that memory does not grow with it."""
+"""Why: columns are as wide as these rows need. A longer list is printed in parts, so that memory does not grow with it."""
 
 _BAR_AFTER_SECONDS: Final = 0.5
 
 _LAST_COLUMN_WIDTH_MIN: Final = 20
-"""Why: a record of which less than this is seen says nothing; then the line is wrapped by the terminal."""
+"""Why: less than this of a record shows nothing; then the terminal wraps the line."""
 
 
 def json_line(value: Any, *, encoding: str | None = "utf-8") -> str:
-    """Return one JSON document on one line, with its end: in escapes where text of `encoding` could not hold it.
+    """Return one JSON document on one line, with the end of the line; in escapes where `encoding` is not UTF-8.
 
     A number that JSON has no word for is the text "NaN", "Infinity" or "-Infinity", as in the JSON of protobuf messages.
     """
@@ -78,6 +81,41 @@ def print_record(value: Any) -> None:
 def print_text(text: str) -> None:
     """Print text as it is."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def print_lines(*lines: str) -> None:
+    """Print lines of text, with everything that does not print as escapes."""
+    for line in lines:
+        print_text(printable(line))
+
+
+def print_answer(document: Any, *lines: str, json: bool) -> None:
+    """Print the answer of a command: one JSON document, or lines of text."""
+    if json:
+        print_json(document)
+    else:
+        print_lines(*lines)
+
+
+def document_of(report: object) -> Any:
+    r"""Return a report as JSON values: its fields in their order, a raw key as text with \xNN."""
+    # Why here: errors are printed by this module too, without what a report needs.
+    from msgspec import to_builtins  # noqa: PLC0415
+
+    return _with_shown_keys(to_builtins(report, builtin_types=(bytes,)))
+
+
+def _with_shown_keys(value: Any) -> Any:
+    from keyplan.layout import shown_key  # noqa: PLC0415  # Why: as above.
+
+    match value:
+        case bytes():
+            return shown_key(value)
+        case dict():
+            return {name: _with_shown_keys(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_with_shown_keys(one) for one in value]
+    return value
 
 
 def printable(text: str) -> str:
@@ -150,30 +188,21 @@ def with_progress(items: Iterable[T], *, total: int, title: str) -> Iterator[T]:
 
 
 def _with_bar(items: Iterable[T], *, done: int, total: int, title: str) -> Iterator[T]:
-    # Why: rich costs more than a command; only terminals see it.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total, completed=done)
-        for item in items:
+    with progress_bar(title, lambda: total) as progress:
+        for number, item in enumerate(items, start=done + 1):
             yield item
-            progress.advance(task)
-
-
-# ---- bars of progress ----------------------------------------------------------------------------------------------------
+            progress(number)
 
 
 class Progressed(Protocol):
-    """Told how much of the work is done, and how much there is in all when that is news."""
+    """Called with how much of the work is done, and with how much there is in all where that has changed."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None: ...
 
 
 @contextmanager
 def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Progressed]:
-    """Give a function that is told how far the work is; `total` is asked for only when somebody sees it."""
+    """Yield a function to call with how far the work is. `total` is called only where somebody sees the bar."""
     if not sys.stderr.isatty():
         yield _unseen
         return
@@ -206,7 +235,7 @@ class ReaderGone(BaseException):
 
 
 class _Output(io.RawIOBase):
-    """A descriptor that takes everything, also when its reader is gone or its disk full. `failure`: why something was lost."""
+    """A descriptor that accepts all bytes, also when its reader is gone or its disk full. `failure`: why some were lost."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
@@ -238,16 +267,17 @@ _output: _Output | None = None
 
 
 def ends_with_reader() -> None:
-    """Let the running command end, with exit code 0, when nobody reads its output any more: printing is all that it does."""
+    """Let the running command end with exit code 0 when nobody reads its output any more. For commands that only print."""
     if _output is not None:
         _output.is_all_there_is = True
 
 
 @contextmanager
 def standard_streams() -> Iterator["_Output | None"]:
-    """Give the process its standard streams for a block, also those that its caller closed (`>&-`), as this module says.
+    """Replace the standard streams for a block, also those that the caller closed (`>&-`), by streams that lose no error.
 
-    Yields what took the standard output, whose `failure` tells what was lost; None when the output is not the process's own.
+    Yields the output that stands behind `sys.stdout`; its `failure` is the first error. None when that is no file of the
+    system's.
     """
     global _output  # noqa: PLW0603  # Why: a process has one standard output.
     with ExitStack() as stack:
@@ -269,7 +299,7 @@ def _replaced(stack: ExitStack, name: str) -> _Output | None:
     stream = getattr(sys, name)
     if not isinstance(stream, io.TextIOWrapper):
         return None
-    # Why: a record may hold text that the terminal's encoding has no bytes for; an escape says more than a failure.
+    # Why: a record may hold text that the terminal's encoding has no bytes for; an escape helps more than a failure.
     stream.reconfigure(errors="backslashreplace")
     try:
         descriptor = stream.fileno()

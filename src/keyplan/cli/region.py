@@ -8,18 +8,19 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     OutputOption,
     StoreOption,
+    command_group,
     is_store_named,
     read_bytes,
     spread,
     store_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable
+from keyplan.cli.output import print_json, print_lines, print_text
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, KeySpaceNotFoundError
 from keyplan.files import write_over
@@ -45,9 +46,7 @@ from keyplan.regions import (
 
 __all__ = ["region_app"]
 
-region_app: Final = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Keep the regions of a TiKV cluster within key spaces."
-)
+region_app: Final = command_group("Keep the regions of a TiKV cluster within key spaces.")
 
 _MODES: Final = {
     "txn": (StoreMode.TRANSACTIONAL,),
@@ -68,10 +67,10 @@ PdCertificateOption = Annotated[
 PdKeyOption = Annotated[str, typer.Option("--pd-key", metavar="FILE", help="Its key.", show_default=False)]
 RegionsOption = Annotated[
     Path | None,
-    typer.Option("--regions", metavar="FILE", help="Captured regions instead, as PD's /regions gives them."),
+    typer.Option("--regions", metavar="FILE", help="Captured regions instead, as PD's /regions answers."),
 ]
 RulesOption = Annotated[
-    Path | None, typer.Option("--rules", metavar="FILE", help="Captured rules; without them guards are not judged.")
+    Path | None, typer.Option("--rules", metavar="FILE", help="Captured rules; without them no guard is judged.")
 ]
 SpacesOption = Annotated[
     Path | None,
@@ -84,7 +83,7 @@ ModeOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="NAME", help="Whose rules these are; by default the registry's id, or the file's."
+        "--cluster", metavar="NAME", help="The owner of the rules; by default the registry's id, or the file's."
     ),
 ]
 SkipEmptyOption = Annotated[
@@ -93,7 +92,7 @@ SkipEmptyOption = Annotated[
 
 
 class Inputs(NamedTuple):
-    """What the options say: key spaces, and whose rules are set for them, how."""
+    """The options, read: key spaces, the owner of their rules, the modes of TiKV."""
 
     spaces: list[Space]
     cluster: str
@@ -101,7 +100,7 @@ class Inputs(NamedTuple):
 
 
 class PdOptions(NamedTuple):
-    """Which PD, and how it is trusted: a record of options, for `spread`."""
+    """The PD and its certificates: a record of options, for `spread`."""
 
     pd: PdOption = None
     pd_ca: PdAuthorityOption = ""
@@ -110,7 +109,7 @@ class PdOptions(NamedTuple):
 
     @contextmanager
     def driver(self) -> Iterator[PlacementDriver | None]:
-        """Give the conversation with PD; None when none is named."""
+        """Yield the conversation with PD; None where none is named."""
         if self.pd is None:
             yield None
             return
@@ -130,7 +129,9 @@ class CapturedOptions(NamedTuple):
         """Return the regions and the rules, of the PD or of the files; no rules: guards are not judged."""
         if driver is not None:
             if self.regions is not None or self.rules is not None:
-                raise InvalidInputError(source="--pd", problem="it goes without --regions and --rules")
+                raise InvalidInputError(
+                    source="--pd", problem="it excludes --regions and --rules: pass one or the other"
+                )
             return driver.regions(), driver.rules()
         if self.regions is None:
             raise InvalidInputError(source="--regions", problem="name regions: --pd URL, or --regions FILE")
@@ -139,7 +140,7 @@ class CapturedOptions(NamedTuple):
 
 
 class SpaceOptions(NamedTuple):
-    """Which key spaces, and how they are kept apart: a record of options, for `spread`."""
+    """The key spaces, and how they are kept apart: a record of options, for `spread`."""
 
     store: StoreOption = None
     key_spaces: SpacesOption = None
@@ -175,7 +176,7 @@ class SpaceOptions(NamedTuple):
 def plan_command(
     *, driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions, json: JsonOption = False
 ) -> None:
-    """Print the splits and the label rules that are missing, and write nothing."""
+    """Print the missing splits and label rules, and write nothing."""
     plan = _planned(driver, captured, spaces)
     if json:
         print_json(plan.data())
@@ -186,10 +187,10 @@ def plan_command(
 @region_app.command("apply")
 @spread
 def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption = False) -> None:
-    """Set the rules and split the regions on PD, then verify all from the start. Exit code 1 when it does not hold."""
+    """Set the rules and split the regions on PD, then verify all anew. Exit code 1 when a region spans key spaces."""
     with driver.driver() as pd:
         if pd is None:
-            raise InvalidInputError(source="--pd", problem="name the PD that is to be changed")
+            raise InvalidInputError(source="--pd", problem="name the PD to change: --pd URL")
         wanted = spaces.inputs(pd)
         guards_empty = not spaces.skip_empty
         applied = apply_plan(pd, wanted.spaces, cluster=wanted.cluster, modes=wanted.modes, guards_empty=guards_empty)
@@ -199,8 +200,7 @@ def apply_command(*, driver: PdOptions, spaces: SpaceOptions, json: JsonOption =
         _print_plan(applied.plan)
         print_text(f"{applied.split_requests} requests to split were sent; afterwards:")
         _print_proof(applied.after.proof)
-    if not applied.is_proven:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(not applied.is_proven)
 
 
 @region_app.command("verify")
@@ -214,8 +214,7 @@ def verify_command(
         print_json(proof.data())
     else:
         _print_proof(proof)
-    if not proof.is_proven:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(not proof.is_proven)
 
 
 def _planned(driver: PdOptions, captured: CapturedOptions, spaces: SpaceOptions) -> RegionPlan:
@@ -248,19 +247,18 @@ def import_command(
         print_text(f"wrote {output}: {len(imported.spaces)} key spaces of cluster {imported.cluster}")
     for problem in imported.problems:
         print_hint(problem)
-    if imported.problems:
-        raise typer.Exit(FINDINGS)
+    end_with_findings(imported.problems)
 
 
-# ---- what the options name -----------------------------------------------------------------------------------------------
+# ---- key spaces ------------------------------------------------------------------------------------------------------------
 
 
 def _registered(engine: Engine) -> tuple[list[Space], str]:
-    """The key spaces of a store's registry, and the registry's id. Raises KeySpaceNotFoundError where there is none."""
+    """Return the key spaces of a store's registry, and its id. Raises KeySpaceNotFoundError where there is no registry."""
     registry = KeySpaces(engine)
     header = registry.header()
     if header is None:
-        raise KeySpaceNotFoundError(problem="there is no registry in this store")
+        raise KeySpaceNotFoundError(problem="this store has no registry")
     spaces: list[Space] = []
     with engine.snapshot() as snapshot:
         for space in registry.all(include_deleted=True):
@@ -270,28 +268,26 @@ def _registered(engine: Engine) -> tuple[list[Space], str]:
 
 
 def _cluster_of(content: bytes) -> str:
-    """The cluster that `keyplan region import` wrote into the file."""
+    """Return the cluster that `keyplan region import` wrote into the file."""
     described: Any = loads(content)
     named = described.get("cluster") if isinstance(described, dict) else None
     if not isinstance(named, str):
-        # Why no default: rules under a name of chance would be found again by nobody.
-        raise InvalidInputError(source="--cluster", problem="the file names no cluster: say whose rules these are")
+        # Why no default: nobody would find rules again under a name of chance.
+        raise InvalidInputError(source="--cluster", problem="the file names no cluster: pass --cluster NAME")
     return named
 
 
-# ---- what is printed -----------------------------------------------------------------------------------------------------
+# ---- printing --------------------------------------------------------------------------------------------------------------
 
 
 def _print_plan(plan: RegionPlan) -> None:
-    for key in plan.split_keys:
-        print_text(f"split   {key.hex().upper()}")
+    print_lines(*(f"split   {key.hex().upper()}" for key in plan.split_keys))
     for rule in plan.rules_to_set:
         ranges = ", ".join(f"{pair['start_key']} to {pair['end_key'] or 'the end'}" for pair in rule_data(rule)["data"])
-        print_text(printable(f"set     {rule.id}  {ranges}"))
-    for rule_id in plan.rules_to_delete:
-        print_text(printable(f"delete  {rule_id}"))
+        print_lines(f"set     {rule.id}  {ranges}")
+    print_lines(*(f"delete  {rule_id}" for rule_id in plan.rules_to_delete))
     for rule_id in plan.rules_unknown:
-        print_text(printable(f"keep    {rule_id}  its key space is not in the list: delete it in PD if it is gone"))
+        print_lines(f"keep    {rule_id}  its key space is not in the list: delete it in PD if it is gone")
     print_text(
         f"{len(plan.split_keys)} splits, {len(plan.rules_to_set)} rules to set, {len(plan.rules_to_delete)} to delete"
     )
@@ -302,16 +298,15 @@ def _print_proof(proof: Proof) -> None:
     for violation in data["violations"]:
         place = f"region {violation['region_id']}" if violation["region_id"] is not None else "no rule"
         names = ", ".join(violation["keyspaces"])
-        print_text(printable(f"{violation['kind']}  {place}  {names}  {' '.join(violation['split_keys'])}"))
-    for hole in data["holes"]:
-        print_text(f"hole  {_range_text(hole)}")
+        print_lines(f"{violation['kind']}  {place}  {names}  {' '.join(violation['split_keys'])}")
+    print_lines(*(f"hole  {_range_text(hole)}" for hole in data["holes"]))
     for overlap in data["overlaps"]:
         one, other = overlap["region_ids"]
         print_text(f"overlap  regions {one} and {other}  {_range_text(overlap['range'])}")
     if proof.is_proven:
         guards = "guards are not judged" if proof.guards is None else "each is guarded"
         print_text(f"no region spans key spaces: {len(proof.boundaries)} boundaries, {guards}")
-    print_text(f"sha256 of what was judged  {proof.inputs_sha256}")
+    print_text(f"sha256 of the inputs  {proof.inputs_sha256}")
 
 
 def _range_text(ends: list[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import (
     STORE_VARIABLE,
     ConfigOption,
@@ -22,7 +22,7 @@ from keyplan.cli.options import (
     read_text,
     store_of_option,
 )
-from keyplan.cli.output import print_grid, print_json, print_record, print_text, printable
+from keyplan.cli.output import print_answer, print_grid, print_json, print_lines, print_record, print_text
 from keyplan.errors import InvalidInputError
 from keyplan.keyspace import (
     PREFIX_CODECS,
@@ -55,7 +55,7 @@ AUTHORITY_VARIABLE: Final = "KEYPLAN_SERVER_CA"
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A key space.", show_default=False)]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", envvar=SERVER_VARIABLE, metavar="URL", help="Ask the server there, not a store."),
+    typer.Option("--server", envvar=SERVER_VARIABLE, metavar="URL", help="Ask this server instead of a store."),
 ]
 TokenFileOption = Annotated[
     Path | None,
@@ -64,10 +64,10 @@ TokenFileOption = Annotated[
     ),
 ]
 ApplicationOption = Annotated[
-    str, typer.Option("--application", "-a", metavar="NAME", help="Who owns it.", show_default=False)
+    str, typer.Option("--application", "-a", metavar="NAME", help="Its owner.", show_default=False)
 ]
 DescriptionOption = Annotated[
-    str, typer.Option("--description", "-d", metavar="TEXT", help="What it is for.", show_default=False)
+    str, typer.Option("--description", "-d", metavar="TEXT", help="Its purpose, for people.", show_default=False)
 ]
 
 
@@ -76,7 +76,7 @@ ExpectedOption = Annotated[
     typer.Option(
         "--expected",
         metavar="GENERATION/APPLICATION",
-        help="Only while the name is still this key space, as in 3/orders.",
+        help="Only while NAME is still this key space, as in 3/orders.",
     ),
 ]
 
@@ -94,8 +94,8 @@ class RegistryOptions(NamedTuple):
     def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[RegistryOperations]:
         """Open the registry that the options name, and close it at the end.
 
-        A server comes before a store, but for a store that was typed where the server stands in the environment alone.
-        Raises InvalidInputError, EngineOpenError.
+        A server comes before a store; but a typed store comes before a server that only the environment names. Raises
+        InvalidInputError, EngineOpenError.
         """
         server = None if self._is_store_meant() else self.server
         if server is None:
@@ -112,7 +112,7 @@ class RegistryOptions(NamedTuple):
             with opening as opened:
                 yield KeySpaces(opened.engine, actor=user_name())
             return
-        # Why: only this needs httpx, which takes as long to import as all the rest.
+        # Why here: importing httpx takes as long as all the rest.
         from keyplan.client import HttpKeySpaces  # noqa: PLC0415
 
         with HttpKeySpaces(server, token=_token(self.token_file), verify=_authority()) as behind_http:
@@ -124,18 +124,18 @@ class RegistryOptions(NamedTuple):
 
 
 def expected_identity(text: str | None) -> KeySpaceIdentity | None:
-    """Return which key space --expected says; None where it was not given. Raises InvalidInputError."""
+    """Return the key space that --expected names; None without the option. Raises InvalidInputError."""
     if text is None:
         return None
     identity = KeySpaceIdentity.parsed(text)
     if identity is None:
-        problem = "it is GENERATION/APPLICATION, as in 3/orders: see `keyplan keyspace show`"
+        problem = "it is GENERATION/APPLICATION, as in 3/orders: `keyplan keyspace show` prints both"
         raise InvalidInputError(source="--expected", problem=problem)
     return identity
 
 
 def user_name() -> str:
-    """Return who calls the command, for the audit log; empty when nobody knows."""
+    """Return the name of the user, for the audit log; empty where the system knows none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -149,7 +149,7 @@ def _token(path: Path | None) -> str | None:
 
 
 def _authority() -> ssl.SSLContext | bool:
-    """Whose certificates are trusted: the file of KEYPLAN_SERVER_CA, or the public authorities."""
+    """Return the authorities that are trusted: those in the file of KEYPLAN_SERVER_CA, or the public ones."""
     path = os.environ.get(AUTHORITY_VARIABLE)
     if not path:
         return True
@@ -160,7 +160,7 @@ def _authority() -> ssl.SSLContext | bool:
 
 
 def print_key_space(keyspace: KeySpace, *, json: bool, more: dict[str, Any] | None = None) -> None:
-    """Print a key space: a line for each field, or its JSON object; `more` fields behind its own."""
+    """Print a key space: a line for each field, or its JSON object; `more` fields follow its own."""
     shown = {**keyspace.to_json(), **(more or {})}
     if json:
         print_record(shown)
@@ -178,13 +178,13 @@ def print_key_space(keyspace: KeySpace, *, json: bool, more: dict[str, Any] | No
         "delete completed": keyspace.delete_completed_at or "",
         **{name.replace("_", " "): _words(fact) for name, fact in (more or {}).items()},
     }
-    print_text("\n".join(f"{name:<17} {printable(fact)}" for name, fact in facts.items() if fact))
+    print_lines(*(f"{name:<17} {fact}" for name, fact in facts.items() if fact))
     if keyspace.state == "DELETING":
-        print_hint("its keys are removed by a server of the store, or by `keyplan keyspace sweep`")
+        print_hint("a server of the store removes its keys, or `keyplan keyspace sweep`")
 
 
 def _prefix_words(keyspace: KeySpace) -> str:
-    """A prefix in hex, with its number, and as text where it is text (R11)."""
+    """Return a prefix in hex, with its number, and as text where it is text."""
     words = [] if keyspace.prefix_number is None else [str(keyspace.prefix_number)]
     raw = keyspace.raw_prefix
     if raw.isascii() and raw.decode("ascii").isprintable():
@@ -224,7 +224,7 @@ def init(
         typer.Option(
             "--profile",
             metavar="NAME",
-            help=f"Prefixes that are not given out unasked: {', '.join(PROFILES)}. By default the engine's.",
+            help=f"Reserved prefixes: {', '.join(PROFILES)}. By default the engine's.",
             show_default=False,
         ),
     ] = None,
@@ -232,13 +232,13 @@ def init(
         bool | None,
         typer.Option(
             "--skip-printable/--no-skip-printable",
-            help="Give out no prefix that text begins with; by default where the store holds keys already.",
+            help="Give out no printable prefix; by default where the store holds keys already.",
         ),
     ] = None,
 ) -> None:
-    """Make the registry of a store, and decide what is decided once: how numbers become prefixes. `create` does it too.
+    """Make the registry of a store, and choose its prefix codec for ever. `create` makes a missing registry too.
 
-    Where there is one it is printed, unless it was made otherwise than the options say.
+    A registry that is there is printed; options that contradict it are an error.
     """
     with at.opened(create=True) as registry:
         header = registry.init(prefix_codec=prefix_codec, profile=profile, skip_printable=skip_printable)
@@ -279,14 +279,14 @@ def _switch(assignment: str) -> tuple[str, Any]:
 
 def audit(
     *,
-    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Behind the entry of this number.")] = 0,
+    after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only entries after this number.")] = 0,
     limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Print whether the whole log is as it was written; exit code 1 when not.")
+        bool, typer.Option("--verify", help="Verify that the log is as it was written; exit code 1 when it is not.")
     ] = False,
     at: RegistryOptions,
 ) -> None:
-    """Print the log of acts on the registry: number, time, who, what, which key space."""
+    """Print the audit log of the registry: number, time, user, act, key space, detail."""
     with at.opened(readonly=True) as registry:
         if verify:
             _verified(registry, json=at.json)
@@ -304,13 +304,8 @@ def audit(
 
 def _verified(registry: RegistryOperations, *, json: bool) -> None:
     verdict = registry.verify_audit()
-    if json:
-        print_json(verdict._asdict())
-    elif verdict.is_whole:
-        print_text(
-            f"{verdict.entries} entries, each follows from the one before; the last has the digest {verdict.head}"
-        )
-    else:
-        print_text(printable(f"broken at entry {verdict.broken_at}: {verdict.problem}"))
-    if not verdict.is_whole:
-        raise typer.Exit(FINDINGS)
+    words = f"broken at entry {verdict.broken_at}: {verdict.problem}"
+    if verdict.is_whole:
+        words = f"{verdict.entries} entries, each follows from the one before; the last has the digest {verdict.head}"
+    print_answer(verdict._asdict(), words, json=json)
+    end_with_findings(not verdict.is_whole)

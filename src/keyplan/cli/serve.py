@@ -57,7 +57,7 @@ def serve_command(
     ] = None,
     app: Annotated[
         list[str] | None,
-        typer.Option("--app", metavar="NAME", help="Serve this application's protocol too; may be repeated."),
+        typer.Option("--app", metavar="NAME", help="Also serve this application's protocol; may be repeated."),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -70,23 +70,23 @@ def serve_command(
     local_role: Annotated[
         str,
         typer.Option(
-            "--local-role", metavar="ROLE", help="Of requests from this machine without a token: client, admin or none."
+            "--local-role", metavar="ROLE", help="The role of this machine without a token: client, admin or none."
         ),
     ] = "client",
     tls_certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain, in PEM.")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, when it is not with it.")
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, where it is another file.")
     ] = None,
     body_bytes_max: Annotated[
-        int, typer.Option("--body-bytes", metavar="N", min=1, help="The most bytes that a request's body may have.")
+        int, typer.Option("--body-bytes", metavar="N", min=1, help="At most so many bytes in a request's body.")
     ] = BODY_BYTES_MAX,
     grace_seconds: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", min=0, help="How long to wait for requests when stopping.")
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="Wait so long for open requests at the end.")
     ] = GRACE_SECONDS_DEFAULT,
     no_create: Annotated[
-        bool, typer.Option("--no-create", help="Fail when there is no store, rather than make one.")
+        bool, typer.Option("--no-create", help="Fail when there is no store; by default it is made.")
     ] = False,
     log_level: Annotated[
         str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
@@ -94,8 +94,8 @@ def serve_command(
 ) -> None:
     """Serve a store over HTTP until SIGTERM or Ctrl-C: the key space registry, and the protocols of applications.
 
-    The addresses are printed on standard output, one a line, once requests are answered there. Without tokens it listens on
-    this machine alone. Tokens come from --tokens, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN.
+    Once it answers, its addresses are printed on standard output, one a line. Without tokens it listens on this machine alone.
+    Tokens come from --tokens, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN.
     """
     if local_role not in _LOCAL_ROLES:
         raise InvalidInputError(source="--local-role", problem=f"{local_role!r} is not client, admin or none")
@@ -119,10 +119,10 @@ def serve_command(
 
 
 def _layouts(apps: list[str], given: list[str], layouts: list[str], config: Path | None) -> dict[str, str]:
-    """The setting that says by which layouts the explorer reads: --layout, else KEYPLAN_LAYOUT, else what keyplan.toml says."""
+    """Return the setting of the explorer's layouts: --layout, else KEYPLAN_LAYOUT, else those of keyplan.toml."""
     is_set = any(assignment.startswith(f"{_EXPLORER_LAYOUT}=") for assignment in given)
     if layouts and (is_set or _EXPLORER not in apps):
-        problem = f"{_EXPLORER_LAYOUT} is given, too" if is_set else f"it is for --app {_EXPLORER}"
+        problem = f"{_EXPLORER_LAYOUT} is set too: pass one of them" if is_set else f"pass --app {_EXPLORER} with it"
         raise InvalidInputError(source="--layout", problem=problem)
     if is_set or _EXPLORER not in apps:
         return {}
@@ -139,7 +139,7 @@ def _layouts(apps: list[str], given: list[str], layouts: list[str], config: Path
 def _print_addresses(addresses: object) -> None:
     assert isinstance(addresses, list)
     sys.stdout.write("".join(f"{address}\n" for address in addresses))
-    sys.stdout.flush()  # Why: whoever started the server reads it to know where it is.
+    sys.stdout.flush()  # Why: the process that started the server reads the addresses.
 
 
 def _settings(given: list[str]) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _settings(given: list[str]) -> dict[str, str]:
     for assignment in given:
         name, equals, value = assignment.partition("=")
         if not (name and equals):
-            # Why: the text is not shown, it may hold a secret.
+            # Why without the text: it may hold a secret.
             raise InvalidInputError(source="--setting", problem="a setting is NAME.KEY=VALUE")
         if name in settings:
             raise InvalidInputError(source="--setting", problem=f"{name} is given twice")

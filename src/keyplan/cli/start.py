@@ -1,4 +1,4 @@
-"""The console script `keyplan`: says what to install when the command line's own packages are not there."""
+"""The console script `keyplan`, which names the package to install where the command line's own packages are missing."""
 
 import sys
 from importlib import import_module

@@ -5,33 +5,32 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
-from keyplan.cli.failures import FINDINGS, print_hint
+from keyplan.cli.failures import end_with_findings, print_hint
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
     LayoutOption,
     ParameterOption,
+    PrefixOption,
     StoreOption,
     Unfinished,
-    is_layout_named,
-    layout_of_option,
+    bound_where_named,
+    count_below,
     named_file,
     raw_key_of_option,
-    root_parameters,
     store_of_option,
     store_url_of_option,
 )
-from keyplan.cli.output import print_json, print_text, printable, progress_bar
+from keyplan.cli.output import document_of, print_json, print_lines, print_text, progress_bar
 from keyplan.engine import (
     MEMORY_PROFILE,
     Commit,
     Engine,
     EngineUrl,
-    KeyRange,
     MemoryEngine,
     default_profile,
     open_engine,
@@ -40,9 +39,12 @@ from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import new_file
 from keyplan.maintenance import (
     BackupReport,
+    BackupTrailer,
     CopyProgress,
     CopyReport,
     RestoreReport,
+    Tally,
+    Written,
     back_up_store,
     copy_store,
     read_backup,
@@ -53,6 +55,7 @@ from keyplan.signals import call_from_signal
 __all__ = [
     "FileArgument",
     "KeepLeasedOption",
+    "LookOption",
     "PlainOption",
     "UnfinishedOption",
     "backup_command",
@@ -73,22 +76,19 @@ R = TypeVar("R")
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The backup.", show_default=False, callback=named_file)
 ]
-KeepLeasedOption = Annotated[
-    bool, typer.Option("--keep-leased", help="Entries on a lease too, as if they hung on none.")
-]
+KeepLeasedOption = Annotated[bool, typer.Option("--keep-leased", help="Entries on a lease too, as if they had none.")]
 UnfinishedOption = Annotated[
-    bool, typer.Option("--unfinished", help="What a restore or a copy has brought so far, although it has not ended.")
+    bool, typer.Option("--unfinished", help="Also the part that an unfinished restore or copy has brought so far.")
 ]
 PlainOption = Annotated[bool, typer.Option("--uncompressed", help="Do not compress.")]
+LookOption = Annotated[bool, typer.Option("--look", help="Verify the file, print its contents, and write nothing.")]
 
 
 def backup_command(
     file: FileArgument,
     *,
     store: StoreOption = None,
-    prefix: Annotated[
-        str, typer.Option("--prefix", metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.")
-    ] = "",
+    prefix: PrefixOption = "",
     keep_leased: KeepLeasedOption = False,
     uncompressed: PlainOption = False,
     unfinished: UnfinishedOption = False,
@@ -97,47 +97,42 @@ def backup_command(
 ) -> None:
     """Write every key and value, as of one snapshot, to a new file with checksums. `keyplan restore` brings it back.
 
-    Key spaces with their registry entries: `keyplan keyspace backup`.
+    `keyplan keyspace backup` writes key spaces with their registry entries.
     """
     raw_prefix = raw_key_of_option(prefix, source="--prefix")
-    with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
-        engine = opened.engine
-
-        def total() -> int:
-            with engine.snapshot() as snapshot:
-                return snapshot.count(KeyRange.of_prefix(raw_prefix))
-
-        with progress_bar("backup", total) as progress, new_file(file) as output:
-            report = back_up_store(
-                engine,
-                output,
-                prefix=raw_prefix,
-                keeps_leased=keep_leased,
-                is_compressed=not uncompressed,
-                takes_unfinished=unfinished,
-                progress=progress,
-            )
+    with (
+        store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened,
+        progress_bar("backup", lambda: count_below(opened.engine, raw_prefix)) as progress,
+        new_file(file) as output,
+    ):
+        report = back_up_store(
+            opened.engine,
+            output,
+            prefix=raw_prefix,
+            keeps_leased=keep_leased,
+            is_compressed=not uncompressed,
+            takes_unfinished=unfinished,
+            progress=progress,
+        )
     print_backup(file, report, json=json)
 
 
 def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "wrote") -> None:
-    """Print what a backup holds: a line for the whole and one for each section."""
+    """Print the contents of a backup: a line for each section and one for the whole."""
     if json:
+        header = report.header
         print_json(
             {
-                "id": report.header.id,
-                "kind": report.header.kind,
-                "created_at": report.header.created_at,
-                "revision": report.header.revision,
+                "id": header.id,
+                "kind": header.kind,
+                "created_at": header.created_at,
+                "revision": header.revision,
                 "sections": [
                     {
                         "name": section.name,
                         "prefix": section.prefix.hex(),
                         "has_data": section.has_data,
-                        "count": section.trailer.count,
-                        "bytes": section.trailer.bytes,
-                        "sha256": section.trailer.sha256,
-                        "leased": section.trailer.leased,
+                        **document_of(section.trailer),
                     }
                     for section in report.sections
                 ],
@@ -148,11 +143,9 @@ def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "w
         return
     for section in report.sections:
         name = f"{section.name}  {section.prefix.hex()}  " if section.name else ""
-        held = f"{section.trailer.count} pairs  {section.trailer.bytes} bytes  sha256 {section.trailer.sha256}"
-        print_text(name + (held if section.has_data else "deleted: its record alone"))
+        print_text(name + (_sum(section.trailer) if section.has_data else "deleted: its record alone"))
     print_text(f"{verb} {file}: {report.count} pairs as of revision {report.header.revision}")
-    if report.leased:
-        print_hint(f"{report.leased} entries hang on leases and were left out; --keep-leased takes them along")
+    _hint_leased(report.leased)
     for name in report.left_out:
         print_hint(f"{name} is being restored and was left out")
     for damage in report.damaged:
@@ -170,11 +163,9 @@ def restore_command(
         str | None, typer.Option("--prefix", metavar="PREFIX", help="Below this prefix instead of the backup's own.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there; keys that the backup does not have are removed.")
+        bool, typer.Option("--overwrite", help="Replace all keys there; those that the backup lacks are removed.")
     ] = False,
-    look: Annotated[
-        bool, typer.Option("--look", help="Verify the file, print what it holds, and write nothing.")
-    ] = False,
+    look: LookOption = False,
     layout: LayoutOption = None,
     parameter: ParameterOption = None,
     config: ConfigOption = None,
@@ -182,18 +173,15 @@ def restore_command(
 ) -> None:
     """Bring a backup into a store, and verify it by reading it back.
 
-    Everything is checked before the first write. A restore that was interrupted is finished by the same command.
+    Everything is checked before the first write. The same command finishes a restore that was interrupted.
 
-    With a layout its indexes are checked afterwards and put right, and keys in values are rewritten when the prefix changes.
+    With a layout, its indexes are checked and repaired afterwards, and keys in values are rewritten when the prefix changes.
     Exit code 1 when findings remain.
     """
     if look:
         print_backup(file, read_backup(file), json=json, verb="verified")
         return
-    bound = None
-    if is_layout_named(layout, config):
-        kind = layout_of_option(layout, config)
-        bound = kind.bound(**root_parameters(kind, parameter, config))
+    bound = bound_where_named(layout, parameter, config)
     below = None if prefix is None else raw_key_of_option(prefix, source="--prefix")
     with progress_bar("restore") as progress:
 
@@ -206,22 +194,17 @@ def restore_command(
     else:
         print_restored(report)
     if bound is None and prefix is not None:
-        print_hint("without --layout no value is known to hold keys: none was rewritten, and no index was checked")
-    if report.indexes is not None and report.indexes.remaining:
-        raise typer.Exit(FINDINGS)
+        print_hint("no key in a value was rewritten, and no index was checked: that takes --layout")
+    end_with_findings(report.indexes is not None and report.indexes.remaining)
 
 
 def restored_data(report: RestoreReport) -> dict[str, object]:
-    """What was restored, as JSON data."""
+    """Return a restore's report as JSON data."""
     return {
         "name": report.name,
         "prefix": report.prefix.hex(),
-        "count": report.tally.count,
-        "bytes": report.tally.bytes,
-        "sha256": report.tally.sha256,
-        "written": report.written.puts,
-        "removed": report.written.deletes,
-        "unchanged": report.written.unchanged,
+        **document_of(report.tally),
+        **_changes(report.written),
         "keys_rewritten": report.keys_rewritten,
         "indexes": None
         if report.indexes is None
@@ -230,37 +213,46 @@ def restored_data(report: RestoreReport) -> dict[str, object]:
 
 
 def print_restored(report: RestoreReport) -> None:
-    """Print what was restored."""
+    """Print a restore's report."""
     name = f"{report.name}  {report.prefix.hex()}  " if report.name else ""
-    print_text(f"{name}{report.tally.count} pairs  {report.tally.bytes} bytes  sha256 {report.tally.sha256}")
-    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} unchanged"
-    print_text(f"verified: {counts}")
+    print_text(f"{name}{_sum(report.tally)}")
+    print_text(f"verified: {_counts(report.written)}")
     if report.keys_rewritten:
         print_text(f"{report.keys_rewritten} values hold keys and were rewritten")
     if report.indexes is not None:
-        for finding in report.indexes.remaining:
-            print_text(printable(finding))
+        print_lines(*report.indexes.remaining)
         print_text(
             f"indexes: {report.indexes.repaired} entries put right, {len(report.indexes.remaining)} findings remain"
         )
 
 
+def _changes(written: Written) -> dict[str, int]:
+    return {"written": written.puts, "removed": written.deletes, "unchanged": written.unchanged}
+
+
+def _counts(written: Written) -> str:
+    return ", ".join(f"{count} {name}" for name, count in _changes(written).items())
+
+
+def _sum(tally: Tally | BackupTrailer) -> str:
+    return f"{tally.count} pairs  {tally.bytes} bytes  sha256 {tally.sha256}"
+
+
 # ---- copy ----------------------------------------------------------------------------------------------------------------
+
+
+_ITSELF: Final = "a store is not copied into itself"
 
 
 def copy_command(
     *,
     source: Annotated[str, typer.Option("--from", metavar="URL", help="The store to read.", show_default=False)],
     target: Annotated[str, typer.Option("--to", metavar="URL", help="The store to write.", show_default=False)],
-    prefix: Annotated[
-        str, typer.Option("--prefix", metavar="PREFIX", help="Only keys that begin so; \\xNN for other bytes.")
-    ] = "",
+    prefix: PrefixOption = "",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there; keys that the source does not have are removed.")
+        bool, typer.Option("--overwrite", help="Replace all keys there; those that the source lacks are removed.")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Then apply every change as it comes, until Ctrl-C or SIGTERM.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Then apply every change until Ctrl-C or SIGTERM.")] = False,
     keep_leased: KeepLeasedOption = False,
     unfinished: UnfinishedOption = False,
     config: ConfigOption = None,
@@ -268,47 +260,42 @@ def copy_command(
 ) -> None:
     """Copy a store, or a prefix of it, into another one, whatever their engines, and verify it by reading it back.
 
-    What the target cannot hold is told before the first write. A copy that was interrupted is finished by the same command:
-    only what differs is written.
+    Pairs that the target cannot hold are an error before the first write. The same command finishes a copy that was
+    interrupted, and writes only the differences.
     """
     names = [EngineUrl.parse(url).text for url in (source, target)]
     if names[0] == names[1]:
-        raise InvalidInputError(source="--to", problem="a store is not copied into itself")
+        raise InvalidInputError(source="--to", problem=_ITSELF)
     raw_prefix = raw_key_of_option(prefix, source="--prefix")
     refuse_itself(source, target)
     with (
         store_of_option(source, config, readonly=True, unfinished=Unfinished.PASSED) as source_store,
         _stop(is_followed=follow) as stop,
+        progress_bar("copy", lambda: count_below(source_store.engine, raw_prefix)) as shown,
     ):
+        following = Event()
 
-        def total() -> int:
-            with source_store.engine.snapshot() as snapshot:
-                return snapshot.count(KeyRange.of_prefix(raw_prefix))
+        def progress(now: CopyProgress) -> None:
+            if now.stage == "copying":
+                shown(now.pairs)
+            elif now.stage == "following" and not following.is_set():
+                following.set()
+                print_hint("copied and verified; following changes until Ctrl-C")
 
-        with progress_bar("copy", total) as told:
-            following = Event()
+        def bring(engine: Engine) -> CopyReport:
+            return copy_store(
+                source_store.engine,
+                engine,
+                source_name=names[0],
+                prefix=raw_prefix,
+                is_overwriting=overwrite,
+                keeps_leased=keep_leased,
+                takes_unfinished=unfinished,
+                follow_until=stop,
+                progress=progress,
+            )
 
-            def progress(now: CopyProgress) -> None:
-                if now.stage == "copying":
-                    told(now.pairs)
-                elif now.stage == "following" and not following.is_set():
-                    following.set()
-                    print_hint("copied and verified; following changes until Ctrl-C")
-
-            def bring(engine: Engine) -> CopyReport:
-                return copy_store(
-                    source_store.engine,
-                    engine,
-                    source_name=names[0],
-                    prefix=raw_prefix,
-                    is_overwriting=overwrite,
-                    keeps_leased=keep_leased,
-                    takes_unfinished=unfinished,
-                    follow_until=stop,
-                    progress=progress,
-                )
-
-            report = brought_into(target, config, bring)
+        report = brought_into(target, config, bring)
     _print_copied(report, json=json)
 
 
@@ -317,30 +304,29 @@ def _print_copied(report: CopyReport, *, json: bool) -> None:
         print_json(
             {
                 "revision": report.revision,
-                "count": report.tally.count,
-                "bytes": report.tally.bytes,
-                "sha256": report.tally.sha256,
-                "written": report.written.puts,
-                "removed": report.written.deletes,
-                "unchanged": report.written.unchanged,
+                **document_of(report.tally),
+                **_changes(report.written),
                 "leased": report.leased,
                 "followed": report.followed,
                 "is_resumed": report.is_resumed,
             }
         )
         return
-    print_text(f"{report.tally.count} pairs  {report.tally.bytes} bytes  sha256 {report.tally.sha256}")
-    counts = f"{report.written.puts} written, {report.written.deletes} removed, {report.written.unchanged} unchanged"
-    print_text(f"verified as of revision {report.revision} of the source: {counts}")
+    print_text(_sum(report.tally))
+    print_text(f"verified as of revision {report.revision} of the source: {_counts(report.written)}")
     if report.followed:
         print_text(f"{report.followed} revisions were followed")
-    if report.leased:
-        print_hint(f"{report.leased} entries hang on leases and were left out; --keep-leased takes them along")
+    _hint_leased(report.leased)
+
+
+def _hint_leased(leased: int) -> None:
+    if leased:
+        print_hint(f"{leased} entries have leases and were left out; --keep-leased takes them along")
 
 
 @contextmanager
 def _stop(*, is_followed: bool) -> Iterator[Event | None]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second ends the command as ever. None when nothing is followed."""
+    """Yield an event that the first Ctrl-C or SIGTERM sets; the second ends the command. None without --follow."""
     if not is_followed:
         yield None
         return
@@ -409,6 +395,6 @@ def refuse_itself(source: str, target: str) -> None:
         with open_engine(target, create=False, readonly=True) as engine:
             written = engine.lineage()
     except EngineOpenError:
-        return  # Why: whoever opens it for the copy is told what is wrong, or makes it.
+        return  # Why: opening it for the copy raises the same, or makes it.
     if read == written:
-        raise InvalidInputError(source="--to", problem="a store is not copied into itself")
+        raise InvalidInputError(source="--to", problem=_ITSELF)

@@ -1,24 +1,64 @@
-"""The commands that write by a layout: `keyplan put|delete`; and how a record that a person wrote is read."""
+"""The commands that write: `keyplan put|delete` by a layout, `keyplan raw ...` key by key."""
 
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 import typer
 
+from keyplan.cli.failures import agreed, print_hint
 from keyplan.cli.items import FieldsArgument, ItemArgument, LayoutOptions, table_named
-from keyplan.cli.options import JsonOption, Unfinished, WriteUnfinishedOption
-from keyplan.cli.output import print_json, print_text
+from keyplan.cli.options import (
+    DryRunOption,
+    HexOption,
+    JsonOption,
+    KeyArgument,
+    Unfinished,
+    WriteUnfinishedOption,
+    YesOption,
+    command_group,
+    raw_key_of_option,
+    read_bytes,
+    spread,
+    store_of_option,
+)
+from keyplan.cli.output import print_answer, print_json, print_lines, print_text
 from keyplan.codec import ValueForm
-from keyplan.errors import InvalidInputError
-from keyplan.layout import BoundTable, Layout, key_of_words, kind_in_words, raw_key_of, scalar_of_text
+from keyplan.engine import Engine
+from keyplan.errors import InvalidInputError, NotFoundError
+from keyplan.layout import (
+    BoundLayout,
+    BoundTable,
+    Layout,
+    key_of_words,
+    kind_in_words,
+    raw_key_of,
+    scalar_of_text,
+    shown_key,
+)
+from keyplan.maintenance import (
+    RawChange,
+    carry_out_change,
+    list_quarantined,
+    plan_delete,
+    plan_put,
+    plan_quarantine,
+    plan_release,
+)
+from keyplan.store import Explanation
 
-__all__ = ["delete_command", "has_value", "put_command", "record_of_json", "record_of_word"]
+__all__ = ["delete_command", "has_value", "put_command", "raw_app", "record_of_json", "record_of_word"]
 
 # ---- put -----------------------------------------------------------------------------------------------------------------
+
+
+ExplainOption = Annotated[
+    bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
+]
 
 
 def put_command(
@@ -26,8 +66,7 @@ def put_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="FIELD... VALUE",
-            help="The key's fields, then the record: JSON, or - to read it from standard input.",
+            metavar="FIELD... VALUE", help="The key's fields, then the record as JSON; - reads it from stdin."
         ),
     ] = None,
     *,
@@ -38,21 +77,18 @@ def put_command(
         int | None,
         typer.Option("--expected-revision", min=0, help="Fail unless the record is at this revision (0: absent)."),
     ] = None,
-    lease: Annotated[int, typer.Option("--lease", metavar="ID", min=0, help="The lease to hang on.")] = 0,
+    lease: Annotated[int, typer.Option("--lease", metavar="ID", min=0, help="The record's lease.")] = 0,
     unfinished: WriteUnfinishedOption = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
-    ] = False,
+    explain: ExplainOption = False,
 ) -> None:
-    """Write one record and its index entries, in one commit. A store that is not there is made.
+    """Write one record and its index entries, in one commit. A missing store is made.
 
-    A record is JSON with the fields of its class; of a table of texts, truth values, numbers or UUIDs, the bare word. Standard
+    A record is JSON with the fields of its class; in a table of texts, truth values, numbers or UUIDs, the bare word. Standard
     input holds JSON for all of them, as `keyplan get` prints it. A value that begins with a minus sign follows --.
     """
     if insert and expected_revision is not None:
-        raise InvalidInputError(
-            source="--insert", problem="it does not go with --expected-revision, of which 0 says the same"
-        )
+        problem = "it means --expected-revision 0: pass one of them"
+        raise InvalidInputError(source="--insert", problem=problem)
     # Why before the store is opened: a mistake in the words must not make one.
     key, record = _key_and_record(table_named(at.bound(), item), words or [])
     allowed = Unfinished.TOLD if unfinished else None
@@ -62,10 +98,7 @@ def put_command(
             open_layout.print_commit(write, json=json)
             return
         revision = write(open_layout.layout)
-    if json:
-        print_json({"revision": revision})
-    else:
-        print_text(f"revision {revision}")
+    print_answer({"revision": revision}, f"revision {revision}", json=json)
 
 
 def _writing(
@@ -88,7 +121,7 @@ def _key_and_record(table: BoundTable, words: list[str]) -> tuple[Any, Any]:
     if not has_value(table.form):
         return key_of_words(table.keys, words), None
     if len(words) == len(table.keys.template.fields):
-        raise InvalidInputError(source="VALUE", problem="the record is missing: give it after the key, or - for stdin")
+        raise InvalidInputError(source="VALUE", problem="the record is missing: pass it after the key, or - for stdin")
     key = key_of_words(table.keys, words[:-1])
     if words[-1] == "-":
         return key, record_of_json(table.form, _standard_input())
@@ -116,11 +149,9 @@ def delete_command(
     ] = None,
     missing_ok: Annotated[bool, typer.Option("--missing-ok", help="An absent record is no error.")] = False,
     unfinished: WriteUnfinishedOption = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print the commit that this would make, and write nothing.")
-    ] = False,
+    explain: ExplainOption = False,
 ) -> None:
-    """Delete one record and its index entries, in one commit. The key is given whole: nothing is deleted by prefix."""
+    """Delete one record and its index entries, in one commit. The key must be whole: nothing is deleted by prefix."""
     with at.opened(readonly=explain, unfinished=Unfinished.TOLD if unfinished else None) as open_layout:
         table, view = open_layout.table(item)
         key = key_of_words(table.keys, fields or [])
@@ -133,10 +164,7 @@ def delete_command(
             )
             return
         revision = view.delete(key, expected_revision=expected_revision, missing_ok=missing_ok)
-    if json:
-        print_json({"revision": revision})
-    else:
-        print_text(f"revision {revision}")
+    print_answer({"revision": revision}, f"revision {revision}", json=json)
 
 
 # ---- a record that a person wrote ----------------------------------------------------------------------------------------
@@ -144,11 +172,11 @@ def delete_command(
 
 _SOURCE: Final = "VALUE"
 _NOT_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
-"""What `keyplan get` prints for a number that JSON has no word for."""
+"""The texts that `keyplan get` prints for numbers that JSON lacks."""
 
 
 def has_value(form: ValueForm[Any]) -> bool:
-    """Return whether records of this form have a value at all."""
+    """Return whether records of this form have a value."""
     return form.value_type not in (None, type(None))
 
 
@@ -173,7 +201,7 @@ def record_of_word(form: ValueForm[Any], word: str) -> Any:
 def record_of_json(form: ValueForm[Any], text: str) -> Any:
     r"""Read a record as `keyplan get` prints it: JSON of any record; of a record of bytes, a text with \xNN.
 
-    Raises InvalidInputError that names the field, also for a field that the record does not have: it would be lost in silence.
+    Raises InvalidInputError that names the field, also for a field that the record lacks: its value would be lost.
     """
     kind = form.value_type
     name = getattr(kind, "__name__", str(kind))
@@ -202,7 +230,7 @@ def _record_of_plain(kind: Any, plain: Any) -> Any:
 
 
 def _unknown_fields(plain: Any, record: Any, place: str) -> Iterator[str]:
-    """The places in `plain` that `record`, which was made of it, has no field for."""
+    """Yield the places in `plain` for which `record`, which was made of it, has no field."""
     if isinstance(plain, dict):
         fields = _fields(record)
         for name, value in plain.items():
@@ -216,7 +244,7 @@ def _unknown_fields(plain: Any, record: Any, place: str) -> Iterator[str]:
 
 
 def _fields(record: Any) -> Mapping[str, Any] | None:
-    """The values of a record's fields by their names in JSON; None when any name is as good as another."""
+    """Return the values of a record's fields by their names in JSON; None for a value without fields."""
     if isinstance(record, msgspec.Struct):
         tag = record.__struct_config__.tag_field
         named = {field.encode_name: getattr(record, field.name) for field in msgspec.structs.fields(record)}
@@ -230,3 +258,187 @@ def _fields(record: Any) -> Mapping[str, Any] | None:
         names = type(record).model_fields
         return {(names[name].alias or name): getattr(record, name) for name in names} | dict(extra or {})
     return None
+
+
+# ---- raw ---------------------------------------------------------------------------------------------------------------
+
+
+raw_app: Final = command_group("Read, write, delete and set aside single keys, by hand.")
+
+
+class WriteOptions(NamedTuple):
+    """The options of every writing command: a record, for `spread`."""
+
+    yes: YesOption = False
+    dry_run: DryRunOption = False
+    past_fence: Annotated[
+        bool, typer.Option("--past-fence", help="Also a key of a registered key space, or keyplan's own.")
+    ] = False
+    json: JsonOption = False
+
+
+INSTEAD: Final = ", or --dry-run"
+
+
+@raw_app.command("get")
+@spread
+def raw_get_command(
+    key: KeyArgument,
+    *,
+    at: LayoutOptions,
+    is_hex: HexOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the bytes at a key. `keyplan explain` prints their meaning."""
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
+    with (
+        store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace) as store,
+        store.engine.snapshot() as read,
+    ):
+        entry = read.get(raw_key)
+    if entry is None:
+        raise NotFoundError(raw_key=raw_key.hex())
+    if json:
+        facts = {"key": shown_key(raw_key), "hex": raw_key.hex(), "value": entry.value.hex()}
+        print_json({**facts, "revision": entry.mod_revision, "lease": entry.lease})
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(entry.value)
+    if sys.stdout.isatty():
+        print_text("")
+
+
+@raw_app.command("put")
+@spread
+def raw_put_command(
+    key: KeyArgument,
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="The value as text; - reads bytes from standard input.")
+    ] = None,
+    *,
+    at: LayoutOptions,
+    options: WriteOptions,
+    is_hex: HexOption = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="The value is the content of this file.")
+    ] = None,
+    lease: Annotated[
+        int | None,
+        typer.Option("--lease", metavar="ID", min=0, help="The entry's lease; 0: none.", show_default=False),
+    ] = None,
+) -> None:
+    """Write exactly these bytes at a key; with a layout, a record's index entries too, in one commit."""
+    if (value is None) == (file is None):
+        raise InvalidInputError(source="VALUE", problem="pass the value, - for standard input, or --file FILE")
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
+    raw = read_bytes(file) if file is not None else _bytes_of(value or "")
+
+    def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
+        return plan_put(engine, raw_key, raw, layout=bound, lease=lease, past_fence=options.past_fence)
+
+    _change(at, options, plan)
+
+
+@raw_app.command("delete")
+@spread
+def raw_delete_command(
+    key: KeyArgument,
+    *,
+    at: LayoutOptions,
+    options: WriteOptions,
+    is_hex: HexOption = False,
+) -> None:
+    """Delete a key; with a layout, the index entries that point at it too, also those of a damaged record."""
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
+    _change(
+        at, options, lambda engine, bound: plan_delete(engine, raw_key, layout=bound, past_fence=options.past_fence)
+    )
+
+
+@raw_app.command("quarantine")
+@spread
+def quarantine_command(
+    key: KeyArgument,
+    *,
+    at: LayoutOptions,
+    options: WriteOptions,
+    is_hex: HexOption = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason, kept with it.")] = "",
+) -> None:
+    """Set an entry aside: its key becomes free, and `keyplan raw release` puts it back."""
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
+
+    def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
+        return plan_quarantine(engine, raw_key, layout=bound, reason=reason, past_fence=options.past_fence)
+
+    _change(at, options, plan)
+
+
+@raw_app.command("quarantined")
+@spread
+def quarantined_command(
+    *,
+    at: LayoutOptions,
+    json: JsonOption = False,
+) -> None:
+    """Print the entries that were set aside: key, time, number of bytes, reason."""
+    with store_of_option(at.store, at.config, readonly=True, keyspace=at.keyspace) as store:
+        found = list_quarantined(store.engine)
+    for kept in found:
+        facts = {"key": shown_key(kept.raw_key), "hex": kept.raw_key.hex(), "value": kept.value.hex()}
+        line = f"{shown_key(kept.raw_key)}  {kept.set_aside_at}  {len(kept.value)} bytes  {kept.reason}"
+        print_answer({**facts, "set_aside_at": kept.set_aside_at, "reason": kept.reason}, line.rstrip(), json=json)
+
+
+@raw_app.command("release")
+@spread
+def release_command(
+    key: KeyArgument,
+    *,
+    at: LayoutOptions,
+    options: WriteOptions,
+    is_hex: HexOption = False,
+) -> None:
+    """Put an entry back that was set aside, without a lease. Its key must be free."""
+    raw_key = raw_key_of_option(key, is_hex=is_hex)
+
+    def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
+        kept = next((kept for kept in list_quarantined(engine) if kept.raw_key == raw_key), None)
+        if kept is None:
+            raise NotFoundError(raw_key=raw_key.hex(), problem="no entry of this key was set aside")
+        return plan_release(engine, kept, layout=bound, past_fence=options.past_fence)
+
+    _change(at, options, plan)
+
+
+# ---- pieces ----------------------------------------------------------------------------------------------------------------
+
+
+def _bytes_of(value: str) -> bytes:
+    return sys.stdin.buffer.read() if value == "-" else value.encode()
+
+
+def _change(at: LayoutOptions, options: WriteOptions, plan: Callable[[Engine, BoundLayout | None], RawChange]) -> None:
+    bound = at.bound_where_named()
+    with store_of_option(at.store, at.config, readonly=options.dry_run, keyspace=at.keyspace) as store:
+        change = plan(store.engine, bound)
+        print_change(change, bound, json=options.json)
+        if options.dry_run or not agreed("Do this?", is_agreed=options.yes, instead=INSTEAD):
+            return
+        revision = carry_out_change(store.engine, change)
+    print_answer({"revision": revision}, f"revision {revision}", json=options.json)
+
+
+def print_change(change: RawChange, bound: BoundLayout | None, *, json: bool) -> None:
+    """Print a change before it is made: the key's meaning, the commit, notes."""
+    layouts = () if bound is None else (bound,)
+    lines = Explanation(change.commit, layouts).lines()
+    before = None if change.before is None else len(change.before.value)
+    if json:
+        print_json({"key": shown_key(change.raw_key), "bytes_before": before, "notes": change.notes, "commit": lines})
+        return
+    if bound is not None:
+        print_lines(str(bound.meaning(change.raw_key)))
+    print_lines(*lines)
+    for note in change.notes:
+        print_hint(note)
