@@ -84,12 +84,20 @@ class FailingEngine(WrappedEngine):
     def step(self, name: str) -> None:
         """Count a step, and raise when it is the one that fails."""
         if self.is_failing(name):
-            raise EngineUnavailableError(engine=self.profile.name, problem=f"failed on purpose: {name}")
+            raise self.failure(name)
 
     def lose_answer(self, name: str, mutations: int) -> None:
         """Count a step after a write, and raise when it is the one that fails."""
         if self.is_failing(name):
-            raise CommitOutcomeUnknownError(engine=self.profile.name, mutations=mutations)
+            raise self.lost_answer(mutations)
+
+    def failure(self, name: str) -> BaseException:
+        """Return what a step raises that is not carried out, or by half."""
+        return EngineUnavailableError(engine=self.profile.name, problem=f"failed on purpose: {name}")
+
+    def lost_answer(self, mutations: int) -> BaseException:
+        """Return what a step raises that was carried out, and whose answer is lost."""
+        return CommitOutcomeUnknownError(engine=self.profile.name, mutations=mutations)
 
     @property
     def profile(self) -> Profile:
@@ -129,7 +137,7 @@ class FailingEngine(WrappedEngine):
         half = len(keys) // 2
         if half and self.profile.commit_operations_max is not None and self.is_failing("within put_sorted"):
             self.inner.put_sorted(keys[:half], values and values[:half], guards=guards, overwrite=overwrite)
-            raise EngineUnavailableError(engine=self.profile.name, problem="failed on purpose: within put_sorted")
+            raise self.failure("within put_sorted")
         new = self.inner.put_sorted(keys, values, guards=guards, overwrite=overwrite)
         self.lose_answer("after put_sorted", len(keys))
         return new
@@ -152,7 +160,7 @@ class FailingEngine(WrappedEngine):
         half = len(pairs) // 2
         if half and self.is_failing("within load"):
             self.inner.load(pairs[:half])
-            raise EngineUnavailableError(engine=self.profile.name, problem="failed on purpose: within load")
+            raise self.failure("within load")
         loaded = self.inner.load(pairs)
         self.lose_answer("after load", loaded)
         return loaded

@@ -57,8 +57,9 @@ class Context(Protocol):
 class ExplorerContext:
     """The context of a set-up or an invariant: code of the thread that explores."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seed: int = _SEED_OTHERS) -> None:
         self.clock = clock
+        self._seed = seed
         self._thread = get_ident()
         self._drawn = 0
 
@@ -70,7 +71,7 @@ class ExplorerContext:
     def random_bytes(self, size: int) -> bytes:
         """Return the next bytes of this context."""
         self._drawn += 1
-        return counted_bytes(_SEED_OTHERS, self._drawn, size)
+        return counted_bytes(self._seed, self._drawn, size)
 
 
 def counted_bytes(seed: int, drawn: int, size: int) -> bytes:
