@@ -20,10 +20,11 @@ CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",
     "src/keyplan/engine/lmdb/environment.py",
+    "src/keyplan/testing/killing.py",
     "src/keyplan/testing/schedules/running.py",
 )
-"""Whatever is raised on one side of an await is carried to the other, and raised there; what an actor raises is judged.
-What one thread's work raises in the thread that carries it out is carried back."""
+"""Whatever is raised on one side of an await is carried to the other, and raised there; what an actor or a job raises is
+judged. What one thread's work raises in the thread that carries it out is carried back."""
 CALLERS: Final = (
     "src/keyplan/codec/foreign_forms.py",
     "src/keyplan/codec/serialized_forms.py",
