@@ -218,6 +218,26 @@ def test_a_lease_that_does_not_end_is_refused(tmp_path: Path) -> None:
         assert {finding.wrong for finding in judged(inner, tmp_path, inner, work)} == {Wrong.LEASE}
 
 
+def test_a_write_on_a_lease_that_has_ended_is_refused(tmp_path: Path) -> None:
+    class Reopened(LeaseAround):
+        ttl_seconds = 10.0
+
+    class Reopening(WrappedEngine):
+        def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
+            return Reopened(self.inner.lease(10 * ttl_seconds, resume=resume), self.inner)
+
+    def work(engine: Engine) -> None:
+        lease = engine.lease(10)
+        engine.commit(Commit((), (Put(b"a", b"~1~", lease.id),)))
+        CLOCK.advance(11)
+        inner.commit(Commit((), (Delete(b"a"),)))  # as the end of the lease does
+        engine.commit(Commit((), (Put(b"b", b"~2~", lease.id),)))
+
+    with MemoryEngine(clock=CLOCK) as inner:
+        findings = judged(inner, tmp_path, Reopening(inner, closes_inner=False), work)
+        assert {finding.wrong for finding in findings} == {Wrong.LEASE}
+
+
 def test_an_end_that_was_not_recorded_is_not_promised_away(tmp_path: Path) -> None:
     """A revoke whose answer was lost may have happened, and a keep-alive whose answer was lost may have renewed the lease."""
 

@@ -108,6 +108,7 @@ def test_a_request_has_each_parameter_in_its_place() -> None:
         ([("color", "red")], "color", "the parameters are colour, include, limit"),
         ([("limit", "1"), ("limit", "2")], "limit", "it is given twice"),
         ([("limit", "10")], "limit", "a whole number from 1 to 9"),
+        ([("limit", "1" * 5_000)], "limit", "a whole number from 1 to 9"),
         ([("limit", "x")], "limit", "a whole number from 1 to 9"),
         ([("limit", "\u0663")], "limit", "a whole number from 1 to 9"),
         ([("colour", "green")], "colour", "it is one of red, blue"),

@@ -9,10 +9,20 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct
+from msgspec import Struct, field
 
 from keyplan.errors import LayoutError
-from keyplan.protobuf import ETCD, Field, JsonStyle, Method, MisfitError, Schema, json_codec
+from keyplan.protobuf import (
+    ETCD,
+    Field,
+    JsonStyle,
+    Message,
+    Method,
+    MisfitError,
+    Schema,
+    json_codec,
+    with_unknown_fields_of,
+)
 
 
 class Colour(IntEnum):
@@ -224,6 +234,42 @@ def test_a_record_that_would_lose_a_field_is_refused_when_it_is_declared(
 ) -> None:
     with pytest.raises(LayoutError, match=problem):
         FOREST.wire_form(record, message)
+
+
+# ---- what a newer program added ------------------------------------------------------------------------------------------
+
+
+class Wheel(Message, frozen=True):
+    size: int = 0
+
+
+class Cart(Message, frozen=True):
+    front: Wheel | None = None
+    spare: list[Wheel] = field(default_factory=list)
+    by_side: dict[str, Wheel] = field(default_factory=dict)
+
+
+def wheel(size: int, added: str = "") -> Wheel:
+    return Wheel(size=size, unknown_fields={"added": added} if added else {})
+
+
+def test_what_stays_of_a_message_keeps_its_unknown_fields_at_every_depth() -> None:
+    old = Cart(
+        front=wheel(1, "f"),
+        spare=[wheel(2, "a"), wheel(2, "b"), wheel(3, "c")],
+        by_side={"left": wheel(4, "l"), "right": wheel(4, "r")},
+        unknown_fields={"owner": "o"},
+    )
+    new = Cart(front=wheel(9), spare=[wheel(3), wheel(5), wheel(2)], by_side={"left": wheel(8), "top": wheel(4)})
+    kept = with_unknown_fields_of(old, new)
+    assert kept == Cart(
+        front=wheel(9, "f"),
+        spare=[wheel(3, "c"), wheel(5), wheel(2, "a")],
+        by_side={"left": wheel(8, "l"), "top": wheel(4)},
+        unknown_fields={"owner": "o"},
+    )
+    plain = Cart(front=wheel(1), spare=[wheel(2), wheel(2), wheel(3)], by_side={"left": wheel(4), "right": wheel(4)})
+    assert with_unknown_fields_of(old, plain) == old
 
 
 # ---- without the package -----------------------------------------------------------------------------------------------

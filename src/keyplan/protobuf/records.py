@@ -121,7 +121,10 @@ def field_types(record: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def with_unknown_fields_of(old: Message, new: M) -> M:
-    """Return `new` with the unknown fields that `old` has, at every depth that both have: what a newer program added stays."""
+    """Return `new` with the unknown fields that `old` has, at every depth that both have: what a newer program added stays.
+
+    An item of a list has no name: it keeps those of an old item that is the same but for them.
+    """
     kept: dict[str, Any] = {}
     for name in new.__struct_fields__:
         before: Any = getattr(old, name, None)
@@ -133,6 +136,8 @@ def with_unknown_fields_of(old: Message, new: M) -> M:
             merged = _kept_within(before, after)
         elif isinstance(after, dict) and isinstance(before, dict):
             merged = {key: _kept_within(before.get(key), item) for key, item in after.items()}
+        elif isinstance(after, list) and isinstance(before, list):
+            merged = _kept_in_list(before, after)
         if merged != after:
             kept[name] = merged
     return msgspec.structs.replace(new, **kept) if kept else new
@@ -140,3 +145,11 @@ def with_unknown_fields_of(old: Message, new: M) -> M:
 
 def _kept_within(before: object, after: Message) -> Message:
     return with_unknown_fields_of(before, after) if isinstance(before, Message) else after
+
+
+def _kept_in_list(before: list[Any], after: list[Any]) -> list[Any]:
+    left, kept = list(before), []
+    for item in after:
+        same = next((place for place, old in enumerate(left) if _kept_within(old, item) == old), None)
+        kept.append(item if same is None else left.pop(same))
+    return kept

@@ -33,8 +33,7 @@ def lease_findings(
     reads = _reads(history)
     refused = _refused_puts(history)
     for lease, its in calls.items():
-        end = times.told_at(ends[lease]) if lease in ends else NEVER
-        check = _LeaseCheck(its, times, end)
+        check = _LeaseCheck(its, times, ends.get(lease))
         yield from check.calls()
         yield from check.refusals(refused[lease])
         yield from check.entries(spans[lease], reads, patience)
@@ -43,13 +42,14 @@ def lease_findings(
 class _LeaseCheck:
     """One lease: its calls by their beginnings, and when it was known to have ended."""
 
-    def __init__(self, calls: Sequence[LeaseCall], times: Times, end: float) -> None:
+    def __init__(self, calls: Sequence[LeaseCall], times: Times, ended_at: int | None) -> None:
         self._calls = calls
         self._times = times
         self._renewals = [call for call in calls if call.act in _RENEWALS]
         self._revokes = [call for call in calls if call.act is LeaseAct.REVOKE]
-        self._end = end
-        self._gone = min([end, *(call.end for call in self._revokes if _is_done(call))])
+        self._ended_at = ended_at
+        self._end = NEVER if ended_at is None else times.told_at(ended_at)
+        self._gone = min([self._end, *(call.end for call in self._revokes if _is_done(call))])
         self._who = f"lease {calls[0].lease}"
 
     def calls(self) -> Iterator[Finding]:
@@ -80,6 +80,8 @@ class _LeaseCheck:
             last = self._times.ceiling(call.end)
             if _is_done(call) and any(until > last for _, until in spans):
                 yield self._wrong("revoked, and entries were on it afterwards")
+        if self._ended_at is not None and any(first > self._ended_at for first, _ in spans):
+            yield self._wrong(f"it ended at revision {self._ended_at}, and entries were put on it afterwards")
         if not any(_is_done(call) for call in self._renewals):
             return  # nobody knows until when it was to live
         tried = [call.end + call.ttl_seconds for call in self._renewals if call.error != LeaseNotFoundError.code]
