@@ -14,6 +14,7 @@ from keyplan.operations import (
     Contract,
     Failures,
     In,
+    Outcome,
     Place,
     Refused,
     Schema,
@@ -62,7 +63,7 @@ class Pages:
         "/pages/{page}",
         name="putPage",
         answers="It.",
-        also={201: "It was made.", 304: "It was so."},
+        also={201: "It was made.", 304: Outcome("It was so.")},
         caller=Who.KEEPER,
         failures=(409,),
     )

@@ -46,7 +46,7 @@ def _inputs(operation: dict[str, Any]) -> Iterator[str]:
     if operation.get("parameters"):
         yield "| Parameter | Type | Meaning |\n|---|---|---|"
         for parameter in operation["parameters"]:
-            yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {_clause(parameter['description'])} |"
+            yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {_clause(parameter.get('description', ''))} |"
         yield ""
     body = operation.get("requestBody")
     if body is not None:

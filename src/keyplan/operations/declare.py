@@ -30,6 +30,7 @@ __all__ = [
     "Declared",
     "In",
     "Operation",
+    "Outcome",
     "Parameter",
     "Place",
     "Whole",
@@ -115,6 +116,13 @@ class AnswerForm(NamedTuple):
     schema: Any
 
 
+class Outcome(NamedTuple):
+    """What a success means whose answer is of a type of its own; None: it has no content."""
+
+    meaning: str
+    type: Any = None
+
+
 class Answered(NamedTuple, Generic[T_co]):
     """A result with what HTTP says beside it: the status, where it is not the operation's, and headers."""
 
@@ -169,11 +177,11 @@ class Operation(Declared):
     """An operation that is spoken in HTTP. `method` and `path` are HTTP's; with `has_slash` the path may also end in one.
 
     `raises` are the errors that are answers of its contract, `failures` the statuses of those whose class does not say its own.
-    `answers` names a success, `status` is its status, and `also` has further ones; `headers` are those of a success, with what
-    they mean. `is_quick` for what reads a record or two, `is_read` for what only reads though it is no GET, `is_polled` for
-    what is asked again and again, and leaves no line in a log. `seconds` is how long a caller waits where that is longer than
-    usual. `body_name` is that of the body's schema, where the parameters are its fields; with `takes_unknown_fields` it may
-    have others.
+    `answers` names a success, `status` is its status, and `also` has further ones, of the same type where they are no Outcome;
+    `headers` are those of a success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only
+    reads though it is no GET, `is_polled` for what is asked again and again, and leaves no line in a log. `seconds` is how long
+    a caller waits where that is longer than usual. `body_name` is that of the body's schema, where the parameters are its
+    fields; with `takes_unknown_fields` it may have others.
     """
 
     method: str
@@ -182,7 +190,7 @@ class Operation(Declared):
     raises: tuple[type[KeyplanError], ...] = ()
     failures: tuple[int, ...] = ()
     status: int = 200
-    also: Mapping[int, str] = field(default_factory=dict)
+    also: Mapping[int, str | Outcome] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     has_slash: bool = False
     is_quick: bool = False

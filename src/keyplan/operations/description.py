@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from operator import or_
+from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from keyplan.operations.declare import CallerKind, Operation, Parameter, Place
+from keyplan.operations.declare import CallerKind, Operation, Outcome, Parameter, Place
 from keyplan.operations.schema import Components, parts_of, schema_of
 from keyplan.operations.wire import without_notes
 
@@ -16,7 +17,6 @@ __all__ = ["Contract", "Failures", "Refused", "described"]
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
 _FAILURE: Final = {"$ref": "#/components/responses/Failure"}
-_STATUSES_WITHOUT_CONTENT: Final = frozenset({204, 304})
 
 
 class Failures(NamedTuple):
@@ -88,22 +88,30 @@ def _operation(operation: Operation, contract: Contract, components: Components)
 
 def _responses(operation: Operation, contract: Contract, components: Components) -> dict[str, Any]:
     kind = operation.returns if operation.answer is None else operation.answer.schema
-    good = {operation.status: operation.answers, **operation.also}
+    apart = {also.type for also in operation.also.values() if isinstance(also, Outcome)}
+    usual = [part for part in parts_of(kind) if part not in apart]
+    good = {operation.status: Outcome(operation.answers, reduce(or_, usual) if apart else kind)}
+    good |= {
+        status: also if isinstance(also, Outcome) else Outcome(also, kind) for status, also in operation.also.items()
+    }
     bad = {*(error.http_status for error in operation.raises), *operation.failures, *contract.always}
     if operation.caller in contract.callers:
         bad.add(contract.callers[operation.caller].status)
-    success: dict[str, Any] = {"content": _content(kind, components)}
-    if operation.headers:
-        named = operation.headers.items()
-        success["headers"] = {name: {"description": words, "schema": {"type": "string"}} for name, words in named}
     return {
-        **{
-            str(status): {"description": words, **({} if status in _STATUSES_WITHOUT_CONTENT else success)}
-            for status, words in good.items()
-        },
+        **{str(status): _success(operation, outcome, components) for status, outcome in good.items()},
         **{str(status): _failure(contract.failures, status, components) for status in sorted(bad)},
         **({"default": _FAILURE} if contract.has_other_failures else {}),
     }
+
+
+def _success(operation: Operation, outcome: Outcome, components: Components) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": outcome.meaning}
+    if outcome.type is not None:
+        found["content"] = _content(outcome.type, components)
+    if operation.headers:
+        named = operation.headers.items()
+        found["headers"] = {name: {"description": words, "schema": {"type": "string"}} for name, words in named}
+    return found
 
 
 def _failure(failures: Failures | None, status: int, components: Components) -> dict[str, Any]:
@@ -115,10 +123,11 @@ def _failure(failures: Failures | None, status: int, components: Components) -> 
 def _content(kind: Any, components: Components) -> dict[str, Any]:
     """The content of an answer: text where it may be a str, and JSON where it may be something else."""
     parts = parts_of(kind)
-    if str not in parts:
+    if not {str, NoneType} & {*parts}:
         return {_JSON: {"schema": schema_of(kind, components)}}
-    text = {_TEXT: {"schema": {"type": "string"}}}
-    others = [part for part in parts if part is not str]
+    # Why None is passed over: it is the result of an outcome that has no content.
+    text = {_TEXT: {"schema": {"type": "string"}}} if str in parts else {}
+    others = [part for part in parts if part not in {str, NoneType}]
     return {_JSON: {"schema": schema_of(reduce(or_, others), components)}, **text} if others else text
 
 
@@ -135,7 +144,7 @@ def _parameter(parameter: Parameter, components: Components) -> dict[str, Any]:
         "name": parameter.word,
         "in": str(parameter.place),
         "required": parameter.place is Place.PATH or parameter.is_required,
-        "description": schema.pop("description", ""),
+        **({"description": schema.pop("description")} if "description" in schema else {}),
         "schema": schema,
     }
 

@@ -75,7 +75,9 @@ class Responder:
         return self.write(operation, answered.result, status, answered.headers)
 
     def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
-        """Return a result as an answer: in JSON."""
+        """Return a result as an answer: in JSON; None, of an outcome that has no content, as an answer without any."""
+        if result is None:
+            return Response(status_code=status, headers=dict(headers))
         return JsonAnswer(write_answer(operation, result), status, headers=dict(headers))
 
     def routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:

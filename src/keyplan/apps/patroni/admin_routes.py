@@ -1,12 +1,9 @@
 """What the operator of the broker sees and does, without secrets: cells, instances, findings; the lead moved off a cell."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import httpx
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Catalog
@@ -14,15 +11,18 @@ from keyplan.apps.patroni.clusters import cell_loads, clusters
 from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.operations import Beginnings
-from keyplan.apps.patroni.osb_bodies import id_of
-from keyplan.apps.patroni.osb_edge import BrokerEdge
+from keyplan.apps.patroni.osb_bodies import OperationBegun, PathId
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.server import JsonAnswer, ServiceContext
+from keyplan.operations import Answered, operation
 from keyplan.store import Store
 
-__all__ = ["AdminRoutes", "Recreations"]
+__all__ = ["Administration", "Recreations"]
+
+_ONE: Final = "/admin/service_instances/{instance}"
+
+Shown = dict[str, Any]
 
 
 class Recreations:
@@ -60,51 +60,50 @@ class Recreations:
         return data
 
 
-class AdminRoutes:
-    """The routes below /admin."""
+class Administration:
+    """The operations below /admin."""
 
-    def __init__(self, context: ServiceContext, store: Store, recreations: Recreations) -> None:
-        self._context = context
+    def __init__(self, store: Store, recreations: Recreations) -> None:
         self._store = store
         self._recreations = recreations
 
-    def routes(self, edge: BrokerEdge) -> list[BaseRoute]:
-        """Return the routes."""
-        return [
-            edge.route("/admin/cells", {"GET": self.cells}),
-            edge.route("/admin/cells/{cell}/demote", {"POST": self.demote}),
-            edge.route("/admin/service_instances", {"GET": self.instances}),
-            edge.route("/admin/service_instances/{instance}", {"GET": self.instance}),
-            edge.route("/admin/service_instances/{instance}/recreate", {"POST": self.recreate}),
-            edge.route("/admin/spaces/{space}/clusterdata_backup_by_name/{name}", {"GET": self.kept}),
-            edge.route("/admin/findings", {"GET": self.findings}),
-        ]
-
-    async def cells(self, _request: Request) -> Response:
-        return JsonAnswer({"cells": await self._context.run(self._cells)})
-
-    def _cells(self) -> list[dict[str, Any]]:
+    @operation("GET", "/admin/cells", name="listCells", answers="Them.")
+    def cells(self) -> Shown:
+        """List cells and their loads."""
         with self._store.snapshot() as state:
             broker = Broker(state)
             hosts = {name: cell.host for name, cell in broker.cells.list()}
-            return [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]
+            return {"cells": [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]}
 
-    async def instances(self, _request: Request) -> Response:
-        return JsonAnswer({"service_instances": await self._context.run(self._instances)})
+    @operation(
+        "POST",
+        "/admin/cells/{cell}/demote",
+        name="demoteCell",
+        answers="All were asked.",
+        also={207: "Some failed."},
+        failures=(404,),
+    )
+    def demote(self, cell: PathId) -> Answered[Shown]:
+        """Move the lead of every cluster that is led from this cell."""
+        results = self._demoted(cell)
+        has_failed = any(result["status"] == "failed" for result in results)
+        return Answered({"results": results}, 207 if has_failed else 200)
 
-    def _instances(self) -> list[dict[str, Any]]:
+    @operation("GET", "/admin/service_instances", name="listInstances", answers="Them.")
+    def instances(self) -> Shown:
+        """List clusters with their nodes."""
         with self._store.snapshot() as state:
-            return [
+            shown = [
                 {**view._asdict(), "nodes": [node._asdict() for node in view.nodes]} for view in clusters(Broker(state))
             ]
+        return {"service_instances": shown}
 
-    async def instance(self, request: Request) -> Response:
-        return JsonAnswer(await self._context.run(self._instance, id_of(request, "instance")))
-
-    def _instance(self, instance: str) -> dict[str, Any]:
+    @operation("GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
+    def instance(self, instance: PathId) -> Shown:
+        """Read an instance's record."""
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
-            state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            state, last = broker.instances.get(instance), broker.operations.get(instance)
             replica_port = broker.replica_ports.get(instance)
             nodes = [{"node_id": key.node, "cell_guid": cell} for key, cell in broker.nodes.list(instance)]
             bindings = [
@@ -127,25 +126,36 @@ class AdminRoutes:
             "parameters": state.parameters,
             "nodes": nodes,
             "bindings": bindings,
-            "operation": operation,
+            "operation": last,
         }
 
-    async def recreate(self, request: Request) -> Response:
-        operation = await self._context.run(self._recreations.begin, id_of(request, "instance"))
-        return JsonAnswer({"operation": operation.id}, 202)
+    @operation(
+        "POST",
+        f"{_ONE}/recreate",
+        name="recreateInstance",
+        answers="It has begun.",
+        status=202,
+        failures=(404, 409, 422, 500),
+    )
+    def recreate(self, instance: PathId) -> OperationBegun:
+        """Make an instance that was lost again from its backups, with its users and its port."""
+        return OperationBegun(self._recreations.begin(instance).id)
 
-    async def kept(self, request: Request) -> Response:
-        space, name = id_of(request, "space"), id_of(request, "name")
-        return JsonAnswer(await self._context.run(self._recreations.kept, space, name))
+    @operation(
+        "GET",
+        "/admin/spaces/{space}/clusterdata_backup_by_name/{name}",
+        name="findKeptInstance",
+        answers="It.",
+        failures=(404, 500),
+    )
+    def kept(self, space: PathId, name: PathId) -> Shown:
+        """Read what is kept of an instance."""
+        return self._recreations.kept(space, name)
 
-    async def findings(self, _request: Request) -> Response:
-        found = await self._context.run(diagnose, self._store)
-        return JsonAnswer({"findings": [finding._asdict() for finding in found]})
-
-    async def demote(self, request: Request) -> Response:
-        results = await self._context.run(self._demoted, id_of(request, "cell"))
-        has_failed = any(result["status"] == "failed" for result in results)
-        return JsonAnswer({"results": results}, 207 if has_failed else 200)
+    @operation("GET", "/admin/findings", name="listFindings", answers="What is wrong.")
+    def findings(self) -> Shown:
+        """Examine the store."""
+        return {"findings": [finding._asdict() for finding in diagnose(self._store)]}
 
     def _demoted(self, cell: str) -> list[dict[str, Any]]:
         """Ask each cluster that is led from the cell to move its lead; one line for each."""

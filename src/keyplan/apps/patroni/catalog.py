@@ -10,46 +10,48 @@ from msgspec import Struct, field
 from keyplan.apps.patroni.refusals import RefusedError
 from keyplan.errors import InvalidInputError
 
-__all__ = ["BUILT_IN_CATALOG", "Catalog", "Offer", "Plan", "read_catalog"]
+__all__ = [
+    "BUILT_IN_CATALOG",
+    "NODES_MAX",
+    "PARAMETERS",
+    "PARAMETERS_OF_CREATION",
+    "Catalog",
+    "Offer",
+    "Plan",
+    "read_catalog",
+]
 
 NODES_DEFAULT: Final = 2
 NODES_MAX: Final = 64
 POLLING_SECONDS_MAX: Final = 900
 
-_SCHEMA_OF_PARAMETERS: Final[dict[str, Any]] = {
-    "$schema": "http://json-schema.org/draft-07/schema#",
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "node-count": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": NODES_MAX,
-            "description": "Nodes of the cluster; 0: as the plan says.",
-        },
-        "cells": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "The cells that may hold its nodes; none: all.",
-        },
+PARAMETERS: Final[dict[str, Any]] = {
+    "node-count": {
+        "type": "integer",
+        "minimum": 0,
+        "maximum": NODES_MAX,
+        "description": "Nodes of the cluster; 0: as the plan says.",
+    },
+    "cells": {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "The cells that may hold its nodes; none: all.",
     },
 }
-_SCHEMA_OF_CREATION: Final[dict[str, Any]] = {
-    **_SCHEMA_OF_PARAMETERS,
-    "properties": {
-        **_SCHEMA_OF_PARAMETERS["properties"],
-        "clone-from": {
-            "type": "string",
-            "maxLength": 255,
-            "description": "The name of an instance in the same space, whose backups it is made from.",
-        },
+"""The schemas of the parameters of an instance."""
+
+PARAMETERS_OF_CREATION: Final[dict[str, Any]] = {
+    **PARAMETERS,
+    "clone-from": {
+        "type": "string",
+        "maxLength": 255,
+        "description": "The name of an instance in the same space, whose backups it is made from.",
     },
 }
-_NO_PARAMETERS: Final[dict[str, Any]] = {
-    "$schema": "http://json-schema.org/draft-07/schema#",
-    "type": "object",
-    "additionalProperties": False,
-}
+
+_DRAFT: Final = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": False}
+_SCHEMA_OF_PARAMETERS: Final = {**_DRAFT, "properties": PARAMETERS}
+_SCHEMA_OF_CREATION: Final = {**_DRAFT, "properties": PARAMETERS_OF_CREATION}
 
 
 class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +86,7 @@ class Plan(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
                     "create": {"parameters": _SCHEMA_OF_CREATION},
                     "update": {"parameters": _SCHEMA_OF_PARAMETERS},
                 },
-                "service_binding": {"create": {"parameters": _NO_PARAMETERS}},
+                "service_binding": {"create": {"parameters": _DRAFT}},
             },
         }
 

@@ -3,50 +3,106 @@
 {"error": "AsyncRequired", "description": "..."}
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+import re
+from collections.abc import Mapping
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from keyplan.apps.patroni.osb_bodies import check_version
+from keyplan.apps.patroni.osb_bodies import BrokerFailure
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import KeyplanError
-from keyplan.server import LOGGER, JsonAnswer, Role, answer_error_of, caller_of
+from keyplan.operations import Contract, Failures, Operation
+from keyplan.server import (
+    LOGGER,
+    AnswerError,
+    JsonAnswer,
+    Responder,
+    Role,
+    ServiceContext,
+    answer_error_of,
+    caller_of,
+)
 
-__all__ = ["BrokerEdge", "Endpoint"]
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+__all__ = ["CONTRACT", "BrokerResponder"]
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="keyplan-patroni-broker", charset="UTF-8"'}
 _METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
+_VERSION_HEADER: Final = "X-Broker-API-Version"
+_VERSION: Final = re.compile(r"2\.\d{1,3}")
+_VERSIONED: Final = "/v2/"
 _IDENTITY: Final = "X-Broker-API-Request-Identity"
 _IDENTITY_CHARACTERS_MAX: Final = 200
 
+CONTRACT: Final = Contract(
+    "patroni-broker",
+    Failures(
+        {
+            400: "The request is malformed, or asks for what cannot be.",
+            401: "The log-in lacks or is wrong.",
+            404: "There is no such thing, or not yet.",
+            409: "There is one of this id with other attributes.",
+            410: "It is gone.",
+            412: "The version of the API is not 2.",
+            415: "The body is not application/json.",
+            422: "It cannot be done now, or not in this way: see `error`.",
+            500: "The cluster cannot be reached now.",
+        },
+        BrokerFailure,
+    ),
+    always=(400, 401, 412),
+    headers={
+        _VERSIONED: {
+            "name": _VERSION_HEADER,
+            "in": "header",
+            "required": True,
+            "schema": {"type": "string", "pattern": r"^2\.[0-9]{1,3}$"},
+        }
+    },
+    schemes={"broker": {"type": "http", "scheme": "basic", "description": "The password is an administrator's token."}},
+)
 
-class BrokerEdge:
-    """Makes routes. Only administrators come through, by Basic authentication as the API has it; `/v2` wants a version."""
 
-    def __init__(self, *, is_version_required: bool = True) -> None:
+class BrokerResponder(Responder):
+    """Only administrators come through, by Basic authentication as the API has it; `/v2` wants a version."""
+
+    knows_all_words = False
+
+    def __init__(self, context: ServiceContext, target: object, *, is_version_required: bool = True) -> None:
+        super().__init__(context)
+        self._target = target
         self._is_version_required = is_version_required
 
-    def route(self, path: str, endpoints: Mapping[str, Endpoint]) -> Route:
+    async def admit(self, _request: Request, _operation: Operation) -> object:
+        return self._target
+
+    async def respond(self, request: Request, operation: Operation) -> Response:
+        caller = caller_of(request)
+        if caller is None or caller.role is not Role.ADMIN:
+            raise RefusedError(401, "log in with the token of an administrator as the password")
+        if request.url.path.startswith(_VERSIONED):
+            self._check_version(request.headers.get(_VERSION_HEADER))
+        return await super().respond(request, operation)
+
+    async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
+        try:
+            return await super().read(request, operation, kind)
+        except AnswerError as error:
+            raise RefusedError(error.status, _text_of(error)) from error
+
+    def route(self, path: str, operations: Mapping[str, Operation]) -> Route:
         """Return one route for all methods of a path, so that a 405 names them all, in the API's form."""
-        allowed = sorted({*endpoints, *(("HEAD",) if "GET" in endpoints else ())})
+        allowed = sorted({*operations, *(("HEAD",) if "GET" in operations else ())})
 
         async def endpoint(request: Request) -> Response:
-            answer: Response
+            operation = operations.get("GET" if request.method == "HEAD" else request.method)
             try:
-                if request.method not in allowed:
+                if operation is None:
                     raise RefusedError(405, "there is no such method here")
-                self._admit(request)
-                answer = await endpoints["GET" if request.method == "HEAD" else request.method](request)
-            except RefusedError as error:
-                answer = refusal(error)
-            except NoPortsLeftError as error:
-                answer = refusal(RefusedError(422, str(error.facts["problem"])))
-            except KeyplanError as error:
+                answer = await self.respond(request, operation)
+            except (RefusedError, KeyplanError) as error:
                 answer = _failure(error)
             if answer.status_code == 405:
                 answer.headers["Allow"] = ", ".join(allowed)
@@ -55,12 +111,13 @@ class BrokerEdge:
 
         return Route(path, endpoint, methods=_METHODS)
 
-    def _admit(self, request: Request) -> None:
-        caller = caller_of(request)
-        if caller is None or caller.role is not Role.ADMIN:
-            raise RefusedError(401, "log in with the token of an administrator as the password")
-        if request.url.path.startswith("/v2/"):
-            check_version(request.headers, is_required=self._is_version_required)
+    def _check_version(self, version: str | None) -> None:
+        """Raise RefusedError: 412 for another major version of the API than 2, 400 where the header lacks and is required."""
+        if not version:
+            if self._is_version_required:
+                raise RefusedError(400, f"the header {_VERSION_HEADER} is required")
+        elif not _VERSION.fullmatch(version):
+            raise RefusedError(412, "this broker speaks version 2 of the service broker API")
 
 
 def _recognize(request: Request, answer: Response) -> None:
@@ -73,17 +130,20 @@ def _recognize(request: Request, answer: Response) -> None:
     LOGGER.info("a request with an identity", extra={"facts": facts})
 
 
-def refusal(error: RefusedError) -> JsonAnswer:
-    """Return the answer to a request that is refused."""
-    body = {"error": error.word} if error.word else {}
-    headers = _CHALLENGE if error.status == 401 else None
-    return JsonAnswer({**body, "description": error.description}, error.status, headers=headers)
-
-
-def _failure(error: KeyplanError) -> JsonAnswer:
+def _failure(error: RefusedError | KeyplanError) -> JsonAnswer:
+    """Return the answer to a request that is refused, or that fails."""
+    if isinstance(error, NoPortsLeftError):
+        error = RefusedError(422, str(error.facts["problem"]))
+    if isinstance(error, RefusedError):
+        body = {"error": error.word} if error.word else {}
+        headers = _CHALLENGE if error.status == 401 else None
+        return JsonAnswer({**body, "description": error.description}, error.status, headers=headers)
     answer = answer_error_of(error)
     if answer.status >= 500:
         LOGGER.error("a request to the broker failed", extra={"facts": {"error": str(error)}})
+    return JsonAnswer({"description": _text_of(answer)}, answer.status, headers=answer.headers)
+
+
+def _text_of(answer: AnswerError) -> str:
     problem = answer.detail.get("problem")
-    text = f"{answer.message}: {problem}" if problem else answer.message
-    return JsonAnswer({"description": text}, answer.status, headers=answer.headers)
+    return f"{answer.message}: {problem}" if problem else answer.message

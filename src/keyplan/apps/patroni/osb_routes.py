@@ -1,55 +1,62 @@
-"""The service broker API: HTTP in, one call of the broker, HTTP out. Specification: Open Service Broker API 2.17."""
+"""The service broker API: operations on instances and bindings. Specification: Open Service Broker API 2.17."""
 
-from typing import Any, Final
-
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress, credentials_shown
-from keyplan.apps.patroni.catalog import Catalog, Plan
+from keyplan.apps.patroni.catalog import PARAMETERS_OF_CREATION, Catalog, Plan
 from keyplan.apps.patroni.layout import BindingKey, Broker
 from keyplan.apps.patroni.operations import FAILED, IN_PROGRESS, SUCCESS, Beginnings, Wanted
 from keyplan.apps.patroni.osb_bodies import (
-    BindBody,
-    ProvisionBody,
-    UpdateBody,
-    broker_body,
+    BindingParameters,
+    BindingShown,
+    Id,
+    InstanceParameters,
+    InstanceShown,
+    LastOperation,
+    MayWait,
+    NewInstanceParameters,
+    Object,
+    OperationBegun,
+    PathId,
+    RemovedId,
     check_maintenance,
     check_parameters,
-    check_provision_parameters,
-    id_of,
-    is_asked_to_wait,
-    removal_query,
 )
-from keyplan.apps.patroni.osb_edge import BrokerEdge
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.server import JsonAnswer, ServiceContext
+from keyplan.operations import Answered, In, Outcome, Place, operation
 from keyplan.store import Store
 
-__all__ = ["BrokerRoutes"]
+__all__ = ["ServiceBroker"]
 
 _STATES: Final = {IN_PROGRESS: "in progress", SUCCESS: "succeeded", FAILED: "failed"}
 _RETRY: Final = {"Retry-After": "1"}
 
+_ONE: Final = "/v2/service_instances/{instance}"
+_BOUND: Final = f"{_ONE}/service_bindings/{{binding}}"
+_DONE: Final = "Nothing is to be done, or it is done."
+_BEGUN: Final = "It was begun: poll its last operation."
+_ACCEPTED: Final = {202: Outcome(_BEGUN, OperationBegun)}
 
-class BrokerRoutes:
-    """The routes below /v2. `router` is where bindings say it is; `on_begun` is called when an operation was begun."""
+Nothing = dict[str, Any]
+"""An object without fields."""
+
+
+class ServiceBroker:
+    """The operations below /v2. `router` is where bindings say it is; `on_begun` is called when an operation was begun."""
 
     def __init__(
         self,
-        context: ServiceContext,
         store: Store,
         catalog: Catalog,
         beginnings: Beginnings,
         bindings: Bindings,
         *,
         router: RouterAddress,
-        on_begun: Any,
+        on_begun: Callable[[], None],
     ) -> None:
-        self._context = context
         self._store = store
         self._broker = Broker(store)
         self._catalog = catalog
@@ -58,134 +65,214 @@ class BrokerRoutes:
         self._router = router
         self._on_begun = on_begun
 
-    def routes(self, edge: BrokerEdge) -> list[BaseRoute]:
-        """Return the routes."""
-        one = "/v2/service_instances/{instance}"
-        bound = f"{one}/service_bindings/{{binding}}"
-        return [
-            edge.route("/v2/catalog", {"GET": self.catalog}),
-            edge.route(
-                one, {"PUT": self.provision, "PATCH": self.update, "DELETE": self.deprovision, "GET": self.instance}
-            ),
-            edge.route(f"{one}/last_operation", {"GET": self.last_operation}),
-            edge.route(bound, {"PUT": self.bind, "DELETE": self.unbind, "GET": self.binding}),
-            edge.route(f"{bound}/last_operation", {"GET": self.last_binding_operation}),
-        ]
-
-    async def catalog(self, request: Request) -> Response:
+    @operation(
+        "GET",
+        "/v2/catalog",
+        name="getCatalog",
+        answers="The catalog.",
+        also={304: Outcome("It is that of If-None-Match.")},
+        is_quick=True,
+    )
+    def catalog(
+        self, *, known: Annotated[str | None, In("If-None-Match", place=Place.HEADER)] = None
+    ) -> Answered[dict[str, Any] | None]:
+        """List services and plans."""
         headers = {"ETag": self._catalog.tag}
-        if request.headers.get("if-none-match") == self._catalog.tag:
-            return Response(status_code=304, headers=headers)
-        return JsonAnswer(self._catalog.to_json(), headers=headers)
+        if known == self._catalog.tag:
+            return Answered(None, 304, headers)
+        return Answered(self._catalog.to_json(), headers=headers)
 
     # ---- instances -----------------------------------------------------------------------------------------------------
 
-    async def provision(self, request: Request) -> Response:
-        instance, may_wait = id_of(request, "instance"), is_asked_to_wait(request)
-        body = await broker_body(request, ProvisionBody)
-        plan = self._catalog.plan(body.service_id, body.plan_id)
-        check_maintenance(body.maintenance_info)
-        name = (body.context or {}).get("instance_name", "")
+    @operation(
+        "PUT",
+        _ONE,
+        name="provision",
+        answers=_DONE,
+        also=_ACCEPTED,
+        failures=(409, 415, 422),
+        body_name="BrokerProvision",
+        takes_unknown_fields=True,
+    )
+    def provision(
+        self,
+        instance: PathId,
+        *,
+        may_wait: MayWait = False,
+        service_id: Id,
+        plan_id: Id,
+        organization_guid: Id,
+        space_guid: Id,
+        context: Object = None,
+        parameters: NewInstanceParameters = None,
+        maintenance_info: Object = None,
+    ) -> Answered[Nothing | OperationBegun]:
+        """Begin to make an instance."""
+        plan = self._catalog.plan(service_id, plan_id)
+        check_maintenance(maintenance_info)
+        name = (context or {}).get("instance_name", "")
         wanted = Wanted(
-            service_id=body.service_id,
+            service_id=service_id,
             plan=plan,
-            organization_guid=body.organization_guid,
-            space_guid=body.space_guid,
+            organization_guid=organization_guid,
+            space_guid=space_guid,
             name=name if isinstance(name, str) else "",
-            parameters=check_provision_parameters(body.parameters),
+            parameters=check_parameters(parameters, PARAMETERS_OF_CREATION),
         )
-        operation, is_complete = await self._context.run(
-            self._beginnings.provision, instance, wanted, may_wait=may_wait
-        )
-        return JsonAnswer({}) if is_complete else self._accepted(operation)
+        begun, is_complete = self._beginnings.provision(instance, wanted, may_wait=may_wait)
+        return Answered(Nothing()) if is_complete else self._accepted(begun)
 
-    async def update(self, request: Request) -> Response:
-        instance, may_wait = id_of(request, "instance"), is_asked_to_wait(request)
-        body = await broker_body(request, UpdateBody)
-        plan = None if body.plan_id is None else self._catalog.plan(body.service_id, body.plan_id)
-        check_maintenance(body.maintenance_info)
-        parameters = check_parameters(body.parameters)
-        operation = await self._context.run(
-            self._beginnings.update, instance, body.service_id, plan, parameters, may_wait=may_wait
-        )
-        return JsonAnswer({}) if operation is None else self._accepted(operation)
+    @operation(
+        "PATCH",
+        _ONE,
+        name="updateInstance",
+        answers=_DONE,
+        also=_ACCEPTED,
+        failures=(404, 415, 422),
+        body_name="BrokerUpdate",
+        takes_unknown_fields=True,
+    )
+    def update(
+        self,
+        instance: PathId,
+        *,
+        may_wait: MayWait = False,
+        service_id: Id,
+        plan_id: Id | None = None,
+        context: Object = None,  # the API has it
+        parameters: InstanceParameters = None,
+        previous_values: Object = None,  # the API has it
+        maintenance_info: Object = None,
+    ) -> Answered[Nothing | OperationBegun]:
+        """Begin to change an instance's plan, number of nodes, or cells."""
+        plan = None if plan_id is None else self._catalog.plan(service_id, plan_id)
+        check_maintenance(maintenance_info)
+        checked = check_parameters(parameters)
+        begun = self._beginnings.update(instance, service_id, plan, checked, may_wait=may_wait)
+        return Answered(Nothing()) if begun is None else self._accepted(begun)
 
-    async def deprovision(self, request: Request) -> Response:
-        instance, may_wait = id_of(request, "instance"), is_asked_to_wait(request)
-        service_id, plan_id = removal_query(request)
-        operation = await self._context.run(
-            self._beginnings.deprovision, instance, service_id, plan_id, may_wait=may_wait
-        )
-        return self._accepted(operation)
+    @operation("DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
+    def deprovision(
+        self, instance: PathId, *, may_wait: MayWait = False, service_id: RemovedId, plan_id: RemovedId
+    ) -> Answered[OperationBegun]:
+        """Begin to delete an instance; one that is being made is halted."""
+        return self._accepted(self._beginnings.deprovision(instance, service_id, plan_id, may_wait=may_wait))
 
-    def _accepted(self, operation: Operation) -> Response:
+    def _accepted(self, begun: Operation) -> Answered[OperationBegun]:
         self._on_begun()
-        return JsonAnswer({"operation": operation.id}, 202)
+        return Answered(OperationBegun(begun.id), 202)
 
-    async def instance(self, request: Request) -> Response:
-        instance = id_of(request, "instance")
-        state, operation = await self._context.read(self._state, instance)
-        if operation.kind == "update" and operation.status == IN_PROGRESS:
-            raise RefusedError(422, "the instance is being updated", word=CONCURRENCY)
-        if operation.kind == "deprovision" or (operation.kind, operation.status) in {
-            ("provision", IN_PROGRESS),
-            ("provision", FAILED),
-        }:
-            raise RefusedError(404, "there is no such instance, or not yet")
-        return JsonAnswer(
-            {"service_id": state.service_id, "plan_id": state.plan_id, "parameters": state.parameters},
-        )
-
-    def _state(self, instance: str) -> tuple[InstanceState, Operation]:
+    @operation("GET", _ONE, name="getInstance", answers="It.", failures=(404, 422), is_quick=True)
+    def instance(self, instance: PathId) -> InstanceShown:
+        """Read an instance."""
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
-            state, operation = broker.instances.get(instance), broker.operations.get(instance)
+            state, last = broker.instances.get(instance), broker.operations.get(instance)
         if state is None:
             raise RefusedError(404, "there is no such instance")
-        return state, operation or Operation(id="", kind="", status=SUCCESS)
+        kind, status = ("", SUCCESS) if last is None else (last.kind, last.status)
+        if kind == "update" and status == IN_PROGRESS:
+            raise RefusedError(422, "the instance is being updated", word=CONCURRENCY)
+        if kind == "deprovision" or (kind == "provision" and status in {IN_PROGRESS, FAILED}):
+            raise RefusedError(404, "there is no such instance, or not yet")
+        return InstanceShown(state.service_id, state.plan_id, state.parameters)
 
-    async def last_operation(self, request: Request) -> Response:
-        instance, asked = id_of(request, "instance"), request.query_params.get("operation")
-        operation = await self._context.read(self._broker.operations.get, instance)
-        if operation is None or asked not in {None, operation.id}:
+    @operation(
+        "GET",
+        f"{_ONE}/last_operation",
+        name="getLastOperation",
+        answers="How far it is.",
+        failures=(404, 410),
+        is_quick=True,
+    )
+    def last_operation(
+        self,
+        instance: PathId,
+        *,
+        asked: Annotated[Id | None, In("operation")] = None,
+        service_id: Id | None = None,  # the API has it
+        plan_id: Id | None = None,  # the API has it
+    ) -> Answered[LastOperation]:
+        """Tell how far an operation is."""
+        last = self._broker.operations.get(instance)
+        if last is None or asked not in {None, last.id}:
             # Why by the word: the record of a deletion is forgotten after a day, and who deletes may ask later.
             if (asked or "").startswith("deprovision-"):
                 raise RefusedError(410, "the instance is gone")
             raise RefusedError(404, "there is no such operation")
-        shown: dict[str, Any] = {"state": _STATES[operation.status], "description": operation.message}
-        if operation.status == FAILED and operation.kind != "provision":
-            shown |= {"instance_usable": operation.kind == "update", "update_repeatable": operation.kind == "update"}
-        return JsonAnswer(shown, headers=_RETRY if operation.status == IN_PROGRESS else None)
+        shown = LastOperation(_STATES[last.status], last.message)
+        if last.status == FAILED and last.kind != "provision":
+            shown.instance_usable = shown.update_repeatable = last.kind == "update"
+        return Answered(shown, headers=_RETRY if last.status == IN_PROGRESS else {})
 
     # ---- bindings ------------------------------------------------------------------------------------------------------
 
-    async def bind(self, request: Request) -> Response:
-        key = BindingKey(id_of(request, "instance"), id_of(request, "binding"))
-        is_asked_to_wait(request)
-        body = await broker_body(request, BindBody)
-        plan = self._catalog.plan(body.service_id, body.plan_id)
-        parameters = check_parameters(body.parameters, known=())
-        is_new = await self._context.run(
-            self._bindings.bind, key, body.service_id, plan, body.application(), parameters
+    @operation(
+        "PUT",
+        _BOUND,
+        name="bind",
+        answers="The same binding was there.",
+        also={201: "It was made."},
+        failures=(404, 409, 415, 422, 500),
+        body_name="BrokerBind",
+        takes_unknown_fields=True,
+    )
+    def bind(
+        self,
+        instance: PathId,
+        binding: PathId,
+        *,
+        may_wait: MayWait = False,  # a binding is made at once
+        service_id: Id,
+        plan_id: Id,
+        app_guid: str | None = None,
+        bind_resource: Object = None,
+        context: Object = None,  # the API has it
+        parameters: BindingParameters = None,
+    ) -> Answered[BindingShown]:
+        """Make a binding: a role of its own."""
+        key = BindingKey(instance, binding)
+        plan = self._catalog.plan(service_id, plan_id)
+        checked = check_parameters(parameters, {})
+        # Why either: the application has two spellings in the API.
+        application = (bind_resource or {}).get("app_guid") or app_guid or ""
+        is_new = self._bindings.bind(
+            key, service_id, plan, application if isinstance(application, str) else "", checked
         )
-        return JsonAnswer(await self._context.read(self._shown, key), 201 if is_new else 200)
+        return Answered(self._shown(key), 201 if is_new else 200)
 
-    async def unbind(self, request: Request) -> Response:
-        key = BindingKey(id_of(request, "instance"), id_of(request, "binding"))
-        is_asked_to_wait(request)
-        service_id, plan_id = removal_query(request)
+    @operation("DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
+    def unbind(
+        self,
+        instance: PathId,
+        binding: PathId,
+        *,
+        may_wait: MayWait = False,  # a binding is dropped at once
+        service_id: RemovedId,
+        plan_id: RemovedId,
+    ) -> Nothing:
+        """Drop a binding's role and its sessions."""
         database = self._plan(service_id, plan_id).database
-        await self._context.run(self._bindings.unbind, key, service_id, plan_id, database)
-        return JsonAnswer({})
+        self._bindings.unbind(BindingKey(instance, binding), service_id, plan_id, database)
+        return {}
 
-    async def binding(self, request: Request) -> Response:
-        key = BindingKey(id_of(request, "instance"), id_of(request, "binding"))
-        return JsonAnswer(await self._context.read(self._shown, key))
+    @operation("GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
+    def binding(self, instance: PathId, binding: PathId) -> BindingShown:
+        """Read a binding."""
+        return self._shown(BindingKey(instance, binding))
 
-    async def last_binding_operation(self, request: Request) -> Response:
-        key = BindingKey(id_of(request, "instance"), id_of(request, "binding"))
-        await self._context.read(self._ready, key)
-        return JsonAnswer({"state": "succeeded", "description": "bindings are made at once"})
+    @operation(
+        "GET",
+        f"{_BOUND}/last_operation",
+        name="getLastBindingOperation",
+        answers="How far it is.",
+        failures=(404,),
+        is_quick=True,
+    )
+    def last_binding_operation(self, instance: PathId, binding: PathId) -> LastOperation:
+        """Tell that a binding was made."""
+        self._ready(BindingKey(instance, binding))
+        return LastOperation("succeeded", "bindings are made at once")
 
     def _ready(self, key: BindingKey) -> tuple[BindingRecord, InstanceState, int | None]:
         with self._store.snapshot() as pinned:
@@ -196,19 +283,17 @@ class BrokerRoutes:
             raise RefusedError(404, "there is no such binding")
         return record, state, reads
 
-    def _shown(self, key: BindingKey) -> dict[str, Any]:
+    def _shown(self, key: BindingKey) -> BindingShown:
         record, state, reads = self._ready(key)
         plan = self._plan(record.service_id, record.plan_id)
         port = state.allocated_port or 0
         superuser = state.superuser_credentials if plan.shows_superuser else None
         ports = [port] if reads is None else [port, reads]
-        return {
-            "credentials": credentials_shown(
-                self._router, port, plan.database, record.credentials, reads=reads, superuser=superuser
-            ),
-            "endpoints": [{"host": self._router.host, "ports": [str(each) for each in ports]}],
-            "parameters": record.parameters,
-        }
+        credentials = credentials_shown(
+            self._router, port, plan.database, record.credentials, reads=reads, superuser=superuser
+        )
+        endpoint = {"host": self._router.host, "ports": [str(each) for each in ports]}
+        return BindingShown(credentials, [endpoint], record.parameters)
 
     def _plan(self, service_id: str, plan_id: str) -> Plan:
         """Return the plan of what exists; a plan that was taken out of the catalog had, as far as is known, the defaults."""

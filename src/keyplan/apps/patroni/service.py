@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from keyplan.apps.patroni.admin_routes import AdminRoutes, Recreations
+from keyplan.apps.patroni.admin_routes import Administration, Recreations
 from keyplan.apps.patroni.backups import Backups, read_callbacks
 from keyplan.apps.patroni.broker_bindings import Bindings, RouterAddress
 from keyplan.apps.patroni.broker_loop import BrokerLoop
@@ -14,17 +14,22 @@ from keyplan.apps.patroni.broker_work import Waits
 from keyplan.apps.patroni.catalog import BUILT_IN_CATALOG, read_catalog
 from keyplan.apps.patroni.metrics import ClusterFigures, OperationMeters
 from keyplan.apps.patroni.operations import Beginnings
-from keyplan.apps.patroni.osb_description import DESCRIPTION
-from keyplan.apps.patroni.osb_edge import BrokerEdge
-from keyplan.apps.patroni.osb_routes import BrokerRoutes
+from keyplan.apps.patroni.osb_edge import CONTRACT, BrokerResponder
+from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.patroni.ports import PORTS_DEFAULT, PortAllocator, PortRange, port_range, reads_of
+from keyplan.operations import described, operations_of
 from keyplan.server import Service, ServiceContext
 from keyplan.settings import Setting, TextForm, of_service, read_settings
 from keyplan.store import Store
 
-__all__ = ["SERVICE_NAME", "BrokerSettings", "build"]
+__all__ = ["DESCRIPTION", "SERVICE_NAME", "BrokerSettings", "build"]
 
 SERVICE_NAME: Final = "patroni-broker"
+DESCRIPTION: Final = described(
+    [one for kind in (ServiceBroker, Administration) for one in operations_of(kind).values()], CONTRACT
+)
+"""Paths and components, as `Service.openapi` takes them."""
+
 _SECONDS_MAX: Final = 86_400.0
 _FILE: Final = TextForm(Path, "a JSON file")
 
@@ -100,8 +105,7 @@ def build(context: ServiceContext) -> Service:
         on_ended=OperationMeters(context.metrics).ended,
     )
     context.metrics.register(ClusterFigures(store, settings.ports))
-    routes = BrokerRoutes(
-        context,
+    broker = ServiceBroker(
         store,
         catalog,
         beginnings,
@@ -110,7 +114,13 @@ def build(context: ServiceContext) -> Service:
         on_begun=loop.look_soon,
     )
     recreations = Recreations(beginnings, catalog, backups, on_begun=loop.look_soon)
-    edge = BrokerEdge(is_version_required=settings.version_header == "required")
+    routes = [
+        route
+        for target in (broker, Administration(store, recreations))
+        for route in BrokerResponder(context, target, is_version_required=settings.version_header == "required").routes(
+            operations_of(type(target)).values()
+        )
+    ]
 
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
@@ -120,10 +130,4 @@ def build(context: ServiceContext) -> Service:
         finally:
             await context.run(loop.stop)
 
-    return Service(
-        SERVICE_NAME,
-        [*routes.routes(edge), *AdminRoutes(context, store, recreations).routes(edge)],
-        DESCRIPTION,
-        lifespan,
-        has_own_access=True,
-    )
+    return Service(SERVICE_NAME, routes, DESCRIPTION, lifespan, has_own_access=True)
