@@ -33,6 +33,7 @@ __all__ = [
     "one_of",
     "read_settings",
     "settings_table",
+    "shown_default",
 ]
 
 S = TypeVar("S")
@@ -140,6 +141,7 @@ def _whole_number(*, least: int, most: int) -> TextForm:
     """Return the form of whole numbers, in decimal digits."""
 
     def read(text: str) -> int:
+        text = text.strip()
         if not _WHOLE.fullmatch(text):
             raise ValueError(f"must be a whole number from {least} to {most}")
         number = int(text)
@@ -260,23 +262,30 @@ def settings_table(kind: type, prefix: str = "") -> list[str]:
 
 def _row(declared: DeclaredSetting, head: list[str], prefix: str) -> str:
     setting = declared.setting
-    default = setting.default or _shown(declared.default)
     cells = {
         "Flag": f"`{setting.option}`" if setting.option else "",
         "Setting": f"`{prefix}{declared.name}`",
         "Variable": f"`{setting.variable}`" if setting.variable else "",
         "Means": setting.sentence,
         "May be": declared.form.allowed,
-        "By default": "a secret" if setting.is_secret else default,
+        "By default": _marked_default(declared),
     }
     return f"| {' | '.join(cells[name] for name in head)} |".replace("|  |", "| |").replace("|  |", "| |")
 
 
-def _shown(default: Any) -> str:
+def _marked_default(declared: DeclaredSetting) -> str:
+    shown = shown_default(declared)
+    is_literal = isinstance(declared.default, str | bool) and shown in {declared.default, str(declared.default).lower()}
+    return f"`{shown}`" if is_literal else shown
+
+
+def shown_default(declared: DeclaredSetting) -> str:
+    """Return what a page says of a setting's default."""
+    default, told = declared.default, declared.setting.default
+    if told or declared.setting.is_secret:
+        return told or "a secret"
     if default is None or default == "":
         return "none"
     if isinstance(default, bool):
-        return "`true`" if default else "`false`"
-    return (
-        f"{default:g}" if isinstance(default, float) else f"`{default}`" if isinstance(default, str) else str(default)
-    )
+        return "true" if default else "false"
+    return f"{default:g}" if isinstance(default, float) else str(default)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         StoreOption,
         layout_of_option,
         root_parameters,
+        spread,
         store_of_option,
         store_url_of_option,
     )
@@ -35,6 +36,7 @@ __all__ = [
     "print_text",
     "progress_bar",
     "root_parameters",
+    "spread",
     "store_of_option",
     "store_url_of_option",
     "with_progress",
@@ -44,7 +46,7 @@ _MODULES: Final = {
     "failures": ("print_hint",),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
-        *("layout_of_option", "root_parameters", "store_of_option", "store_url_of_option"),
+        *("layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),
     ),
     "output": ("print_grid", "print_json", "print_record", "print_text", "progress_bar", "with_progress"),
 }

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,6 +16,7 @@ from keyplan.cli.failures import print_hint
 from keyplan.engine import Engine, KeyRange, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
 from keyplan.layout import BoundLayout, Layout, raw_key_of
+from keyplan.settings import DeclaredSetting, Source, declared_settings, of_options, shown_default
 from keyplan.store import TRANSFER_AREA, Store, installed_layouts, layout_named, root_values
 
 __all__ = [
@@ -386,34 +387,63 @@ R = TypeVar("R")
 def spread(command: Callable[..., R]) -> Callable[..., R]:
     """Return a command that takes the fields of its records one by one, as typer wants options to be declared.
 
-    A parameter whose type is a NamedTuple stands for that record's fields, with their types, options and defaults. The command
-    itself is called with the record.
+    A parameter whose type is a NamedTuple stands for that record's fields, with their types, options and defaults; the command
+    itself is called with the record. One of the type `Annotated[Source, Kind]` stands for the flags of the settings that the
+    class declares; the command is called with the source of those that are given.
     """
     own = signature(command, eval_str=True)
-    records = {name: parameter.annotation for name, parameter in own.parameters.items() if _is_record(parameter)}
+    groups = {name: group for name, parameter in own.parameters.items() if (group := _group_of(parameter.annotation))}
 
     @wraps(command)
-    def with_records(**given: Any) -> R:
-        for name, kind in records.items():
-            given[name] = kind(**{field: given.pop(field) for field in kind._fields})
+    def with_groups(**given: Any) -> R:
+        for name, (make, parameters) in groups.items():
+            given[name] = make({parameter.name: given.pop(parameter.name) for parameter in parameters})
         return command(**given)
 
     parameters = [
-        spread_out
+        each
         for parameter in own.parameters.values()
-        for spread_out in (_fields(parameter.annotation) if parameter.name in records else (parameter,))
+        for each in (
+            groups[parameter.name][1] if parameter.name in groups else (parameter.replace(kind=Parameter.KEYWORD_ONLY),)
+        )
     ]
-    with_records.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect's own protocol
-    with_records.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return with_records
+    with_groups.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect's own protocol
+    with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_groups
 
 
-def _is_record(parameter: Parameter) -> bool:
-    kind = parameter.annotation
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+_Group = tuple[Callable[[dict[str, Any]], object], list[Parameter]]
+"""What a parameter stands for: the parameters in its place, and what makes the one of their values."""
+
+
+def _group_of(kind: Any) -> _Group | None:
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return (lambda given: kind(**given)), list(_fields(kind))
+    if get_origin(kind) is Annotated and get_args(kind)[0] == Source:
+        return _flags_given, [
+            _flag(declared) for declared in declared_settings(get_args(kind)[1]) if declared.setting.option
+        ]
+    return None
 
 
 def _fields(kind: Any) -> Iterator[Parameter]:
     for name, hint in get_type_hints(kind, include_extras=True).items():
         default = kind._field_defaults.get(name, Parameter.empty)
         yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _flag(declared: DeclaredSetting) -> Parameter:
+    """A flag takes a text, which the setting's form reads, as it reads a variable's."""
+    setting = declared.setting
+    notes = [
+        *([shown_default(declared)] * (declared.default is not None)),
+        *([setting.variable] * bool(setting.variable)),
+    ]
+    text = f"{setting.sentence[0].upper()}{setting.sentence[1:]}." + (f" [{'; '.join(notes)}]" if notes else "")
+    kind: Any = bool | None if declared.type is bool else str | None
+    option = typer.Option(setting.option, help=text, show_default=False)
+    return Parameter(declared.field, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
+
+
+def _flags_given(given: dict[str, Any]) -> Source:
+    return of_options({name: None if value is None else str(value) for name, value in given.items()})

@@ -123,9 +123,10 @@ def test_the_registrys_variables_are_read() -> None:
     assert ServeSettings.of({}, own).registry.store == "etcd://a:1,b?timeout=7&tls=true&cert=/c.pem&key=/k.pem"
     none = {**given, "GSR_TLS_CERT_PATH": ""}
     assert ServeSettings.of({}, none).registry.store == "etcd://a:1,b?timeout=7&tls=true"
-    assert ServeSettings.of({}, {}).registry == RegistrySettings(
-        "gsr/", 60, 300, None, 0, has_microseconds=False, has_file_trace=False
-    )
+    plain = ServeSettings.of({}, {}).registry
+    assert plain == RegistrySettings()
+    assert (plain.prefix, plain.lease_seconds, plain.connect_timeout_seconds, plain.store) == ("gsr/", 60, 300, None)
+    assert (plain.log_level, plain.has_microseconds, plain.has_file_trace) == (0, False, False)
     given = {"GSR_ETCD_CONNECT_TIMEOUT_SECONDS": "9", "GSR_LOG_LEVEL": "3", "GSR_LOG_MICROSECONDS": "T"}
     registry = ServeSettings.of({}, {**given, "GSR_LOG_FILE_TRACE": "no"}).registry
     assert (registry.connect_timeout_seconds, registry.log_level) == (9, 3)

@@ -11,44 +11,19 @@ from typing import Annotated
 
 import typer
 
-from keyplan.apps.runm.cli_options import (
-    AllowAnyoneOption,
-    ApiListenOption,
-    BindAddressOption,
-    BindPortOption,
-    BootstrapTokenOption,
-    CertPathOption,
-    ConnectTimeoutOption,
-    DialTimeoutOption,
-    EndpointsOption,
-    EnforceDefinitionsOption,
-    IsolateOption,
-    KeepDeletedOption,
-    KeyPathOption,
-    ListenOption,
-    LogLevelOption,
-    ObjectTypeOption,
-    PrefixOption,
-    ProviderTypeOption,
-    RegisterOption,
-    RequestTimeoutOption,
-    RootOption,
-    ServiceNameOption,
-    TokensOption,
-    UseTlsOption,
-)
-from keyplan.apps.runm.layout import root_of
+from keyplan.apps.runm.cli_options import ServeOptions
 from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
 from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
-from keyplan.apps.runm.settings import VARIABLES, ServeSettings, prefix_of_root
+from keyplan.apps.runm.settings import RootSettings, ServeSettings
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify as verified
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, spread
 from keyplan.cli import store_of_option as opened_store
 from keyplan.errors import InvalidInputError
 from keyplan.files import new_file
+from keyplan.settings import Source
 
 __all__ = ["app"]
 
@@ -64,33 +39,8 @@ def _group() -> None:
 
 
 @app.command()
-def serve(
-    store: StoreOption = None,
-    listen: ListenOption = None,
-    api_listen: ApiListenOption = None,
-    bind_address: BindAddressOption = None,
-    bind_port: BindPortOption = None,
-    endpoints: EndpointsOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
-    connect_timeout: ConnectTimeoutOption = None,
-    request_timeout: RequestTimeoutOption = None,
-    dial_timeout: DialTimeoutOption = None,
-    service_name: ServiceNameOption = None,
-    use_tls: UseTlsOption = None,
-    cert_path: CertPathOption = None,
-    key_path: KeyPathOption = None,
-    bootstrap_token: BootstrapTokenOption = None,
-    log_level: LogLevelOption = None,
-    tokens: TokensOption = None,
-    allow_anyone: AllowAnyoneOption = False,
-    enforce_definitions: EnforceDefinitionsOption = False,
-    isolate: IsolateOption = False,
-    keep_deleted: KeepDeletedOption = 0,
-    object_type: ObjectTypeOption = None,
-    provider_type: ProviderTypeOption = None,
-    register: RegisterOption = True,
-) -> None:
+@spread
+def serve(*, store: StoreOption = None, flags: Annotated[Source, ServeSettings], own: ServeOptions) -> None:
     """Serve `runm.RunmMetadata` and `runm.RunmAPI`, with health and reflection, until SIGTERM or SIGINT.
 
     Flags come before the environment variables named in brackets. Without --store the original's etcd settings say where the
@@ -99,43 +49,26 @@ def serve(
     # Why here: grpc, protobuf and the server take half a second, which the other commands do without.
     from keyplan.apps.runm.process import ServeChoices, run_server  # noqa: PLC0415
 
-    flags = {
-        "listen": listen,
-        "api_listen": api_listen,
-        "bind_address": bind_address,
-        "bind_port": bind_port,
-        "endpoints": endpoints,
-        "key_prefix": key_prefix,
-        "root": root,
-        "connect_timeout_seconds": connect_timeout,
-        "request_timeout_seconds": request_timeout,
-        "dial_timeout_seconds": dial_timeout,
-        "service_name": service_name,
-        "use_tls": None if use_tls is None else str(use_tls),
-        "cert_path": cert_path,
-        "key_path": key_path,
-        "bootstrap_token": bootstrap_token,
-        "log_level": log_level,
-    }
     choices = ServeChoices(
-        tokens=tokens,
-        is_open_to_anyone=allow_anyone,
-        has_enforced_definitions=enforce_definitions,
-        is_isolated=isolate,
-        is_registered=register,
-        deleted_kept_seconds=keep_deleted,
-        object_types=tuple(_object_type(text) for text in object_type or ()),
-        provider_types=tuple(ProviderType(*_code_and_text(text)) for text in provider_type or ()),
+        tokens=own.tokens,
+        is_open_to_anyone=own.allow_anyone,
+        has_enforced_definitions=own.enforce_definitions,
+        is_isolated=own.isolate,
+        is_registered=own.register,
+        deleted_kept_seconds=own.keep_deleted,
+        object_types=tuple(_object_type(text) for text in own.object_type or ()),
+        provider_types=tuple(ProviderType(*_code_and_text(text)) for text in own.provider_type or ()),
     )
     settings = ServeSettings.of(flags, os.environ, store=store)
     run_server(settings, choices, Event(), announce=_announce)
 
 
 @app.command()
+@spread
 def verify(
+    *,
     store: StoreOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
+    place: Annotated[Source, RootSettings],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -145,7 +78,7 @@ def verify(
     """
     with opened_store(store, config, readonly=True) as opened, progress_bar("verify") as progress:
         wrong = 0
-        for finding in verified(opened, _prefix(key_prefix, root), progress):
+        for finding in verified(opened, _prefix(place), progress):
             wrong += 1
             print_json(finding._asdict()) if as_json else print_text(str(finding))
     if as_json:
@@ -157,10 +90,11 @@ def verify(
 
 
 @app.command()
+@spread
 def reindex(
+    *,
     store: StoreOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
+    place: Annotated[Source, RootSettings],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -169,7 +103,7 @@ def reindex(
     For a store that the original wrote, which has none. Exit code 1 when objects are in the way, which are printed.
     """
     with opened_store(store, config) as opened, progress_bar("reindex") as progress:
-        report = reindexed(opened, _prefix(key_prefix, root), progress)
+        report = reindexed(opened, _prefix(place), progress)
     if as_json:
         print_json(report._asdict())
     else:
@@ -182,10 +116,11 @@ def reindex(
 
 
 @app.command()
+@spread
 def migrate(
+    *,
     store: StoreOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
+    place: Annotated[Source, RootSettings],
     config: ConfigOption = None,
     as_json: JsonOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would be done.")] = False,
@@ -196,7 +131,7 @@ def migrate(
     """
     with opened_store(store, config, readonly=not yes) as opened:
         steps = 0
-        for step in migrated(opened, _prefix(key_prefix, root), is_dry_run=not yes):
+        for step in migrated(opened, _prefix(place), is_dry_run=not yes):
             steps += 1
             print_json(step._asdict()) if as_json else print_text(str(step))
     if not as_json:
@@ -204,12 +139,13 @@ def migrate(
 
 
 @app.command("export")
+@spread
 def export_partition(
     partition: Annotated[str, typer.Argument(help="The partition's UUID or name.")],
     file: Annotated[Path, typer.Option("--file", "-f", help="The file to write; it must not be there yet.")],
+    *,
     store: StoreOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
+    place: Annotated[Source, RootSettings],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -226,7 +162,7 @@ def export_partition(
             yield record
 
     with opened_store(store, config, readonly=True) as opened, progress_bar("export") as progress:
-        lines = lines_written(counted(exported(opened, _prefix(key_prefix, root), partition)))
+        lines = lines_written(counted(exported(opened, _prefix(place), partition)))
         first = next(lines)  # Why: no file is made for a partition that is not there.
         with new_file(file) as out:
             for count, line in enumerate(chain((first,), lines)):
@@ -241,11 +177,12 @@ def export_partition(
 
 
 @app.command("import")
+@spread
 def import_file(
     file: Annotated[Path, typer.Option("--file", "-f", help="A file of `keyplan runm export`.", exists=True)],
+    *,
     store: StoreOption = None,
-    key_prefix: PrefixOption = None,
-    root: RootOption = None,
+    place: Annotated[Source, RootSettings],
     config: ConfigOption = None,
     as_json: JsonOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it; without, only say what would be done.")] = False,
@@ -261,7 +198,7 @@ def import_file(
             yield from lines_read(given, str(file))
 
     with opened_store(store, config, create=yes, readonly=not yes) as opened, progress_bar("import") as progress:
-        report = import_partition(opened, _prefix(key_prefix, root), lines, is_dry_run=not yes, progress=progress)
+        report = import_partition(opened, _prefix(place), lines, is_dry_run=not yes, progress=progress)
     if as_json:
         print_json(report._asdict())
     else:
@@ -278,11 +215,8 @@ def _announce(address: str) -> None:
     sys.stdout.flush()
 
 
-def _prefix(key_prefix: str | None, root: str | None) -> str:
-    if root is not None:
-        return prefix_of_root(root)
-    given = key_prefix if key_prefix is not None else os.environ.get(VARIABLES["key_prefix"], "/")
-    return root_of(given)
+def _prefix(flags: Source) -> str:
+    return RootSettings.of_flags(flags, os.environ).prefix
 
 
 def _object_type(text: str) -> ObjectType:

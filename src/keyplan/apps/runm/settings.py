@@ -1,204 +1,271 @@
 """The service's settings: the original's environment variables, and flags of the same names, which go first.
 
-Pure: the environment is given. As in the original, a whole number that is none falls back to its default.
+Pure: the environment is given. As in the original, a whole number that is none falls back to its default, and a truth that is
+none is false.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import urlencode
 
 from keyplan.apps.runm.layout import DEFAULT_REGISTRY_PREFIX, root_of
 from keyplan.errors import InvalidInputError
+from keyplan.settings import Setting, Source, TextForm, of_environment, of_options, read_settings
 
-__all__ = [
-    "CERTIFICATE_DEFAULT",
-    "KEY_DEFAULT",
-    "REGISTRY_CERTIFICATE_DEFAULT",
-    "REGISTRY_KEY_DEFAULT",
-    "ROOT_CONSTANT",
-    "VARIABLES",
-    "RegistrySettings",
-    "ServeSettings",
-    "prefix_of_root",
-]
+__all__ = ["ROOT_CONSTANT", "RegistrySettings", "RootSettings", "ServeSettings"]
 
 ROOT_CONSTANT: Final = "runm/metadata/"
 
-CERTIFICATE_DEFAULT: Final = "/etc/runmachine/metadata/server.pem"
-KEY_DEFAULT: Final = "/etc/runmachine/metadata/server.key"
-REGISTRY_CERTIFICATE_DEFAULT: Final = "/etc/gsr/server.pem"
-REGISTRY_KEY_DEFAULT: Final = "/etc/gsr/server.key"
-
-_PORT_DEFAULT: Final = 10002
-_API_PORT_DEFAULT: Final = 10000
 _ENDPOINTS_DEFAULT: Final = "http://127.0.0.1:2379"
-_LEASE_SECONDS_DEFAULT: Final = 60
-_CONNECT_SECONDS_DEFAULT: Final = 300
-
-VARIABLES: Final[Mapping[str, str]] = {
-    "endpoints": "RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
-    "key_prefix": "RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX",
-    "connect_timeout_seconds": "RUNM_METADATA_STORAGE_ETCD_CONNECT_TIMEOUT_SECONDS",
-    "request_timeout_seconds": "RUNM_METADATA_STORAGE_ETCD_REQUEST_TIMEOUT_SECONDS",
-    "dial_timeout_seconds": "RUNM_METADATA_STORAGE_ETCD_DIAL_TIMEOUT_SECONDS",
-    "bind_address": "RUNM_METADATA_BIND_HOST",
-    "bind_port": "RUNM_METADATA_BIND_PORT",
-    "service_name": "RUNM_METADATA_SERVICE_NAME",
-    "use_tls": "RUNM_METADATA_USE_TLS",
-    "cert_path": "RUNM_METADATA_CERT_PATH",
-    "key_path": "RUNM_METADATA_KEY_PATH",
-    "bootstrap_token": "RUNM_METADATA_BOOTSTRAP_TOKEN",
-    "log_level": "RUNM_LOG_LEVEL",
-    "api_bind_address": "RUNM_API_BIND_HOST",
-    "api_bind_port": "RUNM_API_BIND_PORT",
-    "registry_prefix": "GSR_KEY_PREFIX",
-    "registry_lease_seconds": "GSR_LEASE_SECONDS",
-    "registry_endpoints": "GSR_ETCD_ENDPOINTS",
-    "registry_connect_timeout_seconds": "GSR_ETCD_CONNECT_TIMEOUT_SECONDS",
-    "registry_request_timeout_seconds": "GSR_ETCD_REQUEST_TIMEOUT_SECONDS",
-    "registry_dial_timeout_seconds": "GSR_ETCD_DIAL_TIMEOUT_SECONDS",
-    "registry_use_tls": "GSR_USE_TLS",
-    "registry_cert_path": "GSR_TLS_CERT_PATH",
-    "registry_key_path": "GSR_TLS_KEY_PATH",
-    "registry_log_level": "GSR_LOG_LEVEL",
-    "registry_log_microseconds": "GSR_LOG_MICROSECONDS",
-    "registry_log_file_trace": "GSR_LOG_FILE_TRACE",
-}
-"""The variable of each setting. A flag of the setting's name, where there is one, comes before it."""
-
+_LEASE_SECONDS_MIN: Final = 5
 _TRUE: Final = frozenset({"1", "t", "true", "yes", "on"})
+_TRUTH: Final = TextForm(lambda text: text.strip().lower() in _TRUE, "`true` or `false`")
+
+_STORAGE: Final = "RUNM_METADATA_STORAGE_ETCD"
+_STORAGE_FLAG: Final = "--storage-etcd"
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrySettings:
-    """How the service registers itself, as the original's registry library reads it from the environment.
+def _lease_seconds(text: str) -> int:
+    return max(_LEASE_SECONDS_MIN, int(text))
 
-    `store` is the URL of the registry's own store; None: it is the one that holds the metadata. The registry's part of the log
-    has a level of its own, times with or without microseconds, and names of files and lines or none.
-    """
 
-    prefix: str
-    lease_seconds: int
-    connect_timeout_seconds: int
-    store: str | None
-    log_level: int
-    has_microseconds: bool
-    has_file_trace: bool
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootSettings:
+    """Where in a store the metadata is."""
+
+    key_prefix: Annotated[
+        str,
+        Setting(
+            "the key prefix; / is the root runm/metadata/",
+            variable=f"{_STORAGE}_KEY_PREFIX",
+            option=f"{_STORAGE_FLAG}-key-prefix",
+        ),
+    ] = "/"
+    root: Annotated[
+        str | None,
+        Setting("the whole root, as in /runm/metadata/, taken as it is", option="--root", default="as the prefix says"),
+    ] = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> "RegistrySettings":
-        """Put together the settings from texts by the names of VARIABLES."""
-        return cls(
-            prefix=given.get("registry_prefix", DEFAULT_REGISTRY_PREFIX),
-            lease_seconds=max(5, _whole(given, "registry_lease_seconds", _LEASE_SECONDS_DEFAULT)),
-            connect_timeout_seconds=_whole(given, "registry_connect_timeout_seconds", _CONNECT_SECONDS_DEFAULT),
-            store=_registry_url(given),
-            log_level=_whole(given, "registry_log_level", 0),
-            has_microseconds=_is_true(given, "registry_log_microseconds"),
-            has_file_trace=_is_true(given, "registry_log_file_trace"),
+    def of_flags(cls, flags: Source, environment: Mapping[str, str]) -> "RootSettings":
+        """Read flags, then variables."""
+        return read_settings(cls, flags, of_environment(environment), is_lenient=True)
+
+    @property
+    def prefix(self) -> str:
+        """The layout's parameter. Raises InvalidInputError for a root that cannot be."""
+        if self.root is None:
+            return root_of(self.key_prefix)
+        if not self.root.endswith(ROOT_CONSTANT):
+            raise InvalidInputError(source="--root", problem=f"a root ends in {ROOT_CONSTANT}")
+        return self.root.removesuffix(ROOT_CONSTANT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """How the service registers itself, as the original's registry library reads it from the environment."""
+
+    prefix: Annotated[str, Setting("what its keys begin with", variable="GSR_KEY_PREFIX")] = DEFAULT_REGISTRY_PREFIX
+    lease_seconds: Annotated[
+        int,
+        Setting(
+            "how long an entry outlives its service",
+            variable="GSR_LEASE_SECONDS",
+            form=TextForm(_lease_seconds, f"at least {_LEASE_SECONDS_MIN}"),
+        ),
+    ] = 60
+    endpoints: Annotated[
+        str, Setting("its own etcd", variable="GSR_ETCD_ENDPOINTS", default="the store that is served")
+    ] = ""
+    connect_timeout_seconds: Annotated[
+        int,
+        Setting(
+            "how long it is tried for while it cannot be reached; calls are answered meanwhile",
+            variable="GSR_ETCD_CONNECT_TIMEOUT_SECONDS",
+        ),
+    ] = 300
+    request_timeout_seconds: Annotated[
+        int, Setting("how long a request may take", variable="GSR_ETCD_REQUEST_TIMEOUT_SECONDS")
+    ] = 1
+    dial_timeout_seconds: Annotated[
+        str, Setting("taken, and a part of the request's time", variable="GSR_ETCD_DIAL_TIMEOUT_SECONDS")
+    ] = ""
+    use_tls: Annotated[bool, Setting("its own etcd is spoken to by TLS", variable="GSR_USE_TLS", form=_TRUTH)] = False
+    cert_path: Annotated[
+        str,
+        Setting(
+            "the certificate that its own etcd is shown; empty: none. `KEYPLAN_ETCD_CA` is the authority that is trusted",
+            variable="GSR_TLS_CERT_PATH",
+        ),
+    ] = "/etc/gsr/server.pem"
+    key_path: Annotated[str, Setting("the certificate's key", variable="GSR_TLS_KEY_PATH")] = "/etc/gsr/server.key"
+    log_level: Annotated[
+        int, Setting("0 what goes wrong, 1 when the service comes and goes, 3 everything", variable="GSR_LOG_LEVEL")
+    ] = 0
+    has_microseconds: Annotated[
+        bool, Setting("times in the log are to the microsecond", variable="GSR_LOG_MICROSECONDS", form=_TRUTH)
+    ] = False
+    has_file_trace: Annotated[
+        bool, Setting("messages name their file and line", variable="GSR_LOG_FILE_TRACE", form=_TRUTH)
+    ] = False
+
+    @property
+    def store(self) -> str | None:
+        """The URL of the registry's own store; None: it is the one that holds the metadata.
+
+        With TLS the original always shows a certificate; here an empty path says that there is none.
+        """
+        if not self.endpoints:
+            return None
+        files = {"cert": self.cert_path, "key": self.key_path}
+        return _etcd_url(
+            self.endpoints,
+            self.request_timeout_seconds,
+            use_tls=self.use_tls,
+            files=files if all(files.values()) else {},
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """What flags and environment say together. `prefix` is the root's parameter, `addresses` are HOST:PORT."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings(RootSettings):
+    """What flags and environment say together."""
 
-    store: str
-    prefix: str
-    connect_timeout_seconds: int
-    addresses: tuple[str, ...]
-    certificate: tuple[Path, Path] | None
-    service_name: str
-    bootstrap_token: str
-    log_level: int
-    registry: RegistrySettings
+    listen: Annotated[
+        str | None,
+        Setting(
+            "where to listen, HOST:PORT, with both services", option="--listen", default="the host and port that follow"
+        ),
+    ] = None
+    api_listen: Annotated[
+        str | None,
+        Setting(
+            "a second address, as the original's runm-api has", option="--api-listen", default="as its variables say"
+        ),
+    ] = None
+    bind_address: Annotated[
+        str,
+        Setting("the host to listen on", variable="RUNM_METADATA_BIND_HOST", option="--bind-address", least=1),
+    ] = "127.0.0.1"
+    bind_port: Annotated[
+        int, Setting("the port to listen on", variable="RUNM_METADATA_BIND_PORT", option="--bind-port")
+    ] = 10002
+    api_bind_address: Annotated[
+        str, Setting("the second address's host", variable="RUNM_API_BIND_HOST", default="the first one's")
+    ] = ""
+    api_bind_port: Annotated[int, Setting("the second address's port", variable="RUNM_API_BIND_PORT")] = 10000
+    endpoints: Annotated[
+        str,
+        Setting(
+            "the addresses of etcd, without --store",
+            variable=f"{_STORAGE}_ENDPOINTS",
+            option=f"{_STORAGE_FLAG}-endpoints",
+            least=1,
+        ),
+    ] = _ENDPOINTS_DEFAULT
+    connect_timeout_seconds: Annotated[
+        int,
+        Setting(
+            "how long to wait for the store at the start",
+            variable=f"{_STORAGE}_CONNECT_TIMEOUT_SECONDS",
+            option=f"{_STORAGE_FLAG}-connect-timeout-seconds",
+        ),
+    ] = 300
+    request_timeout_seconds: Annotated[
+        int,
+        Setting(
+            "how long a request to etcd may take",
+            variable=f"{_STORAGE}_REQUEST_TIMEOUT_SECONDS",
+            option=f"{_STORAGE_FLAG}-request-timeout-seconds",
+        ),
+    ] = 1
+    dial_timeout_seconds: Annotated[
+        str,
+        Setting(
+            "taken, and a part of the request's time",
+            variable=f"{_STORAGE}_DIAL_TIMEOUT_SECONDS",
+            option=f"{_STORAGE_FLAG}-dial-timeout-seconds",
+        ),
+    ] = ""
+    service_name: Annotated[
+        str,
+        Setting("the name in the registry", variable="RUNM_METADATA_SERVICE_NAME", option="--service-name", least=1),
+    ] = "runmachine-metadata"
+    use_tls: Annotated[
+        bool,
+        Setting(
+            "serve, and speak to etcd, by TLS",
+            variable="RUNM_METADATA_USE_TLS",
+            option="--use-tls/--no-use-tls",
+            form=_TRUTH,
+        ),
+    ] = False
+    cert_path: Annotated[
+        str,
+        Setting("the server's certificate, PEM", variable="RUNM_METADATA_CERT_PATH", option="--cert-path", least=1),
+    ] = "/etc/runmachine/metadata/server.pem"
+    key_path: Annotated[
+        str, Setting("the server's key, PEM", variable="RUNM_METADATA_KEY_PATH", option="--key-path", least=1)
+    ] = "/etc/runmachine/metadata/server.key"
+    bootstrap_token: Annotated[
+        str,
+        Setting(
+            "makes the first partition, once", variable="RUNM_METADATA_BOOTSTRAP_TOKEN", option="--bootstrap-token"
+        ),
+    ] = ""
+    log_level: Annotated[
+        int,
+        Setting("0 warnings, 1 starts and stops, 3 everything", variable="RUNM_LOG_LEVEL", option="--log-level"),
+    ] = 0
+    store_url: str | None = None
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
 
     @classmethod
     def of(
-        cls, flags: Mapping[str, str | None], environment: Mapping[str, str], *, store: str | None = None
+        cls, flags: Source | Mapping[str, str | None], environment: Mapping[str, str], *, store: str | None = None
     ) -> "ServeSettings":
-        """Put together the settings.
+        """Put together the settings, `store` as `--store` names it.
 
-        `flags` are texts by name, None or absent where not given; a variable counts even if empty. Besides those of VARIABLES:
-        `listen` and `api_listen`, whole addresses; `root`, the whole root. Raises InvalidInputError.
+        `flags` are those that are given, a source or texts by the fields' names. Raises InvalidInputError.
         """
-        given = {name: environment[variable] for name, variable in VARIABLES.items() if variable in environment}
-        given.update((name, text) for name, text in flags.items() if text is not None)
-        root = given.get("root")
-        use_tls = _is_true(given, "use_tls")
-        paths = Path(given.get("cert_path") or CERTIFICATE_DEFAULT), Path(given.get("key_path") or KEY_DEFAULT)
-        return cls(
-            store=store
-            or _etcd_url(given.get("endpoints"), _whole(given, "request_timeout_seconds", 1), use_tls=use_tls),
-            prefix=root_of(given.get("key_prefix", "/")) if root is None else prefix_of_root(root),
-            connect_timeout_seconds=_whole(given, "connect_timeout_seconds", _CONNECT_SECONDS_DEFAULT),
-            addresses=_addresses(given),
-            certificate=paths if use_tls else None,
-            service_name=given.get("service_name") or "runmachine-metadata",
-            bootstrap_token=given.get("bootstrap_token", ""),
-            log_level=_whole(given, "log_level", 0),
-            registry=RegistrySettings.of(given),
+        variables = of_environment(environment)
+        given = of_options(flags) if isinstance(flags, Mapping) else flags
+        registry = read_settings(RegistrySettings, variables, is_lenient=True)
+        settings = read_settings(cls, given, variables, is_lenient=True, store_url=store, registry=registry)
+        settings.prefix  # noqa: B018  # Why: a root that cannot be is refused here.
+        return settings
+
+    @property
+    def store(self) -> str:
+        """The URL of the store, which without `--store` is the original's etcd."""
+        return self.store_url or _etcd_url(self.endpoints, self.request_timeout_seconds, use_tls=self.use_tls)
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """The files of the server's certificate and key, or None in clear."""
+        return (Path(self.cert_path), Path(self.key_path)) if self.use_tls else None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where to listen, HOST:PORT: what the flags name, else the metadata service's address and the front end's."""
+        if self.listen is not None:
+            return (self.listen,) if self.api_listen is None else (self.listen, self.api_listen)
+        api_host = self.api_bind_address or self.bind_address
+        return (
+            _address(self.bind_address, self.bind_port),
+            self.api_listen or _address(api_host, self.api_bind_port),
         )
 
 
-def prefix_of_root(root: str) -> str:
-    """Return the layout's parameter for a root that is given whole. Raises InvalidInputError."""
-    if not root.endswith(ROOT_CONSTANT):
-        raise InvalidInputError(source="--root", problem=f"a root ends in {ROOT_CONSTANT}")
-    return root.removesuffix(ROOT_CONSTANT)
-
-
-def _etcd_url(
-    endpoints: str | None, seconds: int, *, use_tls: bool, files: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def _etcd_url(endpoints: str, seconds: int, *, use_tls: bool, files: Mapping[str, str] = MappingProxyType({})) -> str:
     """The original's list of endpoints as a store's URL: schemes are dropped, ports added by the engine."""
-    named = (endpoints or _ENDPOINTS_DEFAULT).split(",")
-    hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in named if host.strip()]
+    hosts = [re.sub(r"^https?://", "", host.strip()).rstrip("/") for host in endpoints.split(",") if host.strip()]
     options = {"timeout": str(max(1, seconds))} | ({"tls": "true", **files} if use_tls else {})
     return f"etcd://{','.join(hosts)}?{urlencode(options, safe='/')}"
 
 
-def _registry_url(given: Mapping[str, str]) -> str | None:
-    """With TLS the original always shows a certificate; here an empty path says that there is none."""
-    endpoints = given.get("registry_endpoints")
-    if not endpoints:
-        return None
-    files = {
-        "cert": given.get("registry_cert_path", REGISTRY_CERTIFICATE_DEFAULT),
-        "key": given.get("registry_key_path", REGISTRY_KEY_DEFAULT),
-    }
-    return _etcd_url(
-        endpoints,
-        _whole(given, "registry_request_timeout_seconds", 1),
-        use_tls=_is_true(given, "registry_use_tls"),
-        files=files if all(files.values()) else {},
-    )
-
-
-def _addresses(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Where to listen: what the flags name, else the metadata service's address and the front end's."""
-    listen = given.get("listen")
-    api = given.get("api_listen")
-    if listen is not None:
-        return (listen,) if api is None else (listen, api)
-    host = given.get("bind_address") or "127.0.0.1"
-    first = _address(host, _whole(given, "bind_port", _PORT_DEFAULT))
-    api_host = given.get("api_bind_address") or host
-    return first, api or _address(api_host, _whole(given, "api_bind_port", _API_PORT_DEFAULT))
-
-
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
-
-
-def _whole(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, "").strip()
-    return int(text) if text.isascii() and text.isdigit() else default
-
-
-def _is_true(given: Mapping[str, str], name: str) -> bool:
-    return given.get(name, "").strip().lower() in _TRUE
