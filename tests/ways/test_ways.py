@@ -94,7 +94,7 @@ def test_an_insert_in_a_transaction(store: Store) -> None:
         with store.transaction() as transaction:
             Site(transaction).blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
 
-    assert_short(insert, at_most=85 if store.engine.profile.name == "memory" else 68)
+    assert_short(insert, at_most=69 if store.engine.profile.name == "memory" else 68)
 
 
 def test_an_insert(store: Store) -> None:
@@ -104,7 +104,7 @@ def test_an_insert(store: Store) -> None:
         number = next(slots)
         blades.insert(BladeKey("r2", f"b{number}"), Blade(serial=f"t{number}", tags=["red"]))
 
-    assert_short(insert, at_most=43 if store.engine.profile.name == "memory" else 29)
+    assert_short(insert, at_most=30 if store.engine.profile.name == "memory" else 29)
 
 
 def test_a_put_of_a_record_with_index_entries(store: Store) -> None:
@@ -112,7 +112,7 @@ def test_a_put_of_a_record_with_index_entries(store: Store) -> None:
     blades = Site(store).blades
     changed = Blade(serial="s1", tags=["red"], watts=7)
     assert_short(
-        lambda: blades.put(BladeKey("r1", "b1"), changed), at_most=80 if store.engine.profile.name == "memory" else 77
+        lambda: blades.put(BladeKey("r1", "b1"), changed), at_most=67 if store.engine.profile.name == "memory" else 77
     )
 
 
@@ -121,7 +121,7 @@ def test_the_command_get(tmp_path: Path) -> None:
     url = f"memory:{tmp_path}"
     with open_store(url) as store:
         Site(store).blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
-        assert_short(lambda: _get_blade(url), at_most=91)
+        assert_short(lambda: _get_blade(url), at_most=74)
 
 
 def test_the_command_get_from_files(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_the_command_get_from_files(tmp_path: Path) -> None:
     url = f"lmdb:{tmp_path / 'store'}?durability=none"
     with open_store(url) as store:
         Site(store).blades.insert(BladeKey("r1", "b1"), Blade(serial="s1", tags=["red"]))
-    assert_short(lambda: _get_blade(url), at_most=146)
+    assert_short(lambda: _get_blade(url), at_most=110)
 
 
 def _get_blade(url: str) -> None:

@@ -348,10 +348,9 @@ def root_parameters(layout: type[Layout], given: list[str] | None, config: Path 
     InvalidKeyError.
     """
     elements = layout.spec.root.field_names
-    settings = read_settings(config)
-    if not elements and not given:
+    if not elements and not given and config is None:
         return {}
-    texts = {name: text for name, text in settings.parameters.items() if name in elements}
+    texts = {name: text for name, text in read_settings(config).parameters.items() if name in elements}
     for assignment in given or []:
         name, equals, text = assignment.partition("=")
         if not equals or name not in elements:

@@ -91,6 +91,9 @@ class _NoTurn:
         """Every turn is ours."""
 
 
+_NO_TURN: Final = _NoTurn()
+
+
 class CommitQueue(Generic[Work]):
     """Hands batches of work to `carry_out`, one batch at a time; that function finishes or fails each ticket.
 
@@ -113,7 +116,7 @@ class CommitQueue(Generic[Work]):
         self._carry_out = carry_out
         self._outcome_unknown = outcome_unknown
         self._batch_max = batch_max
-        self._turn: Turn = turn or _NoTurn()
+        self._turn: Turn = turn or _NO_TURN
         self._waiting: deque[Ticket[Work]] = deque()
         """In the order in which they came. Only who leads removes any, from the front, and only those that are over."""
         self._lead = Lock()
@@ -151,7 +154,7 @@ class CommitQueue(Generic[Work]):
     def close(self) -> None:
         """Return when nobody leads, and let go of the turn: it may be closed then."""
         with self._lead:
-            self._turn = _NoTurn()
+            self._turn = _NO_TURN
 
     def _await(self, ticket: Ticket[Work]) -> None:
         ticket.expect_answer()

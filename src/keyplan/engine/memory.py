@@ -7,6 +7,7 @@ revision for watches. Leases need no thread: every call first deletes what has e
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 from threading import Condition, Lock
 from typing import Final
 from uuid import uuid4
@@ -61,6 +62,9 @@ MEMORY_PROFILE: Final = Profile(
     commit_bytes_max=None,
     has_local_reads=True,
 )
+
+
+_KEY_OF: Final = attrgetter("key")
 
 
 @dataclass(slots=True)
@@ -119,11 +123,12 @@ class Memory:
                 self._detach(entry)
                 events.append(Event(EventKind.DELETED, entry.key, revision, None, entry))
         if events:
-            events.sort(key=lambda event: event.key)
+            events.sort(key=_KEY_OF)
             self.entries = draft.result
             self.revision = revision
             self.history[revision] = tuple(events)
-            self.forget(revision - self.history_revisions_max)
+            if revision - self.history_revisions_max > self.compacted:
+                self.forget(revision - self.history_revisions_max)
             self.condition.notify_all()
         return self.revision
 
@@ -187,7 +192,8 @@ class MemoryEngine(Engine):
         shared: "Memory | None" = None,
     ) -> None:
         self._profile = profile
-        self._is_closed = False
+        self.is_closed = False
+        """True after `close`."""
         self._state = Memory(clock, history_revisions_max) if shared is None else shared
         with self._state.condition:
             self._state.users += 1
@@ -205,19 +211,14 @@ class MemoryEngine(Engine):
         """What this engine shares with those that were given its memory."""
         return self._state
 
-    @property
-    def is_closed(self) -> bool:
-        """True after `close`."""
-        return self._is_closed
-
     def check_open(self) -> None:
         """Raise EngineUnavailableError after `close`."""
-        if self._is_closed:
+        if self.is_closed:
             raise EngineUnavailableError(engine=self._profile.name, problem="the engine was closed")
 
     def snapshot(self) -> Snapshot:
         with self._state.condition:
-            if self._is_closed:
+            if self.is_closed:
                 self.check_open()
             state = self._state
             if state.leases:
@@ -226,7 +227,7 @@ class MemoryEngine(Engine):
 
     def value(self, key: bytes) -> bytes | None:
         # Why without a snapshot: the entries that are there now never change, and a single read asks for nothing else.
-        if self._is_closed:
+        if self.is_closed:
             self.check_open()
         state = self._state
         if state.leases:
@@ -236,12 +237,15 @@ class MemoryEngine(Engine):
         return None if entry is None else entry.value
 
     def commit(self, commit: Commit) -> int:
-        self.check_open()
+        if self.is_closed:
+            self.check_open()
         admit_commit(self._profile, commit)
         state = self._state
         with state.condition:
-            self.check_open()
-            state.expire_leases()
+            if self.is_closed:
+                self.check_open()
+            if state.leases:
+                state.expire_leases()
             check_guards(commit.guards, _MemorySnapshot(self, state.entries, state.revision))
             for mutation in commit.mutations:
                 if isinstance(mutation, Put) and mutation.lease != NO_LEASE and mutation.lease not in state.leases:
@@ -298,8 +302,8 @@ class MemoryEngine(Engine):
 
     def close(self) -> None:
         with self._state.condition:
-            if not self._is_closed:
-                self._is_closed = True
+            if not self.is_closed:
+                self.is_closed = True
                 self._state.users -= 1
                 self._state.condition.notify_all()
 
@@ -316,11 +320,14 @@ class _MemorySnapshot(Snapshot):
         return self._revision
 
     def get(self, key: bytes) -> Entry | None:
-        self._check_open()
+        # Why asked here, too: most reads are of an open store, and need no call.
+        if self._is_closed or self._engine.is_closed:
+            self._check_open()
         return self._entries.get(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        self._check_open()
+        if self._is_closed or self._engine.is_closed:
+            self._check_open()
         return list(map(self._entries.get, keys))
 
     def value(self, key: bytes) -> bytes | None:

@@ -85,13 +85,15 @@ def open_engine(url: str, *, create: bool = True, readonly: bool = False) -> Eng
     """
     parsed = EngineUrl.parse(url)
     builtin = _BUILTIN.get(parsed.scheme)
-    if builtin is not None:
-        asked = {} if create else {"create": "false"}
-        asked |= {"readonly": "true"} if readonly else {}
-        had = {name: value for name, value in asked.items() if name in builtin.options}
-        if had:
-            parsed = replace(parsed, options={**had, **parsed.options})
-    return _opener(parsed)(parsed)
+    if builtin is None:
+        return _plugin(parsed)(parsed)
+    asked = {} if create or "create" not in builtin.options else {"create": "false"}
+    if readonly and "readonly" in builtin.options:
+        asked["readonly"] = "true"
+    if asked:
+        parsed = replace(parsed, options={**asked, **parsed.options})
+    opener: Callable[[EngineUrl], Engine] = getattr(_module(parsed, builtin), builtin.function)
+    return opener(parsed)
 
 
 def open_awaiting_engine(url: str, wait: Callable[[Awaitable[Any]], Any]) -> Engine | None:
@@ -129,11 +131,7 @@ def default_profile(scheme: str) -> Profile:
     return profile
 
 
-def _opener(url: EngineUrl) -> Callable[[EngineUrl], Engine]:
-    builtin = _BUILTIN.get(url.scheme)
-    if builtin is not None:
-        opener: Callable[[EngineUrl], Engine] = getattr(_module(url, builtin), builtin.function)
-        return opener
+def _plugin(url: EngineUrl) -> Callable[[EngineUrl], Engine]:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=url.scheme):
         try:
             plugin: Callable[[EngineUrl], Engine] = point.load()

@@ -96,7 +96,9 @@ class Draft:
             self._owned.add(id(self._blocks[0]))
             return
         index = max(bisect_right(self._firsts, entry.key) - 1, 0)
-        block = self._owned_block(index)
+        block = self._blocks[index]
+        if id(block) not in self._owned:
+            block = self._owned_block(index)
         position = bisect_left(block, (entry.key,))
         if position < len(block) and block[position].key == entry.key:
             block[position] = entry

@@ -113,14 +113,13 @@ def prefix_of_words(keys: CompiledKeys, words: Sequence[str], *, is_whole: bool 
         names = " ".join(field.name.upper() for field in fields)
         expected = f"{names}, {len(fields)} words" if len(fields) > 1 else f"{names}, 1 word" if fields else "empty"
         raise InvalidKeyError(problem=f"the key is {expected}; {len(words)} given")
-    return tuple(_value_of_field(field.name, field.element, word) for field, word in zip(fields, words, strict=False))
-
-
-def _value_of_field(name: str, element: Element[Any], word: str) -> Any:
-    try:
-        return value_of_text(element, word)
-    except InvalidKeyError as error:
-        raise InvalidKeyError(field=name, **error.facts) from error
+    values: list[Any] = []
+    for field, word in zip(fields, words, strict=False):
+        try:
+            values.append(value_of_text(field.element, word))
+        except InvalidKeyError as error:
+            raise InvalidKeyError(field=field.name, **error.facts) from error
+    return tuple(values)
 
 
 def plain_key(keys: CompiledKeys, key: object) -> dict[str, object]:

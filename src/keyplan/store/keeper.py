@@ -197,7 +197,7 @@ class LeaseKeeper(Keeper):
             return
         with self._condition:
             self._is_closed = True
-            leases = self._schedule.take_all()
+            leases = [] if self._thread is None else self._schedule.take_all()  # no thread: no leases
             thread = self._thread
             self._condition.notify_all()
         if thread is not None and thread is not current_thread():

@@ -35,6 +35,8 @@ from keyplan.files import FILE_MODE
 __all__ = ["LmdbEngine", "mode_of", "open_lmdb"]
 
 
+_DURABILITIES: Final = tuple(mode.value for mode in Durability)
+
 _TRIMMED_PARTS_MAX: Final = 1_000
 """Why: compacting by hand holds the write lock for a few milliseconds at a time."""
 
@@ -264,10 +266,10 @@ def open_lmdb(url: EngineUrl) -> Engine:
         path,
         LmdbOptions(
             history_revisions_max=0 if is_off else url.number("history", default=HISTORY_REVISIONS_DEFAULT, minimum=1),
-            durability=Durability(url.choice("durability", [mode.value for mode in Durability], default="full")),
+            durability=Durability(url.choice("durability", _DURABILITIES, default="full")),
             is_readonly=url.flag("readonly", default=False),
             create=url.flag("create", default=True),
             turn_seconds=url.number("turn_seconds", default=int(TURN_SECONDS_DEFAULT), minimum=0),
-            mode=mode_of(url),
+            mode=mode_of(url) if "mode" in url.options else FILE_MODE,
         ),
     )

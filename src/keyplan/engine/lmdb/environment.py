@@ -28,7 +28,6 @@ from keyplan.engine.lmdb.format import (
     FORMAT_HISTORY,
     FORMAT_RAW,
     STATE_KEY,
-    Databases,
     LeaseRecord,
     State,
 )
@@ -105,7 +104,7 @@ class Environment:
                 self.lmdb.reader_check()  # readers that were killed would keep old pages from being used again
             self._open()
             if options.has_history:
-                self.look_at_leases()
+                self._read_leases()  # the files are in their place: they were opened just now
         except BaseException as error:
             self._close_files()
             failure = error.__cause__ if type(error) is EngineUnavailableError else error
@@ -357,15 +356,22 @@ class Environment:
 
     def look_at_leases(self) -> None:
         """Delete the entries of leases that are over, whoever granted them, and note when the next one will be."""
+        self.check_in_place()
+        self._read_leases()
+
+    def _read_leases(self) -> None:
         clock = self.options.clock
         wait_seconds = _LEASE_LOOK_SECONDS_MAX
-        self.check_in_place()
-        with self.reading() as transaction:
+        transaction = self.begin_read()
+        try:
             if State.unpack(transaction.get(STATE_KEY, db=self.databases.meta)).leases_living:
                 for raw in transaction.cursor(self.databases.leases).iternext(keys=False, values=True):
                     record = LeaseRecord.unpack(raw)
                     has_moved = record.epoch != clock.epoch()
                     wait_seconds = min(wait_seconds, 0.0 if has_moved else record.seconds_left(clock))
+        finally:
+            transaction.abort()
+            self.live.discard(id(transaction))
         if wait_seconds <= 0:
             # Why: reading must go on where writing fails, on a full disk for one; the lease is looked at again.
             with suppress(EngineError):
@@ -384,32 +390,22 @@ class Environment:
             with self.news:
                 self.news.notify_all()
 
-    def _claimed_lineage(self) -> Lineage:
-        try:
-            if self.turn is not None:
-                self.turn.take(self._opened_at)
-            return claim_lineage(self.lmdb, self.databases, self._file, is_readonly=self.options.is_readonly)
-        finally:
-            if self.turn is not None:
-                self.turn.give_back()
-
     # ---- opening and closing ------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         """Find the databases, and which store it is; again when the map turns out to be too small meanwhile."""
         while True:
             try:
-                self.databases = self._open_databases()
-                self.lineage: Lineage = self._claimed_lineage()
+                self._open_databases(stored_format(self.lmdb, self.path))
             except (lmdb.MapFullError, lmdb.MapResizedError) as error:
                 self._enlarge_map(error)
             else:
                 return
 
-    def _open_databases(self) -> Databases:
+    def _open_databases(self, stored: bytes | None) -> None:
+        """Find the databases, and which store it is, in one turn."""
         has_history = self.options.has_history
         expected = FORMAT_HISTORY if has_history else FORMAT_RAW
-        stored = stored_format(self.lmdb, self.path)
         try:
             # Trap: LMDB opens a database in a transaction that writes, wherever it may write.
             if self.turn is not None:
@@ -418,7 +414,9 @@ class Environment:
                     stored = create_databases(self.lmdb, expected, identity=self._file.identity)
             if stored != expected:
                 raise refusal(self.path, format_problem(stored, has_history=has_history))
-            return open_databases(self.lmdb, has_history=has_history)
+            self.databases = open_databases(self.lmdb, has_history=has_history)
+            is_readonly = self.options.is_readonly
+            self.lineage: Lineage = claim_lineage(self.lmdb, self.databases, self._file, is_readonly=is_readonly)
         finally:
             if self.turn is not None:
                 self.turn.give_back()

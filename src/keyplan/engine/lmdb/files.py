@@ -2,8 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -83,33 +83,34 @@ def open_files(
     Raises EngineOpenError: a missing folder, a plain file, no permission, bytes that are not LMDB 0.9's.
     """
     if turn is None:
-        _prepare_folder(path, options)
+        if not os.path.exists(os.path.join(path, _DATA)):
+            _prepare_folder(path, options)
     else:
-        with _told(path):
+        try:
             _make_data(path, options, turn, waits_since)
+        except (OSError, lmdb.Error) as error:
+            raise _failure(path, error) from error
     return reopen_files(path, options)
 
 
 def reopen_files(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
     """Open a store that is there; as `open_files`."""
-    with _told(path):
+    try:
         _check_whole(path)
         environment, is_locked = _open_locked(path, options)
+    except (OSError, lmdb.Error) as error:
+        raise _failure(path, error) from error
     if environment.lib_version()[0] != 0:
         environment.close()
         raise refusal(path, "it would be read by LMDB 1.0, which returned damaged pages under load; only 0.9 is used")
     return environment, is_locked
 
 
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Say of a failure of the system or of LMDB why the store cannot be opened."""
-    try:
-        yield
-    except OSError as error:
-        raise refusal(path, error.strerror or str(error)) from error
-    except lmdb.Error as error:
-        raise refusal(path, _problem(path, error)) from error
+def _failure(path: Path, error: OSError | lmdb.Error) -> EngineOpenError:
+    """Return the error of a store that the system or LMDB did not open."""
+    if isinstance(error, lmdb.Error):
+        return refusal(path, _problem(path, error))
+    return refusal(path, error.strerror or str(error))
 
 
 def _mode_and_owner(path: Path, options: LmdbOptions) -> tuple[int, tuple[int, int] | None]:
@@ -256,8 +257,6 @@ def _allocate_lock_file(path: Path, options: LmdbOptions) -> None:
     Trap: never for one that is there: closing any descriptor of it gives up the locks that LMDB holds in this process.
     """
     lock = os.path.join(path, _LOCK)
-    if os.path.exists(lock):
-        return
     # Why: whatever is wrong with the folder, LMDB will say, or open what can be read.
     with suppress(OSError):
         mode, owner = _mode_and_owner(path, options)
@@ -270,7 +269,8 @@ def _allocate_lock_file(path: Path, options: LmdbOptions) -> None:
 
 
 def _open_locked(path: Path, options: LmdbOptions) -> tuple[lmdb.Environment, bool]:
-    _allocate_lock_file(path, options)
+    if not os.path.exists(os.path.join(path, _LOCK)):
+        _allocate_lock_file(path, options)
     try:
         return _open_mapped(path, options, lock=True), True
     except lmdb.Error as error:

@@ -1,8 +1,8 @@
 """How an LMDB store is opened, and what the engine may therefore claim. What the bytes look like: `format`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
@@ -68,32 +68,28 @@ class LmdbOptions:
     map_bytes: int = MAP_BYTES_DEFAULT
     turn_seconds: float = TURN_SECONDS_DEFAULT
     mode: int = FILE_MODE
+    has_history: bool = field(init=False)
+    """True when revisions, watches and leases are kept."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_history", self.history_revisions_max > 0)
 
     @property
     def folder_mode(self) -> int:
         """Whoever may read the files may enter the folder; whoever may write them may make files in it."""
         return self.mode | (self.mode & 0o444) >> 2
 
-    @property
-    def has_history(self) -> bool:
-        """True when revisions, watches and leases are kept."""
-        return self.history_revisions_max > 0
-
 
 LMDB_DEFAULTS: Final = LmdbOptions()
 
 
+@lru_cache(maxsize=16)
 def profile_of(options: LmdbOptions, *, is_locked: bool) -> Profile:
     """Return what an engine opened like this can do. Without the lock file it must not claim to share the store."""
-    return _profile(options.has_history, options.durability, is_locked)
-
-
-@cache
-def _profile(has_history: bool, durability: Durability, is_locked: bool) -> Profile:  # noqa: FBT001  # Why: keys of a cache.
     capabilities: set[Capability] = set()
-    if has_history:
+    if options.has_history:
         capabilities |= {Capability.REVISIONS, Capability.WATCH, Capability.LEASES}
-    if durability is Durability.FULL:
+    if options.durability is Durability.FULL:
         capabilities.add(Capability.DURABLE)
     if is_locked:
         capabilities.add(Capability.SHARED)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -23,6 +23,10 @@ class _OpenEnvironments:
         self._by_path: dict[str, Environment] = {}
 
     def acquire(self, path: Path, options: LmdbOptions) -> Environment:
+        """Return the environment of a path, opening it when no engine of this process has. Pair with `release`.
+
+        Raises EngineOpenError when it cannot be opened, or is open here with other options.
+        """
         real_path = os.path.realpath(path)
         with self._lock:
             environment = self._by_path.get(real_path)
@@ -40,16 +44,21 @@ class _OpenEnvironments:
             return environment
 
     def release(self, environment: Environment) -> None:
+        """Give back an environment; the last one to do so closes the files."""
         with self._lock:
             environment.users -= 1
-            # Why asked for here: one that was replaced, or whose process was forked, was closed and let go of before.
-            if environment.users == 0 and environment in self._by_path.values():
-                self._by_path = {path: other for path, other in self._by_path.items() if other is not environment}
-                environment.close(environment.problem or "the engine was closed")
+            if environment.users:
+                return
+            for path, other in self._by_path.items():
+                # Why looked for: one that was replaced, or whose process was forked, was closed and let go of before.
+                if other is environment:
+                    del self._by_path[path]
+                    environment.close(environment.problem or "the engine was closed")
+                    return
 
     @contextmanager
     def held(self, path: Path) -> Iterator[Environment | None]:
-        """Give what is open at a path, which is neither opened nor closed while the block runs."""
+        """Yield the environment that this process has open at a path, or None; it stays so while the block runs."""
         with self._lock:
             yield self._by_path.get(os.path.realpath(path))
 
@@ -67,19 +76,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_environments.abandon)
 
 
-def acquire(path: Path, options: LmdbOptions) -> Environment:
-    """Return the environment of a path, opening it when no engine of this process has. Pair with `release`.
-
-    Raises EngineOpenError when it cannot be opened, or is open here with other options.
-    """
-    return _environments.acquire(path, options)
-
-
-def held_here(path: Path) -> AbstractContextManager[Environment | None]:
-    """Give the environment that this process has open at a path, or None; for a block, in which that stays as it is."""
-    return _environments.held(path)
-
-
-def release(environment: Environment) -> None:
-    """Give back an environment; the last one to do so closes the files."""
-    _environments.release(environment)
+acquire: Final = _environments.acquire
+release: Final = _environments.release
+held_here: Final = _environments.held
