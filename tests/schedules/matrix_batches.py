@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from keyplan.maintenance.check import batch_of
+from keyplan.jobs import batch_of, batches_of, read_batches
 from tests.schedules.lines import Line
 from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
@@ -27,7 +27,8 @@ def batches_of_one() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in _SIZES.items():
             patch.setattr(import_module(module), name, 1)
-        patch.setattr(batch_of, "__defaults__", (1,))
+        for function in (batch_of, batches_of, read_batches):
+            patch.setattr(function, "__defaults__", (1,))
         yield
 
 

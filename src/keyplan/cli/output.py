@@ -115,7 +115,8 @@ def _with_shown_keys(value: Any) -> Any:
             return {name: _with_shown_keys(one) for name, one in value.items()}
         case list() | tuple():
             return [_with_shown_keys(one) for one in value]
-    return value
+        case _:
+            return value
 
 
 def printable(text: str) -> str:
