@@ -1,18 +1,35 @@
-"""Writes docs/reference/http.md from the OpenAPI description: `python -m tests.server.http_reference`. A test compares."""
+"""Writes the reference pages of HTTP from OpenAPI descriptions: `python -m tests.server.http_reference`. A test compares."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from keyplan.apps.cloudchamber.service import DESCRIPTION as CLOUDCHAMBER
+from keyplan.apps.patroni.service import DESCRIPTION as BROKER
 from keyplan.server.explorer.description import DESCRIPTION as EXPLORER
-from keyplan.server.keyspaces import DESCRIPTION
+from keyplan.server.keyspaces import DESCRIPTION as KEYSPACES
 from keyplan.server.openapi import SHELL, merged
 
-__all__ = ["PAGE", "page"]
+__all__ = ["PAGES", "Page"]
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
+_REFERENCE: Final = Path(__file__).parents[2] / "docs" / "reference"
 
-_INTRODUCTION: Final = """# The HTTP API
+
+class Page(NamedTuple):
+    """A page: how it begins, and the descriptions that it is made from, by the names of their services."""
+
+    introduction: str
+    descriptions: Mapping[str, Mapping[str, Any]]
+
+    def text(self) -> str:
+        """Return the page."""
+        description = merged([*self.descriptions.items()], version="")
+        parts = [self.introduction, "## Routes\n", *_routes(description)]
+        parts += ["## Objects\n", *_objects(description["components"]["schemas"])]
+        return "\n".join(parts)
+
+
+_SERVER: Final = """# The HTTP API
 
 What `keyplan serve` answers: its own routes, those of the key space registry, and with `--app explorer` those below `/explore`
 ([The explorer](../guide/explorer.md)). This page is made from the OpenAPI 3.1 description, which a server gives at
@@ -23,13 +40,33 @@ An error is `{"error": {"code", "message", "detail"}}` with the status of its ro
 body that is not `application/json`.
 """
 
+_CLOUDCHAMBER: Final = """# CloudChamber over HTTP
 
-def page() -> str:
-    """Return the page."""
-    description = merged([("server", SHELL), ("keyspaces", DESCRIPTION), ("explorer", EXPLORER)], version="")
-    parts = [_INTRODUCTION, "## Routes\n", *_routes(description)]
-    parts += ["## Objects\n", *_objects(description["components"]["schemas"])]
-    return "\n".join(parts)
+What `keyplan serve --app cloudchamber` answers besides [the routes of the server](http.md): CloudChamber's REST API, as
+[the guide](../guide/cloudchamber.md) introduces it. This page is made from the OpenAPI 3.1 description, which a server gives at
+`/openapi.json`.
+
+A session is a cookie, which `PUT /api/users/{name}?op=login` gives. Paths may be written in any case. Bodies and answers are
+proto3 JSON: a field that is left out is zero, numbers of 64 bits are strings, and a stored record keeps fields that it does not
+know. Errors are text.
+"""
+
+_BROKER: Final = """# The service broker over HTTP
+
+What `keyplan serve --app patroni-broker` answers besides [the routes of the server](http.md): the Open Service Broker API 2.17,
+and below `/admin` what an operator asks, as [the guide](../guide/patroni.md) introduces them. This page is made from the
+OpenAPI 3.1 description, which a server gives at `/openapi.json`.
+
+Every request logs in by Basic authentication with the token of an administrator as the password. Below `/v2` it says its
+version, as in `X-Broker-API-Version: 2.17`. Words of a query and fields of a body that no operation has are passed over. An
+error is a [BrokerFailure](#brokerfailure).
+"""
+
+PAGES: Final = {
+    _REFERENCE / "http.md": Page(_SERVER, {"server": SHELL, "keyspaces": KEYSPACES, "explorer": EXPLORER}),
+    _REFERENCE / "cloudchamber-http.md": Page(_CLOUDCHAMBER, {"cloudchamber": CLOUDCHAMBER}),
+    _REFERENCE / "broker-http.md": Page(_BROKER, {"patroni-broker": BROKER}),
+}
 
 
 def _routes(description: dict[str, Any]) -> Iterator[str]:
@@ -38,14 +75,15 @@ def _routes(description: dict[str, Any]) -> Iterator[str]:
             if method != "parameters":
                 yield f"### `{method.upper()} {path}`\n"
                 yield f"{operation['summary']}\n"
-                yield from _inputs(operation)
+                yield from _inputs([*operations.get("parameters", ()), *operation.get("parameters", ())], operation)
                 yield from _answers(operation)
 
 
-def _inputs(operation: dict[str, Any]) -> Iterator[str]:
-    if operation.get("parameters"):
+def _inputs(parameters: list[dict[str, Any]], operation: dict[str, Any]) -> Iterator[str]:
+    named = [one for one in parameters if one["in"] != "path" or one.get("description")]
+    if named:
         yield "| Parameter | Type | Meaning |\n|---|---|---|"
-        for parameter in operation["parameters"]:
+        for parameter in named:
             yield f"| `{parameter['name']}` | {_type(parameter['schema'])} | {_clause(parameter.get('description', ''))} |"
         yield ""
     body = operation.get("requestBody")
@@ -94,7 +132,7 @@ def _type(schema: dict[str, Any]) -> str:
     if kind == "object" and schema.get("properties"):
         words = f"object of {', '.join(f'`{name}`' for name in schema['properties'])}"
     if "pattern" in schema and "A-F" not in schema["pattern"] and "a-f" not in schema["pattern"]:
-        words += f" `{schema['pattern']}`"
+        words += f" `{schema['pattern']}`".replace("|", "\\|")
     elif "pattern" in schema:
         words += " of hex digits"
     if "minimum" in schema and "maximum" in schema and schema["maximum"] < 1 << 32:
@@ -107,4 +145,5 @@ def _clause(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for path, made in PAGES.items():
+        path.write_text(made.text())

@@ -1,7 +1,12 @@
-"""docs/reference/http.md is what the description says."""
+"""The reference pages of HTTP are what the descriptions say."""
 
-from tests.server.http_reference import PAGE, page
+from pathlib import Path
+
+import pytest
+
+from tests.server.http_reference import PAGES, Page
 
 
-def test_the_reference_is_current() -> None:
-    assert PAGE.read_text() == page(), "python -m tests.server.http_reference writes it anew"
+@pytest.mark.parametrize(("path", "page"), PAGES.items(), ids=[path.name for path in PAGES])
+def test_the_reference_is_current(path: Path, page: Page) -> None:
+    assert path.read_text() == page.text(), "python -m tests.server.http_reference writes it anew"

@@ -18,12 +18,18 @@ __all__ = [
     "InstanceParameters",
     "InstanceShown",
     "LastOperation",
+    "Maintenance",
     "MayWait",
     "NewInstanceParameters",
     "Object",
     "OperationBegun",
+    "OwnerId",
+    "PassedOver",
     "PathId",
+    "PlanId",
     "RemovedId",
+    "ServiceId",
+    "UnreadObject",
     "check_maintenance",
     "check_parameters",
 ]
@@ -67,10 +73,11 @@ PathId = Annotated[
 MayWait = Annotated[
     bool,
     In("accepts_incomplete", WordForm(_truth, lambda value: "true" if value else "false", {"enum": ["true", "false"]})),
+    Schema("Whether the client polls for the end; without it what takes a while is refused."),
 ]
 """Whether the client polls for the end of an operation."""
 
-RemovedId = Annotated[str, In(form=WordForm(_removed_id, str)), Schema(**_LENGTHS)]
+RemovedId = Annotated[str, In(form=WordForm(_removed_id, str)), Schema("As it was made with.", **_LENGTHS)]
 """The service_id or plan_id of a DELETE."""
 
 
@@ -78,17 +85,24 @@ RemovedId = Annotated[str, In(form=WordForm(_removed_id, str)), Schema(**_LENGTH
 
 
 Id = Annotated[str, Meta(min_length=1, max_length=255)]
+ServiceId = Annotated[Id, Schema("A service of the catalog.")]
+PlanId = Annotated[Id, Schema("A plan of the service.")]
+OwnerId = Annotated[Id, Schema("Whose the instance is.")]
+PassedOver = Annotated[Id | None, Schema("Passed over.")]
 Object = dict[str, Any] | None
+UnreadObject = Annotated[Object, Schema("Passed over.")]
+Maintenance = Annotated[Object, Schema("No plan has one: a `version` is refused.")]
 
 
 def _parameters(known: Mapping[str, Any]) -> Schema:
     bounded = {**known, "cells": {**known["cells"], "maxItems": _CELLS_MAX}}
-    return Schema(additionalProperties=False, properties=bounded)
+    names = ", ".join(f"`{name}`" for name in sorted(known))
+    return Schema(f"An object of {names}.", additionalProperties=False, properties=bounded)
 
 
 InstanceParameters = Annotated[Object, _parameters(PARAMETERS)]
 NewInstanceParameters = Annotated[Object, _parameters(PARAMETERS_OF_CREATION)]
-BindingParameters = Annotated[Object, Schema(additionalProperties=False)]
+BindingParameters = Annotated[Object, Schema("There are none.", additionalProperties=False)]
 
 
 def check_parameters(parameters: Object, known: Mapping[str, Any] = PARAMETERS) -> dict[str, Any]:

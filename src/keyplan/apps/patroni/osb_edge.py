@@ -58,6 +58,7 @@ CONTRACT: Final = Contract(
             "name": _VERSION_HEADER,
             "in": "header",
             "required": True,
+            "description": "The version of the API that the platform speaks.",
             "schema": {"type": "string", "pattern": r"^2\.[0-9]{1,3}$"},
         }
     },

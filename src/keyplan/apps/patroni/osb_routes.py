@@ -14,19 +14,25 @@ from keyplan.apps.patroni.osb_bodies import (
     InstanceParameters,
     InstanceShown,
     LastOperation,
+    Maintenance,
     MayWait,
     NewInstanceParameters,
     Object,
     OperationBegun,
+    OwnerId,
+    PassedOver,
     PathId,
+    PlanId,
     RemovedId,
+    ServiceId,
+    UnreadObject,
     check_maintenance,
     check_parameters,
 )
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.operations import Answered, In, Outcome, Place, operation
+from keyplan.operations import Answered, In, Outcome, Place, Schema, operation
 from keyplan.store import Store
 
 __all__ = ["ServiceBroker"]
@@ -74,7 +80,11 @@ class ServiceBroker:
         is_quick=True,
     )
     def catalog(
-        self, *, known: Annotated[str | None, In("If-None-Match", place=Place.HEADER)] = None
+        self,
+        *,
+        known: Annotated[
+            str | None, In("If-None-Match", place=Place.HEADER), Schema("The ETag of the catalog that is known.")
+        ] = None,
     ) -> Answered[dict[str, Any] | None]:
         """List services and plans."""
         headers = {"ETag": self._catalog.tag}
@@ -99,13 +109,13 @@ class ServiceBroker:
         instance: PathId,
         *,
         may_wait: MayWait = False,
-        service_id: Id,
-        plan_id: Id,
-        organization_guid: Id,
-        space_guid: Id,
-        context: Object = None,
+        service_id: ServiceId,
+        plan_id: PlanId,
+        organization_guid: OwnerId,
+        space_guid: OwnerId,
+        context: Annotated[Object, Schema("What the platform says; `instance_name` names the instance.")] = None,
         parameters: NewInstanceParameters = None,
-        maintenance_info: Object = None,
+        maintenance_info: Maintenance = None,
     ) -> Answered[Nothing | OperationBegun]:
         """Begin to make an instance."""
         plan = self._catalog.plan(service_id, plan_id)
@@ -137,12 +147,12 @@ class ServiceBroker:
         instance: PathId,
         *,
         may_wait: MayWait = False,
-        service_id: Id,
-        plan_id: Id | None = None,
-        context: Object = None,  # the API has it
+        service_id: ServiceId,
+        plan_id: Annotated[Id | None, Schema("Another plan of the service.")] = None,
+        context: UnreadObject = None,
         parameters: InstanceParameters = None,
-        previous_values: Object = None,  # the API has it
-        maintenance_info: Object = None,
+        previous_values: UnreadObject = None,
+        maintenance_info: Maintenance = None,
     ) -> Answered[Nothing | OperationBegun]:
         """Begin to change an instance's plan, number of nodes, or cells."""
         plan = None if plan_id is None else self._catalog.plan(service_id, plan_id)
@@ -189,9 +199,9 @@ class ServiceBroker:
         self,
         instance: PathId,
         *,
-        asked: Annotated[Id | None, In("operation")] = None,
-        service_id: Id | None = None,  # the API has it
-        plan_id: Id | None = None,  # the API has it
+        asked: Annotated[Id | None, In("operation"), Schema("What was begun; without it the last one.")] = None,
+        service_id: PassedOver = None,
+        plan_id: PassedOver = None,
     ) -> Answered[LastOperation]:
         """Tell how far an operation is."""
         last = self._broker.operations.get(instance)
@@ -223,11 +233,11 @@ class ServiceBroker:
         binding: PathId,
         *,
         may_wait: MayWait = False,  # a binding is made at once
-        service_id: Id,
-        plan_id: Id,
-        app_guid: str | None = None,
-        bind_resource: Object = None,
-        context: Object = None,  # the API has it
+        service_id: ServiceId,
+        plan_id: PlanId,
+        app_guid: Annotated[str | None, Schema("The application, as older platforms say it.")] = None,
+        bind_resource: Annotated[Object, Schema("`app_guid` is the application.")] = None,
+        context: UnreadObject = None,
         parameters: BindingParameters = None,
     ) -> Answered[BindingShown]:
         """Make a binding: a role of its own."""
