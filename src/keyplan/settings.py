@@ -264,7 +264,7 @@ def _row(declared: DeclaredSetting, head: list[str], prefix: str) -> str:
     setting = declared.setting
     cells = {
         "Flag": f"`{setting.option}`" if setting.option else "",
-        "Setting": f"`{prefix}{declared.name}`",
+        "Setting": "" if setting.variable and not setting.name else f"`{prefix}{declared.name}`",
         "Variable": f"`{setting.variable}`" if setting.variable else "",
         "Means": setting.sentence,
         "May be": declared.form.allowed,

@@ -6,17 +6,27 @@ checked, so that one file serves both.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from keyplan.apps.cloudchamber.yaml_block import Block, FileReader
 from keyplan.apps.cloudchamber.yaml_file import load_yaml_file
 from keyplan.errors import InvalidInputError
+from keyplan.settings import (
+    DeclaredSetting,
+    FoundText,
+    Setting,
+    Source,
+    declared_settings,
+    of_environment,
+    read_settings,
+)
 
 __all__ = [
     "CONFIGURATION_FILE",
     "Configuration",
+    "OtherSettings",
     "StoreSettings",
     "SupportSettings",
     "WebServerSettings",
@@ -26,36 +36,15 @@ __all__ = [
 CONFIGURATION_FILE: Final = "cloudchamber.yaml"
 
 Value = str | int | bool
-_WHOLE_MAX: Final = 2**31 - 1
 _PORT_MAX: Final = 65_535
-_TRUTHS: Final = {
-    "true": True,
-    "1": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "0": False,
-    "no": False,
-    "off": False,
-}
 _REDACTED: Final = "********"
 
 
-class _Setting(NamedTuple):
-    """One key: its dotted name as the original spells it, its default, and what it may be."""
-
-    name: str
-    default: Value
-    least: int = 0
-    most: int = _WHOLE_MAX
-    words: tuple[str, ...] = ()
-    is_secret: bool = False
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that overrides it: store.Test.PreCleanStore is KEYPLAN_STORE_PRE_CLEAN_STORE."""
-        parts = [part for part in self.name.split(".") if part != "Test"]
-        return "_".join(["KEYPLAN", *map(_in_capitals, parts)])
+def _key(name: str, sentence: str = "", **more: Any) -> Setting:
+    """A key by its dotted name, as the original spells it. store.Test.PreCleanStore is KEYPLAN_STORE_PRE_CLEAN_STORE."""
+    parts = [part for part in name.split(".") if part != "Test"]
+    variable = "_".join(["KEYPLAN", *map(_in_capitals, parts)])
+    return Setting(sentence, name=name, variable=variable, **more)
 
 
 def _in_capitals(name: str) -> str:
@@ -66,44 +55,8 @@ def _in_capitals(name: str) -> str:
     return spaced.upper()
 
 
-def _endpoint(section: str, port: int) -> list[_Setting]:
-    return [_Setting(f"{section}.hostname", "localhost"), _Setting(f"{section}.port", port, most=_PORT_MAX)]
+# ---- the keys ----------------------------------------------------------------------------------------------------------
 
-
-def _delay(name: str, ticks_low: int, ticks_high: int) -> list[_Setting]:
-    section = f"delays.inventory.{name}"
-    return [_Setting(f"{section}.low", ticks_low), _Setting(f"{section}.high", ticks_high)]
-
-
-_SETTINGS: Final = (
-    _Setting("store.connectTimeout", 5, least=1),
-    _Setting("store.requestTimeout", 5, least=1),
-    _Setting("store.traceLevel", 1),
-    *_endpoint("store.etcdService", 2379),
-    _Setting("store.Test.UseTestNamespace", default=False),
-    _Setting("store.Test.UseUniqueInstance", default=False),
-    _Setting("store.Test.PreCleanStore", default=False),
-    _Setting("webServer.systemAccount", "Admin"),
-    _Setting("webServer.systemAccountPassword", "SystemPassword", is_secret=True),
-    _Setting("webServer.sessionInactivity", 3600, least=1),
-    _Setting("webServer.activeSessionLimit", 100, least=1),
-    _Setting("webServer.rootFilePath", "."),
-    *_endpoint("webServer.fe", 8080),
-    *_endpoint("webServer.be", 8084),
-    _Setting("webServer.TraceFile", "stdout"),
-    *_endpoint("controller.EP", 8081),
-    _Setting("controller.TraceFile", "stdout"),
-    *_endpoint("inventory.EP", 8082),
-    _Setting("inventory.InventoryDefinition", "."),
-    _Setting("inventory.TraceFile", "stdout"),
-    *_endpoint("simSupport.EP", 8083),
-    _Setting("simSupport.StepperPolicy", "manual", words=("manual", "automatic")),
-    _Setting("simSupport.TraceRetentionLimit", 100, least=100),
-    _Setting("simSupport.TraceFile", "stdout"),
-    *_delay("setPower", 1, 1),
-    *_delay("setConnection", 1, 1),
-    *_delay("booting", 5, 8),
-)
 _TEST_INSTANCE_VARIABLE: Final = "KEYPLAN_STORE_TEST_INSTANCE"
 _ENDPOINTS_VARIABLE: Final = "KEYPLAN_STORE_ENDPOINTS"
 
@@ -112,13 +65,24 @@ _ENDPOINTS_VARIABLE: Final = "KEYPLAN_STORE_ENDPOINTS"
 class StoreSettings:
     """Where the store is and which name space is used. `test_instance` "" means: as the document chooses it."""
 
-    endpoints: str
-    connect_timeout_seconds: int
-    request_timeout_seconds: int
-    use_test_namespace: bool
-    use_unique_instance: bool
-    pre_clean_store: bool
-    test_instance: str = ""
+    endpoints: str = ""
+    connect_timeout_seconds: Annotated[
+        int, _key("store.connectTimeout", "seconds in which a connection is made", least=1)
+    ] = 5
+    request_timeout_seconds: Annotated[int, _key("store.requestTimeout", "seconds that a call may take", least=1)] = 5
+    use_test_namespace: Annotated[
+        bool, _key("store.Test.UseTestNamespace", "a test name space is served in place of production's")
+    ] = False
+    use_unique_instance: Annotated[bool, _key("store.Test.UseUniqueInstance", "that name space is one of its own")] = (
+        False
+    )
+    pre_clean_store: Annotated[bool, _key("store.Test.PreCleanStore", "that name space is emptied at the start")] = (
+        False
+    )
+    test_instance: Annotated[
+        str,
+        Setting("the name of that name space", variable=_TEST_INSTANCE_VARIABLE, default="as the document chooses it"),
+    ] = ""
 
     @property
     def url(self) -> str:
@@ -138,25 +102,86 @@ class StoreSettings:
         return tuple(name for name, is_set in options.items() if is_set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WebServerSettings:
     """The account that exists from the start, and the bounds of sessions."""
 
-    system_account: str
-    system_account_password: str
-    session_inactivity_seconds: int
-    active_sessions_max: int
+    system_account: Annotated[
+        str, _key("webServer.systemAccount", "the account that exists from the start", least=1)
+    ] = "Admin"
+    system_account_password: Annotated[
+        str, _key("webServer.systemAccountPassword", "its password", least=1, is_secret=True)
+    ] = "SystemPassword"  # noqa: S105  # Why: the original's.
+    session_inactivity_seconds: Annotated[
+        int, _key("webServer.sessionInactivity", "seconds after which an idle session ends", least=1)
+    ] = 3600
+    active_sessions_max: Annotated[
+        int, _key("webServer.activeSessionLimit", "how many sessions there are at once", least=1)
+    ] = 100
 
     def __repr__(self) -> str:
         return f"WebServerSettings(system_account={self.system_account!r}, ...)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SupportSettings:
     """How simulated time passes at the start, and how many traces are kept."""
 
-    is_stepped_automatically: bool
-    traces_kept_max: int
+    stepper_policy: Annotated[
+        Literal["manual", "automatic"], _key("simSupport.StepperPolicy", "how simulated time passes at the start")
+    ] = "manual"
+    traces_kept_max: Annotated[int, _key("simSupport.TraceRetentionLimit", "how many traces are kept", least=100)] = 100
+
+    @property
+    def is_stepped_automatically(self) -> bool:
+        """True where time passes by itself."""
+        return self.stepper_policy == "automatic"
+
+
+def _other(name: str, default: str | int, **more: Any) -> tuple[str, Any, Any]:
+    """A key as a field of OtherSettings, which is called as its variable is."""
+    setting = _key(name, least=1 if isinstance(default, str) else None, **more)
+    return setting.variable.removeprefix("KEYPLAN_").lower(), Annotated[type(default), setting], default
+
+
+def _endpoint(section: str, port: int) -> list[tuple[str, Any, Any]]:
+    return [_other(f"{section}.hostname", "localhost"), _other(f"{section}.port", port, most=_PORT_MAX)]
+
+
+def _delay(name: str, ticks_low: int, ticks_high: int) -> list[tuple[str, Any, Any]]:
+    section = f"delays.inventory.{name}"
+    return [_other(f"{section}.low", ticks_low), _other(f"{section}.high", ticks_high)]
+
+
+OtherSettings: Any = make_dataclass(
+    "OtherSettings",
+    [
+        _other("store.traceLevel", 1),
+        *_endpoint("store.etcdService", 2379),
+        _other("webServer.rootFilePath", "."),
+        *_endpoint("webServer.fe", 8080),
+        *_endpoint("webServer.be", 8084),
+        _other("webServer.TraceFile", "stdout"),
+        *_endpoint("controller.EP", 8081),
+        _other("controller.TraceFile", "stdout"),
+        *_endpoint("inventory.EP", 8082),
+        _other("inventory.InventoryDefinition", "."),
+        _other("inventory.TraceFile", "stdout"),
+        *_endpoint("simSupport.EP", 8083),
+        _other("simSupport.TraceFile", "stdout"),
+        *_delay("setPower", 1, 1),
+        *_delay("setConnection", 1, 1),
+        *_delay("booting", 5, 8),
+    ],
+    frozen=True,
+)
+"""The keys that are read and checked so that one file serves both programs; a few are put together to what ours needs."""
+
+_SECTIONS: Final = (StoreSettings, WebServerSettings, SupportSettings, OtherSettings)
+_KEYS: Final = [declared for kind in _SECTIONS for declared in declared_settings(kind) if "." in declared.name]
+
+
+# ---- reading -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +197,7 @@ class Configuration:
 
     def shown(self) -> dict[str, Value]:
         """Return every setting by its dotted name, for people: secrets are not shown."""
-        secrets = {setting.name for setting in _SETTINGS if setting.is_secret}
+        secrets = {declared.name for declared in _KEYS if declared.setting.is_secret}
         return {name: _REDACTED if name in secrets else value for name, value in self.values.items()}
 
 
@@ -186,122 +211,82 @@ def read_configuration(place: Path, environment: Mapping[str, str]) -> Configura
     and PreCleanStore together with UseUniqueInstance, which the document forbids.
     """
     file = place / CONFIGURATION_FILE if place.is_dir() else place
-    if file.exists() or not place.is_dir():
-        values = _values_of_file(file)
-    else:
-        values = {setting.name: setting.default for setting in _SETTINGS}
-    for setting in _SETTINGS:
-        text = environment.get(setting.variable)
-        if text is not None:
-            values[setting.name] = _value_of_text(setting, text)
-    return _configuration(str(file), values, environment)
+    source = str(file)
+    in_file = _of_file(file) if file.exists() or not place.is_dir() else lambda _: None
+    variables = of_environment(environment)
+    for kind in _SECTIONS:
+        # Why: what is wrong in the file is told, also where a variable overrides it.
+        read_settings(kind, in_file)
+    other = read_settings(OtherSettings, variables, in_file)
+    service = f"{other.store_etcd_service_hostname}:{other.store_etcd_service_port}"
+    endpoints = environment.get(_ENDPOINTS_VARIABLE) or service
+    store = read_settings(StoreSettings, variables, in_file, endpoints=endpoints)
+    web_server = read_settings(WebServerSettings, variables, in_file)
+    support = read_settings(SupportSettings, variables, in_file)
+    sections = (store, web_server, support, other)
+    values = {
+        declared.name: getattr(section, declared.field)
+        for section in sections
+        for declared in declared_settings(type(section))
+        if "." in declared.name
+    }
+    _check_together(source, store, values)
+    definition = Path(source).parent / other.inventory_inventory_definition
+    return Configuration(source, store, web_server, support, definition, values)
 
 
-def _configuration(source: str, values: Mapping[str, Value], environment: Mapping[str, str]) -> Configuration:
+def _check_together(source: str, store: StoreSettings, values: Mapping[str, Any]) -> None:
     for low in (name for name in values if name.endswith(".low")):
         high = f"{low.removesuffix('low')}high"
-        if _whole(values, high) < _whole(values, low):
+        if values[high] < values[low]:
             raise InvalidInputError(source=source, problem=f"{high} is {values[high]}, less than {low}, {values[low]}")
-    service = f"{values['store.etcdService.hostname']}:{values['store.etcdService.port']}"
-    store = StoreSettings(
-        endpoints=environment.get(_ENDPOINTS_VARIABLE) or service,
-        connect_timeout_seconds=_whole(values, "store.connectTimeout"),
-        request_timeout_seconds=_whole(values, "store.requestTimeout"),
-        use_test_namespace=bool(values["store.Test.UseTestNamespace"]),
-        use_unique_instance=bool(values["store.Test.UseUniqueInstance"]),
-        pre_clean_store=bool(values["store.Test.PreCleanStore"]),
-        test_instance=environment.get(_TEST_INSTANCE_VARIABLE, ""),
-    )
     if store.use_test_namespace and store.use_unique_instance and store.pre_clean_store:
         # The original's words; it ends its process with them.
         problem = "invalid store configuration - both UseUniqueInstance and PreCleanStore are enabled"
         raise InvalidInputError(source=source, problem=problem)
-    web_server = WebServerSettings(
-        system_account=str(values["webServer.systemAccount"]),
-        system_account_password=str(values["webServer.systemAccountPassword"]),
-        session_inactivity_seconds=_whole(values, "webServer.sessionInactivity"),
-        active_sessions_max=_whole(values, "webServer.activeSessionLimit"),
-    )
-    support = SupportSettings(
-        is_stepped_automatically=values["simSupport.StepperPolicy"] == "automatic",
-        traces_kept_max=_whole(values, "simSupport.TraceRetentionLimit"),
-    )
-    definition = Path(source).parent / str(values["inventory.InventoryDefinition"])
-    return Configuration(source, store, web_server, support, definition, values)
 
 
-def _values_of_file(file: Path) -> dict[str, Value]:
+def _of_file(file: Path) -> Source:
+    """Return the source of a file's keys. Raises InvalidInputError for one that is not known."""
+    blocks = _blocks_of(file)
+
+    def find(declared: DeclaredSetting) -> FoundText | None:
+        section, _, name = declared.name.rpartition(".")
+        block = blocks.get(section)
+        if block is None or not block.has(name):
+            return None
+        return FoundText(_text_of(block, declared, name), lambda problem: block.refuse(f"{name} {problem}"))
+
+    return find
+
+
+def _text_of(block: Block, declared: DeclaredSetting, name: str) -> str:
+    """Why by the type: what YAML takes for a number or a truth is narrower than what a variable may hold."""
+    if declared.type is bool:
+        return str(block.truth(name))
+    return str(block.number(name)) if declared.type is int else block.text(name)
+
+
+def _blocks_of(file: Path) -> dict[str, Block | None]:
     node = load_yaml_file(file, "settings")
-    values: dict[str, Value] = {setting.name: setting.default for setting in _SETTINGS}
     if node is None:
-        return values
-    reader = FileReader(str(file))
-    blocks: dict[str, Block | None] = {"": reader.block(node, "", "the file")}
-    known = _keys_by_section()
-    for section, keys in known.items():
+        return {}
+    blocks: dict[str, Block | None] = {"": FileReader(str(file)).block(node, "", "the file")}
+    for section, keys in _keys_by_section().items():
         if section:
             outer, _, name = section.rpartition(".")
             parent = blocks[outer]
             blocks[section] = None if parent is None else parent.part(name, tuple(keys))
         elif (top := blocks[""]) is not None:
             top.check_known(*keys)
-    for setting in _SETTINGS:
-        section, _, name = setting.name.rpartition(".")
-        block = blocks[section]
-        if block is not None and block.has(name):
-            values[setting.name] = _value_of_block(setting, block, name)
-    return values
+    return blocks
 
 
 def _keys_by_section() -> dict[str, dict[str, None]]:
     """The keys of each section in the order of the table, sections before those inside them."""
     known: dict[str, dict[str, None]] = {"": {}}
-    for setting in _SETTINGS:
-        parts = setting.name.split(".")
+    for declared in _KEYS:
+        parts = declared.name.split(".")
         for depth, part in enumerate(parts):
             known.setdefault(".".join(parts[:depth]), {})[part] = None
     return known
-
-
-def _value_of_block(setting: _Setting, block: Block, name: str) -> Value:
-    if isinstance(setting.default, bool):
-        return block.truth(name)
-    if isinstance(setting.default, int):
-        number = block.number(name)
-        if not setting.least <= number <= setting.most:
-            block.refuse(f"{name} is {number}; it must be from {setting.least} to {setting.most}")
-        return number
-    text = block.text(name)
-    problem = _problem_of_text(setting, text)
-    if problem:
-        block.refuse(f"{name} {problem}")
-    return text.lower() if setting.words else text
-
-
-def _value_of_text(setting: _Setting, text: str) -> Value:
-    if isinstance(setting.default, bool):
-        truth = _TRUTHS.get(text.strip().lower())
-        if truth is None:
-            raise InvalidInputError(source=setting.variable, problem="true or false is needed")
-        return truth
-    if isinstance(setting.default, int):
-        if not (text.isdecimal() and len(text) <= 10 and setting.least <= int(text) <= setting.most):
-            problem = f"a whole number from {setting.least} to {setting.most} is needed"
-            raise InvalidInputError(source=setting.variable, problem=problem)
-        return int(text)
-    problem = _problem_of_text(setting, text)
-    if problem:
-        raise InvalidInputError(source=setting.variable, problem=f"it {problem}")
-    return text.lower() if setting.words else text
-
-
-def _problem_of_text(setting: _Setting, text: str) -> str:
-    if not text:
-        return "must contain at least 1 character"
-    if setting.words and text.lower() not in setting.words:
-        return f"must be one of {', '.join(setting.words)}"
-    return ""
-
-
-def _whole(values: Mapping[str, Value], name: str) -> int:
-    return int(values[name])
