@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.kills.furniture import Scene
+from tests.kills.scenes_applications import cloudchamber, hepnos_stores, rings, runm
 from tests.kills.scenes_indexes import indexes, migrations
+from tests.kills.scenes_key_spaces import lives, restores_of_key_spaces
 from tests.kills.scenes_transfers import copies, restores
 
 __all__ = ["GROUPS"]
@@ -14,4 +16,10 @@ GROUPS: Final[dict[str, Callable[[], Iterator[Scene]]]] = {
     "restores": restores,
     "indexes": indexes,
     "migrations": migrations,
+    "key spaces": lives,
+    "restores of key spaces": restores_of_key_spaces,
+    "runm": runm,
+    "cloudchamber": cloudchamber,
+    "hepnos": hepnos_stores,
+    "rings": rings,
 }

@@ -90,7 +90,8 @@ class KillScenario:
     AssertionError. `compared` returns what must be equal to an undisturbed run: leave out what is random, and nothing else.
     `told` are errors with which the job, given again, may say that it was carried out already; `only_raises` those with which
     it may end when it meets another writer, or when an outcome is unknown. `passes_seconds`: how much time passes before it is
-    given again, for what hangs on a dead process's lease.
+    given again, for what hangs on a dead process's lease. `is_refused`: the application may be refused while the job goes on;
+    then the end is that of a run without it, and `holds` says what it was told.
     """
 
     job: Callable[..., object]
@@ -101,6 +102,7 @@ class KillScenario:
     told: tuple[type[BaseException], ...] = ()
     only_raises: tuple[type[BaseException], ...] = (ConflictError,)
     passes_seconds: float = 0.0
+    is_refused: bool = False
     engines: int = 1
     profile: Profile = MEMORY_PROFILE
 
@@ -304,6 +306,8 @@ class _Kills:
     def run(self) -> KillReport:
         steps, found = self._undisturbed()
         beside = [] if self._scenario.beside is None else [self._undisturbed(when)[1] for when in _Beside]
+        if self._scenario.is_refused:
+            beside.append(found)
         for ending in Ending:
             for variant in _variants(steps, ending):
                 if ending is not Ending.MET:

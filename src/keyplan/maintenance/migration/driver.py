@@ -262,8 +262,10 @@ class _Run:
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)
         if report.is_settled and not self._plan.has_clean_up:
             end_run(run, self._plan.id)
-        elif report.is_settled != run.record.is_settled:
-            stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
+            return
+        stage = Stage.SETTLED if report.is_settled else Stage.SWITCHED
+        # Why the stage, too: a run that takes a settled migration over has written that it goes on with it.
+        if (report.is_settled, stage) != (run.record.is_settled, run.record.stage):
             run.commit(record=structs.replace(run.record, is_settled=report.is_settled, stage=stage))
 
 
