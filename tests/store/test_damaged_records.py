@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import keyplan
-import keyplan.store.damage
+import keyplan.store.decoding
 from keyplan.engine import ALL_KEYS, Commit, Engine, Put
 from keyplan.errors import CommitConflictError, CorruptionError, InvalidRecordError, StaleRecordError
 from keyplan.layout import Index, Layout, Table, Unique
@@ -121,7 +121,7 @@ def test_a_record_that_is_whole_is_written_as_ever(site: Site, store: Store) -> 
 
 
 def test_an_index_that_is_too_long_to_look_through_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyplan.store.damage, "LOOK_THROUGH_ENTRIES_MAX", 1)
+    monkeypatch.setattr(keyplan.store.decoding, "LOOK_THROUGH_ENTRIES_MAX", 1)
 
     with pytest.raises(CorruptionError) as caught:
         site.blades.delete(ONE, damaged_ok=True)

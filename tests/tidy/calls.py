@@ -13,7 +13,7 @@ OUTERMOST: Final = (
     "src/keyplan/cli/main.py",
     "src/keyplan/server/gate.py",
     "src/keyplan/apps/runm/dispatch.py",
-    "src/keyplan/store/keeper.py",
+    "src/keyplan/store/lease.py",
 )
 """The ends of a process and of a server, and the threads that renew leases, for which nobody waits."""
 CARRIERS: Final = (

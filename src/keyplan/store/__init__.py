@@ -1,8 +1,9 @@
 """Layouts on an engine: typed records, indexes kept in the commit of their record, transactions. Read plan.py first."""
 
 from keyplan.engine import Backoff
-from keyplan.store.damage import entries_pointing_at
-from keyplan.store.explanation import Explanation
+from keyplan.store.access import KeyRef
+from keyplan.store.commits import Explanation
+from keyplan.store.decoding import entries_pointing_at
 from keyplan.store.index_state import (
     TRANSFER_AREA,
     IndexStage,
@@ -13,8 +14,7 @@ from keyplan.store.index_state import (
     index_state_of,
     index_state_value,
 )
-from keyplan.store.keeper import STORE_CLOSED, Keeper, LeaseSchedule
-from keyplan.store.lease import Lease
+from keyplan.store.lease import STORE_CLOSED, Keeper, Lease, LeaseSchedule
 from keyplan.store.levels import ItemKeyPage, Level, LevelPage, item_key_page, level_page, levels
 from keyplan.store.named_layouts import LAYOUT_GROUP, installed_layouts, layout_named, root_values
 from keyplan.store.plan import (
@@ -28,10 +28,8 @@ from keyplan.store.plan import (
     plan_writes,
     stored_state,
 )
-from keyplan.store.reader import KeyRef
-from keyplan.store.snapshot import PinnedState
 from keyplan.store.store import Store, open_store, url_with_options
-from keyplan.store.transaction import Transaction
+from keyplan.store.transaction import PinnedState, Transaction
 
 __all__ = [
     "LAYOUT_GROUP",

@@ -1,14 +1,30 @@
-"""What comes from outside: stored bytes to records, and numbers that callers hand in.
+"""What comes from outside: stored bytes to records, damaged ones among them, and numbers that callers hand in.
 
 The error for bytes that do not decode says where they lie; a value is never part of an error. Where revisions, limits and ids
 are asked for, a number is a whole one: True and 5.0 are none.
+
+A damaged record says no index entry when its bytes do not decode, and none of an index whose function raises on it. Those that
+point at it are looked for, through the whole index. Why the record's own guard is enough for what is found so: expressions are
+pure, so that what cannot be told here nobody else can tell, and nobody writes entries for the record as it is.
 """
 
-from keyplan.engine import Entry
-from keyplan.errors import CorruptionError, InvalidInputError
-from keyplan.layout import BoundTable, Damaged, Versioned
+from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["check_limit", "check_whole", "corrupted", "decode_record", "row_of", "versioned"]
+from keyplan.engine import Entry, KeyRange
+from keyplan.errors import CorruptionError, InvalidInputError
+from keyplan.layout import BoundIndex, BoundTable, Damaged, IndexEntry, Versioned
+from keyplan.limits import LOOK_THROUGH_ENTRIES_MAX
+
+__all__ = [
+    "check_limit",
+    "check_whole",
+    "corrupted",
+    "decode_record",
+    "entries_pointing_at",
+    "refused_as_damaged",
+    "row_of",
+    "versioned",
+]
 
 
 def check_whole(value: object, source: str) -> None:
@@ -50,3 +66,41 @@ def versioned(table: BoundTable, key: object, entry: Entry, epoch: str) -> Versi
     """Return the record with its history; `epoch` is that of the state which the entry was read in. Raises CorruptionError."""
     record = decode_record(table, entry.key, entry.value)
     return Versioned(key, record, entry.create_revision, entry.mod_revision, entry.version, entry.lease, epoch)
+
+
+# ---- damaged records ------------------------------------------------------------------------------------------------------
+
+
+Scan = Callable[[KeyRange], Iterator[Entry]]
+
+
+def entries_pointing_at(
+    table: BoundTable, raw_key: bytes, indexes: Iterable[BoundIndex], scan: Scan
+) -> dict[bytes, IndexEntry]:
+    """Return the stored entries of `indexes` that point at the record, by raw key. `scan` yields what is stored in a range.
+
+    Raises CorruptionError when an index holds more than LOOK_THROUGH_ENTRIES_MAX.
+    """
+    key = table.keys.decode(raw_key)
+    found: dict[bytes, IndexEntry] = {}
+    for index in indexes:
+        decode, primary_of = index.keys.decode, index.primary_of
+        for number, entry in enumerate(scan(KeyRange(*index.keys.range(())))):
+            if number == LOOK_THROUGH_ENTRIES_MAX:
+                raise CorruptionError(
+                    table=table.name,
+                    raw_key=raw_key.hex(),
+                    index=index.name,
+                    problem=f"the record cannot say which index entries are its own, and the index has more than "
+                    f"{LOOK_THROUGH_ENTRIES_MAX:,} to look through",
+                    remedy="remove the raw key, then run `keyplan check --repair`",
+                )
+            if decode(entry.key) is not None and primary_of(entry.key, entry.value) == key:
+                found[entry.key] = IndexEntry(index, entry.value)
+    return found
+
+
+def refused_as_damaged(error: CorruptionError, key: object) -> CorruptionError:
+    """Return the error of a write whose record is damaged, with the remedy."""
+    remedy = "restore the record, or replace or delete it with damaged_ok=True"
+    return CorruptionError(**{**error.facts, "key": key, "remedy": remedy})

@@ -13,8 +13,16 @@ from keyplan.engine import Engine, Entry, Event, Snapshot
 from keyplan.errors import CorruptionError, HistoryCompactedError, UnsupportedByEngineError
 from keyplan.layout import Change, ChangeKind, Changes
 from keyplan.store.decoding import decode_record
-from keyplan.store.selection import Selection, TableSelection
-from keyplan.store.watch import ChangeStream, Delivery, Source, WatchPosition, WatchSource, position_after
+from keyplan.store.watch import (
+    ChangeStream,
+    Delivery,
+    Selection,
+    Source,
+    TableSelection,
+    WatchPosition,
+    WatchSource,
+    position_after,
+)
 
 __all__ = ["EngineWatcher", "FollowSource", "NoWatcher", "Watcher"]
 

@@ -12,12 +12,12 @@ from typing import Final
 from keyplan.engine import Entry
 from keyplan.errors import CorruptionError, NotFoundError
 from keyplan.layout import BoundIndex, Changes, Damaged, IndexView, UniqueView, Versioned
+from keyplan.store.access import EntryReads, Reader
 from keyplan.store.decoding import check_limit, corrupted, decode_record, row_of
 from keyplan.store.follow import Watcher
 from keyplan.store.index_state import index_state_key, refuse_unreadable
 from keyplan.store.listing import Listing, listing
-from keyplan.store.reader import EntryReads, Reader
-from keyplan.store.selection import IndexSelection
+from keyplan.store.watch import IndexSelection
 
 __all__ = ["IndexEntries", "UniqueEntries"]
 

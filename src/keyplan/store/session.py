@@ -1,27 +1,28 @@
 """The inside of a transaction: it collects reads and writes, reads its own writes, and gives the commit that they make.
 
 Nothing is sent here; see transaction.py. Keys and records are checked and encoded when they are written, so that what the
-caller does with a record afterwards does not matter.
+caller does with a record afterwards does not matter. Uncommitted writes are an `Overlay` over what is stored: by raw key,
+merged into scans in key order.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Final, Self
 
 from msgspec import structs
 
-from keyplan.engine import Commit, Engine, Entry, Guard, KeyRange, Reads, transaction_ended
+from keyplan.engine import NO_LEASE, Commit, Engine, Entry, Guard, KeyRange, Reads, merged, transaction_ended
 from keyplan.errors import AlreadyExistsError, CorruptionError, InvalidInputError, NotFoundError, StaleRecordError
 from keyplan.layout import BoundCounter, BoundIndex, BoundTable, ExpectedRevision, Versioned
-from keyplan.store.damage import entries_pointing_at, refused_as_damaged
-from keyplan.store.decoding import check_whole, decode_record
-from keyplan.store.overlay import Overlay
+from keyplan.store.access import EntryReads
+from keyplan.store.decoding import check_whole, decode_record, entries_pointing_at, refused_as_damaged
 from keyplan.store.plan import (
     Count,
     IndexEntry,
     RecordState,
     Write,
+    given_up,
     index_entries_of,
     keys_to_observe,
     plan_counts,
@@ -29,9 +30,89 @@ from keyplan.store.plan import (
     stored_state,
     unique_violation,
 )
-from keyplan.store.reader import EntryReads
 
-__all__ = ["Session"]
+__all__ = ["Overlay", "Session"]
+
+# ---- uncommitted writes ---------------------------------------------------------------------------------------------------
+
+
+class Overlay:
+    """Entries that the transaction will have written, and keys that it will have removed.
+
+    A written entry has revisions and version 0: they are not known before the commit. Why writes are laid down, and entries
+    made, when something is read: most of what a transaction writes it never looks at.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[bytes, RecordState | IndexEntry] = {}
+        self._leases: dict[bytes, int] = {}
+        """Of written keys that hang on a lease; others may be there with NO_LEASE."""
+        self._removed: set[bytes] = set()
+        self._unread: list[tuple[Write | None, Write, Mapping[bytes, Entry | None]]] = []
+
+    def copy(self) -> "Overlay":
+        """Return an overlay that later writes to this one leave as it is."""
+        self._lay_down()
+        copied = Overlay()
+        copied._written, copied._leases, copied._removed = dict(self._written), dict(self._leases), set(self._removed)
+        return copied
+
+    def __contains__(self, raw_key: bytes) -> bool:
+        if self._unread:
+            self._lay_down()
+        return raw_key in self._written or raw_key in self._removed
+
+    def get(self, raw_key: bytes) -> Entry | None:
+        """Return the entry written at a key that is in the overlay; None when it was removed."""
+        if self._unread:
+            self._lay_down()
+        written = self._written.get(raw_key)
+        if written is None:
+            return None
+        return Entry(raw_key, written.raw_value, 0, 0, 0, self._leases.get(raw_key, NO_LEASE))
+
+    def put(self, raw_key: bytes, raw_value: bytes) -> None:
+        """Lay an entry without a lease over the key."""
+        self._lay_down()
+        self._written[raw_key] = RecordState(raw_value, NO_LEASE, {}, 0, {})
+
+    def replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
+        """Take back what the transaction's `earlier` write of the same record laid down, and lay down that of `write`."""
+        self._unread.append((earlier, write, observed))
+
+    def merged(self, stored: Iterable[Entry], key_range: KeyRange, *, reverse: bool) -> Iterator[Entry]:
+        """Yield `stored` with the writes of this moment in their places. Later writes are not seen by it."""
+        self._lay_down()
+        own = sorted((key for key in self._written.keys() | self._removed if key in key_range), reverse=not reverse)
+        if not own:
+            return iter(stored)
+        return merged(iter(stored), [(key, self.get(key)) for key in own], reverse=reverse)
+
+    def _lay_down(self) -> None:
+        unread, self._unread = self._unread, []
+        for earlier, write, observed in unread:
+            self._replace(earlier, write, observed)
+
+    def _replace(self, earlier: Write | None, write: Write, observed: Mapping[bytes, Entry | None]) -> None:
+        if earlier is not None and earlier.new is not None:
+            # Invariant: while a record's write stands, no other record of the transaction has an entry of it.
+            for raw_key in earlier.new.index_entries:
+                self._written.pop(raw_key, None)
+        new = write.new
+        if write.old is not None:
+            self._removed.update(given_up(write, observed.get))
+        if new is None:
+            self._written.pop(write.raw_key, None)
+            self._removed.add(write.raw_key)
+            return
+        self._written[write.raw_key] = new
+        self._written.update(new.index_entries)
+        if new.lease != NO_LEASE or self._leases:
+            self._leases.update(dict.fromkeys((write.raw_key, *new.index_entries), new.lease))
+
+
+# ---- the session ----------------------------------------------------------------------------------------------------------
+
 
 _WENT_BACK: Final = (
     "the store went back since the record was read, so that its revision may be another state's: read it again"

@@ -19,17 +19,14 @@ from keyplan.layout import (
     TableView,
     UniqueView,
 )
-from keyplan.store.commits import CommitWriter
+from keyplan.store.access import LatestReader, SnapshotReader
+from keyplan.store.commits import CommitWriter, Explanation
 from keyplan.store.decoding import check_whole
-from keyplan.store.explanation import Explanation
 from keyplan.store.follow import EngineWatcher
 from keyplan.store.indexes import IndexEntries, UniqueEntries
-from keyplan.store.keeper import Keeper, LeaseKeeper
-from keyplan.store.lease import Lease
-from keyplan.store.reader import LatestReader, SnapshotReader
-from keyplan.store.snapshot import PinnedState
+from keyplan.store.lease import Keeper, Lease, LeaseKeeper
 from keyplan.store.tables import CounterNumber, TableRecords
-from keyplan.store.transaction import Transaction
+from keyplan.store.transaction import PinnedState, Transaction
 
 __all__ = ["Store", "open_store", "url_with_options"]
 

@@ -25,13 +25,12 @@ from keyplan.layout import (
     Versioned,
 )
 from keyplan.limits import PAGE_RECORDS_DEFAULT, PAGE_RECORDS_MAX
+from keyplan.store.access import EntryReads, Reader, Writer
 from keyplan.store.decoding import check_limit, check_whole, corrupted, decode_record, row_of, versioned
 from keyplan.store.follow import Watcher
 from keyplan.store.lease import lease_id_for
 from keyplan.store.listing import Listing, PageToken, listing
-from keyplan.store.reader import EntryReads, Reader
-from keyplan.store.selection import TableSelection
-from keyplan.store.writer import Writer
+from keyplan.store.watch import TableSelection
 
 __all__ = ["CounterNumber", "TableRecords"]
 
