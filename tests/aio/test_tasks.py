@@ -2,14 +2,16 @@
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from threading import Event as ThreadEvent
-from threading import get_ident
+from threading import Thread, get_ident
 
 import pytest
 
 import keyplan.aio
 from keyplan.aio import KeyplanError
+from keyplan.aio.threads import Workers
 from keyplan.engine import Commit, MemoryEngine, Snapshot, WrappedEngine
 from keyplan.errors import (
     AlreadyExistsError,
@@ -354,3 +356,25 @@ def test_errors_are_those_of_the_synchronous_store(any_url: str) -> None:
         assert await hall.racks.exists("r1")
 
     on(any_url, scenario)
+
+
+def test_where_no_thread_can_be_had_the_others_do_the_work_and_a_store_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, begun = Thread.start, list[Thread]()
+
+    def started(thread: Thread) -> None:
+        """The second alone begins."""
+        begun.append(thread)
+        if len(begun) != 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def scenario() -> None:
+        workers = Workers(asyncio.get_running_loop())
+        with pytest.raises(RuntimeError, match="can't start"):
+            await workers.run(int)  # nobody would do it
+        answers = await asyncio.gather(*(workers.run(partial(abs, number)) for number in range(4)))
+        assert (answers, len(begun) > 2) == ([0, 1, 2, 3], True)
+        await asyncio.wait_for(workers.close(), 30)
+
+    monkeypatch.setattr(Thread, "start", started)
+    asyncio.run(scenario())

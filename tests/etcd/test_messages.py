@@ -1,12 +1,16 @@
 """The message table agrees with what another client's generated files say, and with bytes that etcd's own client sends."""
 
 import importlib
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import pytest
 
-from keyplan.engine.etcd.transport import messages
+from keyplan.engine.etcd.grpc_transport import _GrpcStream
+from keyplan.engine.etcd.transport import WATCH, TransportError, messages
 from keyplan.protobuf import ETCD
+from keyplan.testing.engine_suite.promise import eventually
 
 SCALARS = {8: "bool", 12: "bytes", 3: "int64", 9: "string", 4: "uint64"}
 """Numbers of protobuf's types."""
@@ -22,6 +26,25 @@ def generated() -> dict[str, Any]:
             pytest.skip("needs aetcd, which the extra bench brings")
         found |= dict(loaded.DESCRIPTOR.message_types_by_name)
     return found
+
+
+class BrokenChannel:
+    """A channel whose stream ends by a fault that nobody has thought of."""
+
+    def stream_stream(self, *_: object, **__: object) -> Callable[..., Iterator[object]]:
+        def answers() -> Iterator[object]:
+            yield 1 // 0
+
+        return lambda *_, **__: answers()
+
+
+def test_who_receives_is_told_whatever_ended_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    forgotten: list[object] = []
+    stream = _GrpcStream(cast("Any", BrokenChannel()), WATCH, (), forgotten.append)
+    with pytest.raises(TransportError, match="ended the stream"):
+        stream.receive(60)
+    eventually(lambda: forgotten == [stream])
 
 
 def test_every_field_has_the_number_and_type_that_generated_files_give_it() -> None:

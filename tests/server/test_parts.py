@@ -3,14 +3,14 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 import uvicorn
 
 from keyplan import errors
-from keyplan.engine import MEMORY_PROFILE, MemoryEngine
+from keyplan.engine import MEMORY_PROFILE, Commit, Event, MemoryEngine, Put
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.server import (
     LOGGER,
@@ -22,9 +22,11 @@ from keyplan.server import (
     Workers,
     answer_error_of,
 )
+from keyplan.server.etcd_member import Follower
 from keyplan.server.openapi import merged
 from keyplan.server.process import _Server
 from keyplan.signals import told_by_signals
+from keyplan.testing.engine_suite.promise import eventually
 
 # ---- settings --------------------------------------------------------------------------------------------------------
 
@@ -42,6 +44,24 @@ def test_only_what_was_asked_for_counts_as_known() -> None:
     assert set(settings.asked) == set()
     assert settings["x"] == "1"
     assert set(settings.asked) == {"a.x"}
+
+
+# ---- threads that end ------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_that_fails_at_what_it_hands_on_says_that_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    lost: list[KeyplanError] = []
+
+    def sink(events: Sequence[Event], _: int) -> None:
+        raise ZeroDivisionError(len(events))
+
+    with MemoryEngine() as engine:
+        follower = Follower(engine, after=0, sink=sink, lost=lost.append)
+        engine.commit(Commit((), (Put(b"a", b""),)))
+        eventually(lambda: lost)
+        follower.stop()
+    assert "ZeroDivisionError: 1" in str(lost[0])
 
 
 # ---- the signal to stop ----------------------------------------------------------------------------------------------

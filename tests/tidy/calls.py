@@ -12,10 +12,11 @@ PRINTERS: Final = ("src/keyplan/cli", "scripts", "examples", "tests")
 OUTERMOST: Final = (
     "src/keyplan/cli/main.py",
     "src/keyplan/server/gate.py",
+    "src/keyplan/apps/patroni/broker_loop.py",
     "src/keyplan/apps/runm/dispatch.py",
     "src/keyplan/store/lease.py",
 )
-"""The ends of a process and of a server, and the threads that renew leases, for which nobody waits."""
+"""The ends of a process and of a server, and the threads that renew leases or look for operations, for which nobody waits."""
 CARRIERS: Final = (
     "src/keyplan/aio/greenlets.py",
     "src/keyplan/aio/threads.py",

@@ -94,11 +94,21 @@ class Workers:
         self._under_way += 1
         self._all_done.clear()
         if self._under_way > len(self._threads) < self._threads_max:
-            thread = Thread(target=self._work, name=f"keyplan-aio-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._add_thread()
         self._jobs.put(job)
         return job
+
+    def _add_thread(self) -> None:
+        """Begin one more thread; where none can be had, the others do the work. Raises RuntimeError without others."""
+        thread = Thread(target=self._work, name=f"keyplan-aio-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            if not self._threads:
+                self._forget()
+                raise
+            return
+        self._threads.append(thread)
 
     async def _end_of(self, job: _Job) -> None:
         """Wait until a job has ended, however often this is cancelled."""

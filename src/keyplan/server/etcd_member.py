@@ -27,7 +27,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from keyplan.engine import ALL_KEYS, Backoff, Commit, Engine, Event, KeyAbsent, Put, Watch
-from keyplan.errors import KeyplanError
+from keyplan.errors import EngineError, KeyplanError
 from keyplan.server.access import caller_of
 from keyplan.settings import Setting, TextForm
 
@@ -337,11 +337,18 @@ class Follower:
                     reached = self._watch.revision
                     self._sink(events, reached)
         except KeyplanError as error:
-            if not self._is_stopping:
-                self._lost(error)
+            self._lose(error)
+        except Exception as error:
+            # Why: nobody sees a thread end, and others would wait for its changes for ever.
+            self._lose(EngineError(problem=f"changes cannot be followed: {type(error).__name__}: {error}"))
+            raise
         finally:
             with suppress(KeyplanError):  # Why: a watch that is lost was told of above.
                 self._watch.close()
+
+    def _lose(self, error: KeyplanError) -> None:
+        if not self._is_stopping:
+            self._lost(error)
 
     def stop(self) -> None:
         """End the watch and wait for the thread. Stopping twice is harmless."""

@@ -1,8 +1,10 @@
 """Acceptance cases on watches; each quotes its number in the specification's section 7, and 3.4 is what the original tells."""
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from threading import Event
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -21,6 +23,7 @@ from keyplan.apps.cloudchamber import (
     begin_indexes,
     layout_in_use,
 )
+from keyplan.apps.cloudchamber.changes import _Follower
 from keyplan.engine import Commit, EventKind, Put
 from keyplan.errors import EngineUnavailableError, HistoryCompactedError
 from keyplan.layout import Change, ChangeKind, Only
@@ -181,3 +184,23 @@ def test_closing_an_events_watch_ends_it_and_a_second_close_is_told(store: Store
         events.poll()
     with Chamber(store).watch("users") as closed_within:
         closed_within.close()
+
+
+def test_a_thread_that_hands_changes_on_says_that_it_is_lost_whatever_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    class Failing:
+        revision = 0
+
+        def poll(self, _: float) -> list[RecordEvent]:
+            raise ZeroDivisionError
+
+        def close(self) -> None:
+            """Nothing."""
+
+    lost = Event()
+    follower = _Follower(cast("Any", Failing()), lambda _: None, lost.set)
+    assert lost.wait(60)
+    follower.stop()

@@ -1,6 +1,7 @@
 """One operation that cannot be read keeps no other waiting; equal requests at once leave one living binding."""
 
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,29 @@ def test_an_operation_that_cannot_be_read_stops_no_other() -> None:
     try:
         until(lambda: broker.operations.require("good").status == "success", 30, lambda: "good is carried out")
         assert loop.forget_old() == 0
+    finally:
+        loop.stop()
+
+
+def test_a_fault_of_a_look_ends_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the machine has no thread left: the operation is taken up at a later look."""
+    store = open_store("memory:")
+    broker = Broker(store)
+    broker.operations.put("good", Operation(id="x", kind="deprovision", steps=[Step(kind="erase")]))
+    broker.instances.put("good", InstanceState(instance_id="good"))
+    loop = BrokerLoop(store, BUILT_IN_CATALOG, SYSTEM_CLOCK)
+    submit, refused = loop._executor.submit, list[None]()
+
+    def submitted(*given: Any) -> object:
+        if not refused:
+            refused.append(None)
+            raise RuntimeError("can't start new thread")
+        return submit(*given)
+
+    monkeypatch.setattr(loop._executor, "submit", submitted)
+    loop.start()
+    try:
+        until(lambda: broker.operations.require("good").status == "success", 30, lambda: "good is carried out")
     finally:
         loop.stop()
 

@@ -17,9 +17,11 @@ from keyplan.apps.runm import process
 from keyplan.apps.runm.registry import registered
 from keyplan.apps.runm.settings import ServeSettings
 from keyplan.apps.runm.verify import verify
-from keyplan.engine import ALL_KEYS
+from keyplan.engine import ALL_KEYS, Engine, MemoryEngine
 from keyplan.errors import InvalidInputError, StoreUnreachableError
 from keyplan.store import Store
+from keyplan.testing.engine_suite.promise import eventually
+from keyplan.testing.faults import FailingEngine
 from tests.apps.runm.client import SW, WEST, Client, refused
 from tests.apps.runm.processes import ServeProcess, server_process
 from tests.servers.etcd import EtcdServer
@@ -299,6 +301,34 @@ def test_a_registry_whose_name_has_no_address_is_no_registry() -> None:
     )
     with pytest.raises(StoreUnreachableError), entry:
         pass
+
+
+@pytest.mark.parametrize("name", ["before commit", "after commit"])
+def test_a_registration_that_failed_is_tried_again_and_leaves_no_lease_behind(name: str) -> None:
+    """Also where the answer was lost, so that nobody knows whether the entry is there."""
+    memory = MemoryEngine()
+    probe = FailingEngine(memory)
+    with registered(lambda: Store(probe), is_own=True, prefix="p/", service="s", addresses=["h:1"], lease_seconds=60):
+        pass
+    memory = MemoryEngine()
+    failing = FailingEngine(memory, at_step=probe.steps.index(name) + 1)
+    entry = registered(
+        lambda: Store(failing),
+        is_own=False,
+        prefix="p/",
+        service="s",
+        addresses=["h:1"],
+        lease_seconds=60,
+        connect_timeout_seconds=60,
+    )
+    with entry:
+        eventually(lambda: len(memory._state.leases) == 1 and _is_registered(memory))
+    assert not memory._state.leases
+
+
+def _is_registered(engine: Engine) -> bool:
+    with engine.snapshot() as snapshot:
+        return snapshot.count(ALL_KEYS) == 1
 
 
 def _until_answered(call: Callable[[], Any]) -> Any:

@@ -154,6 +154,10 @@ class _Follower:
             if not self._is_stopping:
                 LOGGER.warning("changes of the store are no longer followed", extra={"facts": {"error": str(error)}})
                 self._lost()
+        except Exception:
+            # Why: nobody sees a thread end, and others would wait for its changes for ever.
+            self._lost()
+            raise
         finally:
             with suppress(AlreadyClosedError):
                 self._watch.close()

@@ -90,6 +90,8 @@ class BrokerLoop:
                     self.forget_old()
             except KeyplanError as error:
                 LOGGER.warning("the broker cannot read its store", extra={"facts": {"error": str(error)}})
+            except Exception:  # noqa: BLE001  # Why: no other thread looks for operations, and nobody sees this one end.
+                LOGGER.exception("a look for operations failed")
             self._due.wait(_LOOK_SECONDS)
             self._due.clear()
 
@@ -101,7 +103,12 @@ class BrokerLoop:
                 if self._stop.is_set() or self._broker.claims.exists(instance):
                     continue
                 self._working.add(instance)
-            self._executor.submit(self._carry_out, instance, operation.id)
+            try:
+                self._executor.submit(self._carry_out, instance, operation.id)
+            except RuntimeError:  # no thread can be had now: a later look takes it up
+                with self._lock:
+                    self._working.discard(instance)
+                raise
 
     def _operations(self, status: str) -> Iterator[tuple[str, Operation]]:
         """The operations of a status. One that cannot be read is told of once, and the others are carried out."""

@@ -9,10 +9,12 @@ from keyplan.apps.runm.layout import Endpoint, RunmRegistry
 from keyplan.apps.runm.logs import REGISTRY_LOGGER
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import (
+    CommitOutcomeUnknownError,
     EngineError,
     EngineOpenError,
     EngineUnavailableError,
     KeyplanError,
+    LeaseNotFoundError,
     StoreUnreachableError,
     UnsupportedByEngineError,
 )
@@ -100,14 +102,15 @@ class _Entry:
                 return True
             try:
                 store = self._store = self._store or self._open_store()
-                lease = store.lease(self._lease_seconds, on_loss=self.put)
-                registry = RunmRegistry(store, prefix=self._prefix)
-                for key in self._keys:
-                    # Why put, not insert: after a fast restart the entry still hangs on the lease of before.
-                    registry.endpoints.put(key, None, lease=lease)
+                lease = self._put_on_a_lease(store)
             except UnsupportedByEngineError:
                 REGISTRY_LOGGER.info("the store's engine has no leases: the service is not in the registry")
-            except (EngineUnavailableError, StoreUnreachableError) as error:
+            except (
+                EngineUnavailableError,
+                StoreUnreachableError,
+                CommitOutcomeUnknownError,
+                LeaseNotFoundError,
+            ) as error:
                 if "unresolved" in error.facts:
                     raise
                 REGISTRY_LOGGER.warning("the registry cannot be reached: %s", error)
@@ -120,6 +123,20 @@ class _Entry:
                 self._lease = lease
                 REGISTRY_LOGGER.info("the service is in the registry, on a lease of %s seconds", self._lease_seconds)
         return True
+
+    def _put_on_a_lease(self, store: Store) -> Lease:
+        lease = store.lease(self._lease_seconds, on_loss=self.put)
+        registry = RunmRegistry(store, prefix=self._prefix)
+        try:
+            for key in self._keys:
+                # Why put, not insert: after a fast restart the entry still hangs on the lease of before.
+                registry.endpoints.put(key, None, lease=lease)
+        except KeyplanError:
+            # Why: nobody else knows of the lease, which is renewed until it is revoked, and of what may be on it.
+            with suppress(EngineError):
+                lease.revoke()
+            raise
+        return lease
 
     def _keep_trying(self) -> None:
         deadline = self._clock.monotonic() + self._seconds_max

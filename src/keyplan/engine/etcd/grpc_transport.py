@@ -155,9 +155,11 @@ class _GrpcStream:
             pass
         except (grpc.RpcError, ValueError) as error:
             failure = transport_error(error)
-        self._responses.put(failure)
-        self._requests.put(None)
-        self._forget(self)
+        finally:
+            # Why whatever is raised: who receives would wait for a thread that is gone.
+            self._responses.put(failure)
+            self._requests.put(None)
+            self._forget(self)
 
     def send(self, request: Message) -> None:
         self._requests.put(request)

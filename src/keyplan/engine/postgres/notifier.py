@@ -76,8 +76,9 @@ class CommitNotifier:
             if self._thread is not None or self._is_closed:
                 return
             self._woken, self._wake = os.pipe()
-            self._thread = Thread(target=self._run, name="keyplan-postgres-listener", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name="keyplan-postgres-listener", daemon=True)
+            thread.start()
+            self._thread = thread  # Why after it began: `close` waits for it.
 
     def _run(self) -> None:
         pause_seconds = _PAUSE_SECONDS_FIRST
