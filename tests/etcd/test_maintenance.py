@@ -6,10 +6,8 @@ import pytest
 
 from keyplan.engine import Commit, Engine, KeyRange, MemoryEngine, Put, open_engine
 from keyplan.errors import CommitConflictError, MigrationRefusedError, TargetNotEmptyError
+from keyplan.jobs import Progress
 from keyplan.maintenance import (
-    BuildProgress,
-    CopyProgress,
-    MigrationProgress,
     build_index,
     carry_out,
     carry_out_change,
@@ -50,7 +48,7 @@ def test_a_copy_outlives_a_compaction_of_its_source(restorable: Restorable, engi
         engine.commit(Commit((), tuple(Put(b"/s/%05d" % number, b"v") for number in range(start, start + 100))))
     compacted: list[int] = []
 
-    def compact(now: CopyProgress) -> None:
+    def compact(now: Progress) -> None:
         if now.stage == "copying" and not compacted:
             compacted.append(engine.commit(Commit((), (Put(b"/s/last", b"v"), Put(b"/s/00000", b"w")))))
             restorable.server.etcdctl("compact", str(compacted[0]), "--physical")
@@ -69,8 +67,8 @@ def test_a_copy_into_etcd_refuses_what_a_stranger_writes_meanwhile(engine: Engin
     with MemoryEngine() as source:
         source.commit(Commit((), tuple(Put(b"/s/%05d" % number, b"v") for number in range(KEYS))))
 
-        def intrude(now: CopyProgress) -> None:
-            if now.stage == "copying" and now.pairs == 256:
+        def intrude(now: Progress) -> None:
+            if now.stage == "copying" and now.done == 256:
                 engine.commit(Commit((), (Put(b"/s/02999", b"theirs"),)))
 
         with pytest.raises(TargetNotEmptyError, match="/s/02999"):
@@ -123,8 +121,8 @@ def test_a_migration_is_refused_after_etcd_went_back_and_is_done_by_another_run(
     made = plan(store, Old, Moved)
     is_kept: list[str] = []
 
-    def back(now: MigrationProgress) -> None:
-        if not is_kept and now.records:
+    def back(now: Progress) -> None:
+        if not is_kept and now.done:
             is_kept.append(now.stage)
             restorable.keep()
             write(store, puts={b"/s/later": b""})
@@ -146,7 +144,7 @@ def test_a_build_goes_on_after_etcd_went_back(restorable: Restorable, engine: En
     restorable.keep()
     went_back: list[str] = []
 
-    def back(now: BuildProgress) -> None:
+    def back(now: Progress) -> None:
         if not went_back:
             went_back.append(now.stage)
             restorable.put_back()

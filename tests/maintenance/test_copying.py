@@ -16,7 +16,8 @@ from keyplan.errors import (
     TargetTakenError,
     UnsupportedByEngineError,
 )
-from keyplan.maintenance import CopyProgress, copy_store
+from keyplan.jobs import Progress
+from keyplan.maintenance import copy_store
 from keyplan.testing.faults import FailingEngine
 from tests.maintenance.backups import content_of, filled, put_all
 
@@ -157,7 +158,7 @@ class Following:
         except KeyplanError as error:
             self.outcome = error  # for the thread that asserts
 
-    def _told(self, progress: CopyProgress) -> None:
+    def _told(self, progress: Progress) -> None:
         with self.reached:
             self.stage, self.revision = progress.stage, max(self.revision, progress.revision)
             self.reached.notify_all()

@@ -17,9 +17,9 @@ from keyplan.errors import (
     TargetTakenError,
     UnknownNameError,
 )
+from keyplan.jobs import Progress
 from keyplan.layout import lint
 from keyplan.maintenance import (
-    BuildProgress,
     BuildReport,
     FindingKind,
     build_index,
@@ -116,11 +116,11 @@ def test_a_snapshot_from_before_the_end_of_a_build_stays_refused(store: Store) -
 
 def test_a_build_writes_every_entry_and_leaves_no_state(store: Store) -> None:
     site = fill(store, 300)
-    told: list[BuildProgress] = []
+    told: list[Progress] = []
     report = build_index(store, site, "by_serial", progress=told.append)
     assert (report.is_readable, report.entries_written, report.contested) == (True, 300, ())
     assert told[0] == ("building", 128)
-    assert [progress.stage for progress in told if progress.records == 300] == ["building", "verifying", "sweeping"]
+    assert [progress.stage for progress in told if progress.done == 300] == ["building", "verifying", "sweeping"]
     assert STATE_KEY not in dump(store)
     assert list(check(store, site)) == []
     assert Site(store).by_serial.key_of("s00007") == BladeKey("r", "00007")
@@ -290,9 +290,9 @@ def test_a_definition_and_not_the_rest_of_the_layout_tells_builds_apart(store: S
     class Wider(Site, root="/site/"):
         more = keyplan.Table("more/{name}", key=str, value=str)
 
-    told: list[BuildProgress] = []
+    told: list[Progress] = []
 
-    def helped(now: BuildProgress) -> None:
+    def helped(now: Progress) -> None:
         told.append(now)
         if len(told) == 1:
             build_index(store, Wider.bound(), "by_serial")
@@ -311,10 +311,10 @@ def test_of_two_builders_with_two_definitions_the_later_goes_on_and_the_other_en
     class HaltedError(Exception):
         pass
 
-    def halt(_now: BuildProgress) -> None:
+    def halt(_now: Progress) -> None:
         raise HaltedError
 
-    def meanwhile(_now: BuildProgress) -> None:
+    def meanwhile(_now: Progress) -> None:
         with suppress(HaltedError):
             build_index(store, Renamed.bound(), "by_serial", progress=halt)
 
@@ -333,7 +333,7 @@ def test_a_build_that_another_definition_has_ended_meanwhile_is_not_reported_rea
 
     reports: list[BuildReport] = []
 
-    def meanwhile(_now: BuildProgress) -> None:
+    def meanwhile(_now: Progress) -> None:
         if not reports:
             reports.append(build_index(store, Renamed.bound(), "by_serial"))
 
@@ -346,7 +346,7 @@ def test_a_build_that_the_same_definition_has_ended_meanwhile_is_readable(store:
     fill(store, 300)
     reports: list[BuildReport] = []
 
-    def meanwhile(_now: BuildProgress) -> None:
+    def meanwhile(_now: Progress) -> None:
         if not reports:
             reports.append(build_index(store, Site.bound(), "by_serial"))
 

@@ -10,11 +10,11 @@ import pytest
 import keyplan
 from keyplan.engine import Commit, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import CommitOutcomeUnknownError, MigrationRefusedError
+from keyplan.jobs import Progress
 from keyplan.layout import Counter, Index, Layout, Table, Unique
 from keyplan.maintenance import (
     Conversion,
     MigrationPlan,
-    MigrationProgress,
     build_index,
     check,
     clean_up_migration,
@@ -103,9 +103,9 @@ def test_a_plan_that_was_made_before_another_one_converted_the_table_is_refused(
 
 def test_a_run_that_is_taken_over_converts_nothing_twice(shop: Store) -> None:
     steps, other = up(shop), up(shop)
-    told: list[MigrationProgress] = []
+    told: list[Progress] = []
 
-    def between(now: MigrationProgress) -> None:
+    def between(now: Progress) -> None:
         told.append(now)
         if len(told) == 1:
             assert migrate(shop, other, is_switched=True).is_settled
@@ -305,11 +305,11 @@ def test_a_copy_that_vanishes_during_the_clean_up_leaves_its_record(store: Store
     fill(store, 3)
     steps = plan(store, Old, Moved)
     migrate(store, steps, is_switched=True)
-    told: list[MigrationProgress] = []
+    told: list[Progress] = []
 
     class Between(WrappedEngine):
         def commit(self, commit: Commit) -> int:
-            told.append(MigrationProgress("", "", 0))
+            told.append(Progress(""))
             if len(told) == 2:
                 self.inner.commit(Commit((), (Put(b"/s/boxes/a/9", b'{"name":"late"}'),)))
                 write(Store(self.inner), b"/s/crates/a/1")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from keyplan.cli.failures import end_with_findings, print_failure, print_hint
+from keyplan.cli.jobs import words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -208,6 +209,7 @@ def backup(
 
 
 def restore(
+    context: typer.Context,
     file: FileArgument,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only these key spaces of the backup.")
@@ -259,7 +261,14 @@ def restore(
         def bring(engine: Engine) -> KeySpacesRestored:
             actor = user_name() or "restore"
             return restore_key_spaces(
-                engine, file, names=names or (), policy=policy, layout=bound, actor=actor, progress=progress
+                engine,
+                file,
+                names=names or (),
+                policy=policy,
+                layout=bound,
+                actor=actor,
+                command=words_of(context),
+                progress=progress,
             )
 
         restored = brought_into(store, config, bring)

@@ -82,6 +82,7 @@ COMMANDS: Final = {
     ),
     "keyspace": Command("keyplan.cli.keyspace", "Make, see, change and delete key spaces: prefixes with owners."),
     "doctor": Command("keyplan.cli.maintenance", "Examine the registry of key spaces; find keys without an owner."),
+    "jobs": Command("keyplan.cli.jobs", "Show unfinished work in a store, and the command that resumes it."),
     "who": Command("keyplan.cli.maintenance", "Show the processes that have a store open, and the writer."),
     "region": Command(
         "keyplan.cli.region", "Keep the regions of a TiKV cluster within key spaces: plan, apply, verify."

@@ -10,6 +10,7 @@ import typer
 
 from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
+from keyplan.cli.jobs import words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -267,19 +268,21 @@ def index_list_command(
 @index_app.command("prepare")
 @spread
 def index_prepare_command(
+    context: typer.Context,
     index: IndexArgument,
     *,
     at: LayoutOptions,
 ) -> None:
     """Make an index write-only: writers keep it, readers get an error until it is built. This is the first step."""
     with at.opened() as open_layout:
-        is_new = prepare_index(open_layout.store, open_layout.bound, index)
+        is_new = prepare_index(open_layout.store, open_layout.bound, index, command=_building(context))
     print_text(f"{index} is write-only" if is_new else f"{index} was not readable before: nothing was written")
 
 
 @index_app.command("build")
 @spread
 def index_build_command(
+    context: typer.Context,
     index: IndexArgument,
     *,
     at: LayoutOptions,
@@ -305,7 +308,8 @@ def index_build_command(
                 open_layout.bound,
                 index,
                 records_per_second=records_per_second,
-                progress=lambda now: shown(now.records),
+                command=_building(context),
+                progress=lambda now: shown(now.done),
             )
     print_lines(*map(str, report.contested))
     if report.unfit:
@@ -319,14 +323,20 @@ def index_build_command(
 @index_app.command("drop")
 @spread
 def index_drop_command(
+    context: typer.Context,
     index: IndexArgument,
     *,
     at: LayoutOptions,
 ) -> None:
     """Make an index write-only, then remove its entries. Records stay as they are; `build` makes the entries again."""
     with at.opened() as open_layout:
-        removed = drop_index(open_layout.store, open_layout.bound, index)
+        removed = drop_index(open_layout.store, open_layout.bound, index, command=_building(context))
     print_text(f"{index} is write-only: {removed} entries removed")
+
+
+def _building(context: typer.Context) -> tuple[str, ...]:
+    """The words that build the index which a command of this group is about."""
+    return ("index", "build", *words_of(context)[2:])
 
 
 # ---- doctor --------------------------------------------------------------------------------------------------------------

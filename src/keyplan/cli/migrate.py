@@ -1,7 +1,8 @@
 """The commands from one layout to another: `keyplan diff|migrate`."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from keyplan.cli.failures import agreed, end_with_findings
+from keyplan.cli.jobs import words_of
 from keyplan.cli.options import (
     ConfigOption,
     DryRunOption,
@@ -125,6 +127,7 @@ def plain_change(change: LayoutChange) -> dict[str, Any]:
 
 
 def migrate_command(
+    context: typer.Context,
     *,
     old: Annotated[str, typer.Option("--from", metavar="LAYOUT", help="The layout as it was.", show_default=False)],
     new: Annotated[str, typer.Option("--to", metavar="LAYOUT", help="The layout as it shall be.", show_default=False)],
@@ -194,9 +197,9 @@ def migrate_command(
         end_with_findings(plan.obstacles)
         if dry_run or plan.is_over or not _is_agreed(plan, is_agreed=yes, switched=switched, clean_up=clean_up):
             return
-        is_done = (
-            _cleaned(opened, plan, json=json) if clean_up else _migrated(opened, plan, json=json, switched=switched)
-        )
+        command = words_of(context, leaves_out=("switched", "clean_up"))
+        carry_out = _cleaned if clean_up else partial(_migrated, switched=switched)
+        is_done = carry_out(opened, plan, command, json=json)
     end_with_findings(not is_done)
 
 
@@ -243,9 +246,9 @@ def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up
     return agreed(f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan, or --dry-run")
 
 
-def _migrated(store: Store, plan: MigrationPlan, *, json: bool, switched: bool) -> bool:
+def _migrated(store: Store, plan: MigrationPlan, command: Sequence[str], *, json: bool, switched: bool) -> bool:
     with progress_bar("migrate") as shown:
-        report = migrate(store, plan, is_switched=switched, progress=lambda now: shown(now.records))
+        report = migrate(store, plan, is_switched=switched, command=command, progress=lambda now: shown(now.done))
     if json:
         print_json(_plain_report(report))
     else:
@@ -253,9 +256,9 @@ def _migrated(store: Store, plan: MigrationPlan, *, json: bool, switched: bool) 
     return not report.contested and not report.entries_contested and (report.is_settled or not switched)
 
 
-def _cleaned(store: Store, plan: MigrationPlan, *, json: bool) -> bool:
+def _cleaned(store: Store, plan: MigrationPlan, command: Sequence[str], *, json: bool) -> bool:
     with progress_bar("clean up") as shown:
-        report = clean_up_migration(store, plan, progress=lambda now: shown(now.records))
+        report = clean_up_migration(store, plan, command=command, progress=lambda now: shown(now.done))
     if json:
         print_json(_plain_clean_up(report))
         return report.is_cleaned

@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from keyplan.cli.failures import end_with_findings, print_hint
+from keyplan.cli.jobs import absolute_url, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -37,10 +38,10 @@ from keyplan.engine import (
 )
 from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import new_file
+from keyplan.jobs import Progress
 from keyplan.maintenance import (
     BackupReport,
     BackupTrailer,
-    CopyProgress,
     CopyReport,
     RestoreReport,
     Tally,
@@ -156,6 +157,7 @@ def print_backup(file: Path, report: BackupReport, *, json: bool, verb: str = "w
 
 
 def restore_command(
+    context: typer.Context,
     file: FileArgument,
     *,
     store: StoreOption = None,
@@ -186,7 +188,15 @@ def restore_command(
     with progress_bar("restore") as progress:
 
         def bring(engine: Engine) -> RestoreReport:
-            return restore_store(engine, file, prefix=below, is_overwriting=overwrite, layout=bound, progress=progress)
+            return restore_store(
+                engine,
+                file,
+                prefix=below,
+                is_overwriting=overwrite,
+                layout=bound,
+                command=words_of(context),
+                progress=progress,
+            )
 
         report = brought_into(store, config, bring)
     if json:
@@ -245,6 +255,7 @@ _ITSELF: Final = "a store is not copied into itself"
 
 
 def copy_command(
+    context: typer.Context,
     *,
     source: Annotated[str, typer.Option("--from", metavar="URL", help="The store to read.", show_default=False)],
     target: Annotated[str, typer.Option("--to", metavar="URL", help="The store to write.", show_default=False)],
@@ -263,7 +274,8 @@ def copy_command(
     Pairs that the target cannot hold are an error before the first write. The same command finishes a copy that was
     interrupted, and writes only the differences.
     """
-    names = [EngineUrl.parse(url).text for url in (source, target)]
+    names = [absolute_url(url) for url in (source, target)]
+    command = words_of(context, leaves_out=("target",), replaced={"source": names[0]})
     if names[0] == names[1]:
         raise InvalidInputError(source="--to", problem=_ITSELF)
     raw_prefix = raw_key_of_option(prefix, source="--prefix")
@@ -275,9 +287,9 @@ def copy_command(
     ):
         following = Event()
 
-        def progress(now: CopyProgress) -> None:
+        def progress(now: Progress) -> None:
             if now.stage == "copying":
-                shown(now.pairs)
+                shown(now.done)
             elif now.stage == "following" and not following.is_set():
                 following.set()
                 print_hint("copied and verified; following changes until Ctrl-C")
@@ -292,6 +304,7 @@ def copy_command(
                 keeps_leased=keep_leased,
                 takes_unfinished=unfinished,
                 follow_until=stop,
+                command=command,
                 progress=progress,
             )
 

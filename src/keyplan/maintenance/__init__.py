@@ -23,7 +23,7 @@ from keyplan.maintenance.backup_file import (
 )
 from keyplan.maintenance.check import Check, check
 from keyplan.maintenance.claims import Claim, Transfers, refuse_unfinished, unfinished_work
-from keyplan.maintenance.copying import CopyProgress, CopyReport, copy_store
+from keyplan.maintenance.copying import CopyReport, copy_store
 from keyplan.maintenance.departures import Departure
 from keyplan.maintenance.examine import SYSTEM_AREA
 from keyplan.maintenance.explain import DueEntry, EntryState, KeyExplanation, PointedAt, explain_key, lease_life
@@ -40,7 +40,7 @@ from keyplan.maintenance.hand_repair import (
     plan_quarantine,
     plan_release,
 )
-from keyplan.maintenance.index_build import BuildProgress, BuildReport, build_index
+from keyplan.maintenance.index_build import BuildReport, build_index
 from keyplan.maintenance.index_states import IndexStatus, drop_index, list_indexes, prepare_index
 from keyplan.maintenance.inference import Confidence, Inference, Note, Suggestion, infer, infer_keys
 from keyplan.maintenance.migration import (
@@ -49,7 +49,6 @@ from keyplan.maintenance.migration import (
     Conversion,
     MigrationPhase,
     MigrationPlan,
-    MigrationProgress,
     MigrationReport,
     Migrations,
     MigrationStep,
@@ -58,6 +57,7 @@ from keyplan.maintenance.migration import (
     migrate,
     plan_migration,
 )
+from keyplan.maintenance.open_jobs import JobKind, OpenJob, open_jobs
 from keyplan.maintenance.pair_digest import PairDigest, Tally
 from keyplan.maintenance.repair import Outcome, Repair, RepairResult, carry_out, plan_repairs
 from keyplan.maintenance.restore import RestoreReport, restore_store
@@ -83,7 +83,6 @@ __all__ = [
     "BlockKind",
     "BlockReader",
     "BlockWriter",
-    "BuildProgress",
     "BuildReport",
     "Check",
     "Claim",
@@ -91,7 +90,6 @@ __all__ = [
     "Confidence",
     "Contest",
     "Conversion",
-    "CopyProgress",
     "CopyReport",
     "Departure",
     "DueEntry",
@@ -102,16 +100,17 @@ __all__ = [
     "IndexesAfterwards",
     "Inference",
     "ItemTally",
+    "JobKind",
     "KeyExplanation",
     "KeySpacesRestored",
     "MigrationPhase",
     "MigrationPlan",
-    "MigrationProgress",
     "MigrationReport",
     "MigrationStep",
     "Migrations",
     "Note",
     "OnConflict",
+    "OpenJob",
     "Outcome",
     "PairDigest",
     "PointedAt",
@@ -151,6 +150,7 @@ __all__ = [
     "list_quarantined",
     "migrate",
     "open_backup",
+    "open_jobs",
     "plan_delete",
     "plan_migration",
     "plan_put",

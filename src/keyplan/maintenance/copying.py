@@ -27,7 +27,7 @@ from keyplan.engine import (
     Snapshot,
 )
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
-from keyplan.jobs import Stop
+from keyplan.jobs import Progress, Stop
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
@@ -35,7 +35,7 @@ from keyplan.maintenance.pair_digest import PairSum, Tally
 from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of
 from keyplan.store import TRANSFER_AREA
 
-__all__ = ["CopyProgress", "CopyReport", "copy_store"]
+__all__ = ["CopyReport", "copy_store"]
 
 R = TypeVar("R")
 
@@ -44,15 +44,6 @@ _SNAPSHOTS_MAX: Final = 8
 
 _POLL_SECONDS: Final = 0.25
 """Why: somebody who ends the following waits for so long before it begins to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyProgress:
-    """How far a copy is: its stage (checking, copying, following, verifying), the pairs so far, the revision followed to."""
-
-    stage: str
-    pairs: int = 0
-    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +74,7 @@ def copy_store(
     follow_until: Stop | None = None,
     command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
-    progress: Callable[[CopyProgress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> CopyReport:
     """Make the target hold below `prefix` exactly what the source holds there, and verify count and digest.
 
@@ -95,6 +86,7 @@ def copy_store(
     keeps_leased: entries on a lease are copied as if they hung on none. Otherwise they are left out: a lease lives in the store
         that granted it, and its holder makes its entries again when it comes to the new one.
     takes_unfinished: what a restore or a copy has brought into the source so far is copied although it has not ended.
+    progress: told of its stage: checking, copying, verifying, following.
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
         the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
     command: the words behind `keyplan` that go on with this copy when it is stopped, for who looks at the target's jobs.
@@ -122,7 +114,7 @@ class _Copying:
         takes_unfinished: bool,  # noqa: FBT001  # Why: as above.
         command: Sequence[str],
         clock: Clock,
-        progress: Callable[[CopyProgress], None] | None,
+        progress: Callable[[Progress], None] | None,
     ) -> None:
         self._source = source
         self._engine = target
@@ -203,7 +195,7 @@ class _Copying:
 
     def _tell(self, stage: str, pairs: int = 0, revision: int = 0) -> None:
         if self._progress is not None:
-            self._progress(CopyProgress(stage, pairs, revision))
+            self._progress(Progress(stage, pairs, revision=revision))
 
     # ---- following ---------------------------------------------------------------------------------------------------------
 

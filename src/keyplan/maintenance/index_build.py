@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import structs
+
 from keyplan.engine import (
     SYSTEM_CLOCK,
     Clock,
@@ -31,7 +33,7 @@ from keyplan.errors import (
     RecordError,
     TargetTakenError,
 )
-from keyplan.jobs import CommitRoom, Lookup, Pace, as_read, batch_of, halved, joined, read_batches
+from keyplan.jobs import CommitRoom, Lookup, Pace, Progress, as_read, batch_of, halved, joined, read_batches
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.examine import Examiner, calls_for, primary_of
@@ -40,7 +42,7 @@ from keyplan.maintenance.index_states import IndexStateRead, index_named, read_i
 from keyplan.maintenance.repair import RepairResult, carry_out, plan_repairs
 from keyplan.store import Backoff, IndexStage, IndexState, Store
 
-__all__ = ["BuildProgress", "BuildReport", "build_index"]
+__all__ = ["BuildReport", "build_index"]
 
 
 _BATCH_RECORDS_MAX: Final = 128
@@ -48,13 +50,6 @@ _BATCH_RECORDS_MAX: Final = 128
 
 _FINDINGS_MAX: Final = 100
 """How many contested entries a report names. Why: memory; `keyplan check` lists them all."""
-
-
-class BuildProgress(NamedTuple):
-    """Where a build is: its stage, and how many records or entries the stage has gone through, all builders together."""
-
-    stage: str
-    records: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,8 @@ def build_index(
     name: str,
     *,
     records_per_second: float | None = None,
-    progress: Callable[[BuildProgress], None] | None = None,
+    command: Sequence[str] = (),
+    progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
     clock: Clock = SYSTEM_CLOCK,
     sleep: Callable[[float], object] | None = None,
@@ -91,14 +87,16 @@ def build_index(
     another definition of the index begins anew; of two builders with two definitions the later one goes on.
 
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
-    call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch.
+    call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch, and
+    counts what all builders together have gone through. `command` are the words behind `keyplan` that go on with the build, for
+    who looks at the store's jobs.
 
     Raises InvalidInputError when the index is readable already, UnknownNameError, TargetTakenError when somebody builds the
     index by another definition meanwhile, or has built it, EngineError, CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
     pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
-    builder = _Builder(store, bound, index_named(bound, name), pace, progress, backoff or Backoff())
+    builder = _Builder(store, bound, index_named(bound, name), pace, tuple(command), progress, backoff or Backoff())
     return builder.run()
 
 
@@ -112,7 +110,8 @@ class _Builder:
         bound: BoundLayout,
         index: BoundIndex,
         pace: Pace,
-        progress: Callable[[BuildProgress], None] | None,
+        command: tuple[str, ...],
+        progress: Callable[[Progress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._store = store
@@ -121,6 +120,7 @@ class _Builder:
         self._index = index
         self._definition = index_definition(index)
         self._pace = pace
+        self._command = command
         self._progress = progress
         self._backoff = backoff
         self._records = 0
@@ -164,13 +164,13 @@ class _Builder:
 
     # ---- the stages ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, seen: IndexStateRead, _state: IndexState) -> None:
-        self._replace(seen, IndexState(IndexStage.BUILDING, self._definition))
+    def _begin(self, seen: IndexStateRead, state: IndexState) -> None:
+        self._replace(seen, self._stage(IndexStage.BUILDING, state))
 
     def _build(self, seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(seen, IndexState(IndexStage.VERIFYING, self._definition))
+            self._replace(seen, self._stage(IndexStage.VERIFYING, state))
             self._contested.clear()
             self._unfit = 0
             return
@@ -182,7 +182,8 @@ class _Builder:
     def _verify(self, seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(self._table_range, state)
         if not batch:
-            self._replace(seen, IndexState(IndexStage.SWEEPING, self._definition, unresolved=state.unresolved))
+            swept = self._stage(IndexStage.SWEEPING, state)
+            self._replace(seen, structs.replace(swept, unresolved=state.unresolved))
             return
         unresolved = self._write(batch)
         self._replace(seen, self._moved(state, batch, unresolved))
@@ -195,7 +196,7 @@ class _Builder:
             self._replace(seen, self._moved(state, batch, unresolved))
             self._told(state, batch)
         elif state.unresolved:
-            self._replace(seen, IndexState(IndexStage.VERIFYING, self._definition))
+            self._replace(seen, self._stage(IndexStage.VERIFYING, state))
             raise _ContestedError
         else:
             self._replace(seen, None)
@@ -231,7 +232,13 @@ class _Builder:
 
     def _moved(self, state: IndexState, batch: Sequence[Entry], unresolved: int = 0) -> IndexState:
         records = state.records + len(batch)
-        return IndexState(state.stage, state.fingerprint, batch[-1].key, records, state.unresolved + unresolved)
+        return structs.replace(
+            state, cursor=batch[-1].key, records=records, unresolved=state.unresolved + unresolved, run=""
+        )
+
+    def _stage(self, stage: IndexStage, before: IndexState) -> IndexState:
+        """The state at the beginning of a stage."""
+        return IndexState(stage, self._definition, command=self._command or before.command)
 
     def _replace(self, seen: IndexStateRead, state: IndexState | None) -> None:
         try:
@@ -242,7 +249,7 @@ class _Builder:
     def _told(self, state: IndexState, batch: Sequence[Entry]) -> None:
         self._records += len(batch)
         if self._progress is not None:
-            self._progress(BuildProgress(state.stage.value, state.records + len(batch)))
+            self._progress(Progress(state.stage.value, state.records + len(batch)))
         self._pace.spend(len(batch))
 
     def _write(self, batch: Sequence[Entry]) -> int:

@@ -3,13 +3,14 @@
 A state is stored while an index is not readable; see keyplan.store's index_state for the bytes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import uuid4
 
-from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
+from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, KeyRange, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
-from keyplan.jobs import Held, operations_max
+from keyplan.jobs import Held, as_read, batches_of, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
@@ -78,8 +79,10 @@ def list_indexes(store: Store, layout: Layout | BoundLayout) -> list[IndexStatus
     ]
 
 
-def prepare_index(store: Store, layout: Layout | BoundLayout, name: str) -> bool:
+def prepare_index(store: Store, layout: Layout | BoundLayout, name: str, *, command: Sequence[str] = ()) -> bool:
     """Make an index write-only: writers keep it, readers are refused until it is built. Return False when it was so already.
+
+    `command` are the words behind `keyplan` that build it, for who looks at the store's jobs.
 
     To be done before any program reads or writes by a layout that has the index new. A program that has read the index before
     goes on reading it. Raises UnknownNameError, CommitConflictError when another maintainer came between.
@@ -89,43 +92,40 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str) -> bool
     seen = read_index_state(store.engine, index)
     if seen.state is not None:
         return False
-    replace_index_state(store.engine, index, seen, IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
+    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), command=tuple(command))
+    replace_index_state(store.engine, index, seen, state)
     return True
 
 
-def drop_index(store: Store, layout: Layout | BoundLayout, name: str) -> int:
+def drop_index(store: Store, layout: Layout | BoundLayout, name: str, *, command: Sequence[str] = ()) -> int:
     """Make an index write-only, then remove its entries, batch by batch; return how many were removed.
 
     Readers are refused from the beginning, and the index stays write-only: building it again makes it readable. Entries that
     writers make meanwhile may stay. Records are not touched. Raises UnknownNameError; CommitConflictError when another
     maintainer wrote the index's state since, as a build does: nothing is removed from an index that somebody builds.
+    `command` as for `prepare_index`.
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
-    held = claim_index(store.engine, index, read_index_state(store.engine, index))
+    held = claim_index(store.engine, index, read_index_state(store.engine, index), command)
     removed = 0
-    key_range = KeyRange(*index.keys.range(()))
-    while True:
-        with store.engine.snapshot() as snapshot:
-            # Why one less: the guard is an operation as well.
-            found = list(snapshot.scan(key_range, limit=operations_max(store.engine.profile) - 1, keys_only=True))
-        if not found:
-            return removed
+    # Why one less: the guard is an operation as well.
+    for found in batches_of(store.engine, KeyRange(*index.keys.range(())), operations_max(store.engine.profile) - 1):
         own = [entry.key for entry in found if index.keys.decode(entry.key) is not None]
         if own:
             store.engine.commit(Commit((held.guard,), tuple(Delete(raw_key) for raw_key in own), held.epoch))
         removed += len(own)
-        key_range = KeyRange(found[-1].key + b"\x00", key_range.end)
+    return removed
 
 
-def claim_index(engine: Engine, index: BoundIndex, seen: IndexStateRead) -> Held:
+def claim_index(engine: Engine, index: BoundIndex, seen: IndexStateRead, command: Sequence[str] = ()) -> Held:
     """Make an index write-only and return the guard that nobody wrote its state since.
 
     Invariant: the guard holds for this one write of the state and for no other, whoever writes; what is removed under it is
     never removed from an index that a build has made readable meanwhile. Raises CommitConflictError when the state is not as
     it was seen any more.
     """
-    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex)
+    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex, command=tuple(command))
     replace_index_state(engine, index, seen, state)
     raw_key = index_state_key(index)
     with engine.snapshot() as snapshot:
@@ -133,7 +133,7 @@ def claim_index(engine: Engine, index: BoundIndex, seen: IndexStateRead) -> Held
         epoch = snapshot.epoch
     if written is None or written.value != index_state_value(state):
         raise CommitConflictError(failed=())
-    return Held(KeyUnchanged(raw_key, written.mod_revision), epoch)
+    return Held(as_read(raw_key, written), epoch)
 
 
 def index_named(bound: BoundLayout, name: str) -> BoundIndex:
@@ -154,6 +154,5 @@ def read_index_state(engine: Engine, index: BoundIndex) -> IndexStateRead:
 def replace_index_state(engine: Engine, index: BoundIndex, seen: IndexStateRead, state: IndexState | None) -> None:
     """Write a state over the one that was seen; None: readable. Raises CommitConflictError when it was replaced."""
     raw_key = index_state_key(index)
-    guard: Guard = KeyAbsent(raw_key) if seen.entry is None else KeyUnchanged(raw_key, seen.entry.mod_revision)
     mutation = Delete(raw_key) if state is None else Put(raw_key, index_state_value(state), NO_LEASE)
-    engine.commit(Commit((guard,), (mutation,), seen.epoch))
+    engine.commit(Commit((as_read(raw_key, seen.entry),), (mutation,), seen.epoch))

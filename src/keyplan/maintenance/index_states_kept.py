@@ -6,11 +6,13 @@ Without its state an index that is not whole would be readable in the target, an
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keyplan.engine import NO_LEASE, KeyAbsent, KeyRange, Put, Snapshot
-from keyplan.errors import TargetNotEmptyError
+from msgspec import structs
+
+from keyplan.engine import NO_LEASE, Entry, KeyAbsent, KeyRange, Put, Snapshot
+from keyplan.errors import CorruptionError, TargetNotEmptyError
 from keyplan.layout import BoundTable
 from keyplan.maintenance.transfers import Target
-from keyplan.store import IndexStateKey, IndexStates
+from keyplan.store import IndexState, IndexStateKey, IndexStates, index_state_value
 
 __all__ = ["KeptState", "index_states_below", "put_index_states"]
 
@@ -40,8 +42,17 @@ def index_states_below(snapshot: Snapshot, prefix: bytes) -> list[KeptState]:
     for entry in snapshot.scan(area):
         key = _table().keys.decode(entry.key)
         if isinstance(key, IndexStateKey) and key.root.startswith(prefix):
-            found.append(KeptState(key.root[len(prefix) :], key.name, entry.value))
+            found.append(KeptState(key.root[len(prefix) :], key.name, _without_command(entry)))
     return found
+
+
+def _without_command(entry: Entry) -> bytes:
+    """The state as it is taken along: the command that builds the index may name another root there."""
+    try:
+        state: IndexState = _table().form.decode(entry.value)
+    except CorruptionError:
+        return entry.value
+    return index_state_value(structs.replace(state, command=())) if state.command else entry.value
 
 
 def put_index_states(target: Target, states: Iterable[KeptState]) -> None:

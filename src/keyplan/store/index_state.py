@@ -49,7 +49,8 @@ class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `fingerprint` is that of the index's definition by which the stage was begun. Everything up to and including the raw key
     `cursor` is taken by some builder (BUILDING) or is done (VERIFYING, SWEEPING); `records` counts the keys up to there.
-    `unresolved` counts what the verification could not put right. `run` is the drop that wrote the state: no two drops write
+    `unresolved` counts what the verification could not put right. `command` are the words behind `keyplan` that build it, but
+    for the store; none when a program began it. `run` is the drop that wrote the state: no two drops write
     the same bytes, so that a guard on the state names one of them, on engines without revisions too.
     """
 
@@ -59,6 +60,7 @@ class IndexState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: int = 0
     unresolved: int = 0
     run: str = ""
+    command: tuple[str, ...] = ()
 
 
 class IndexStateKey(NamedTuple):

@@ -18,8 +18,9 @@ from keyplan.apps.cloudchamber.records import Condition, User
 from keyplan.codec import Decimal, Percent
 from keyplan.engine import Commit, DeleteRange, Engine, KeyAbsent, Mutation, WrappedEngine
 from keyplan.errors import CommitConflictError, ConflictError
+from keyplan.jobs import Progress
 from keyplan.layout import Index, Only, Table, Unique, Unlike, Waiver
-from keyplan.maintenance import BuildProgress, build_index, prepare_index
+from keyplan.maintenance import build_index, prepare_index
 from keyplan.store import Store
 
 __all__ = [
@@ -178,7 +179,7 @@ def _touches(mutation: Mutation, key: bytes) -> bool:
 
 
 def begin_indexes(
-    store: Store, namespace: str = "", *, progress: Callable[[str, BuildProgress], None] | None = None
+    store: Store, namespace: str = "", *, progress: Callable[[str, Progress], None] | None = None
 ) -> tuple[str, ...]:
     """Have the indexes of a name space kept from now on, build them, and return those that cannot be read yet.
 
@@ -194,7 +195,7 @@ def begin_indexes(
     CloudChamberIndexed(store, namespace=namespace).indexes_begun.put(Only(), IndexesBegun())
 
     def built(name: str) -> bool:
-        def told(at: BuildProgress) -> None:
+        def told(at: Progress) -> None:
             if progress is not None:
                 progress(name, at)
 

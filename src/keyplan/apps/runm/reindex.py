@@ -9,8 +9,9 @@ from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.start import SEARCH_INDEXES
 from keyplan.apps.runm.verify import entries_of
 from keyplan.errors import CorruptionError, RecordError
+from keyplan.jobs import Progress
 from keyplan.layout import Only, shown_key
-from keyplan.maintenance import BuildProgress, build_index, prepare_index
+from keyplan.maintenance import build_index, prepare_index
 from keyplan.store import Store, index_entries_of
 
 __all__ = ["ReindexReport", "reindex"]
@@ -41,9 +42,9 @@ def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = 
     if in_the_way:
         return ReindexReport(is_readable=False, entries_written=0, in_the_way=in_the_way)
 
-    def told(build: BuildProgress) -> None:
+    def told(build: Progress) -> None:
         if progress is not None:
-            progress(build.records)
+            progress(build.done)
 
     reports = [build_index(store, deployment.bound, name, progress=told) for name in SEARCH_INDEXES]
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))

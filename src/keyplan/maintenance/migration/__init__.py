@@ -1,7 +1,7 @@
 """A layout changed in production: planned, carried out beside writers of both layouts, resumed, verified, cleaned up."""
 
 from keyplan.maintenance.migration.cleaning import CleanUpReport, clean_up_migration
-from keyplan.maintenance.migration.driver import MigrationProgress, MigrationReport, migrate
+from keyplan.maintenance.migration.driver import MigrationReport, migrate
 from keyplan.maintenance.migration.marks import Migrations
 from keyplan.maintenance.migration.merge import Contest
 from keyplan.maintenance.migration.plan import MigrationPhase, MigrationPlan, MigrationStep
@@ -15,7 +15,6 @@ __all__ = [
     "Conversion",
     "MigrationPhase",
     "MigrationPlan",
-    "MigrationProgress",
     "MigrationReport",
     "MigrationStep",
     "Migrations",

@@ -11,13 +11,13 @@ from typing import Final
 
 from keyplan.engine import Delete, KeyRange, Put
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.jobs import as_read, batches_of, operations_max
+from keyplan.jobs import Progress, as_read, batches_of, operations_max
 from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
-from keyplan.maintenance.migration.driver import MigrationProgress, move_counter
+from keyplan.maintenance.migration.driver import move_counter
 from keyplan.maintenance.migration.marks import Stage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
@@ -50,7 +50,7 @@ def clean_up_migration(
     plan: MigrationPlan,
     *,
     command: Sequence[str] = (),
-    progress: Callable[[MigrationProgress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
 ) -> CleanUpReport:
     """Remove what only the old layout knows: moved records, entries of indexes that went, dropped tables, marks.
@@ -70,7 +70,7 @@ class _Cleaning:
         store: Store,
         plan: MigrationPlan,
         command: Sequence[str],
-        progress: Callable[[MigrationProgress], None] | None,
+        progress: Callable[[Progress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._engine, self._plan = store.engine, plan
@@ -218,4 +218,4 @@ class _Cleaning:
     def _tell(self, item: str, records: int) -> None:
         self._done += records
         if self._progress is not None:
-            self._progress(MigrationProgress("removing", item, self._done))
+            self._progress(Progress("removing", self._done, item))

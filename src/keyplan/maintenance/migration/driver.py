@@ -7,15 +7,15 @@ its mark alone, so that going over it twice does nothing twice; the rest of the 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
 from keyplan.engine import Delete, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import as_read, batches_of
+from keyplan.jobs import Progress, as_read, batches_of
 from keyplan.maintenance.findings import Finding
-from keyplan.maintenance.index_build import BuildProgress, build_index
+from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import prepare_index
 from keyplan.maintenance.migration.batching import Batches
 from keyplan.maintenance.migration.marks import PENDING, Stage, cursor_key, decoded, mark_range
@@ -27,7 +27,6 @@ from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, Store
 
 __all__ = [
-    "MigrationProgress",
     "MigrationReport",
     "migrate",
     "move_counter",
@@ -41,14 +40,6 @@ _PASSES_MAX: Final = 8
 
 _CONTESTS_MAX: Final = 100
 """Why: memory; what is beyond it is told when these are settled."""
-
-
-class MigrationProgress(NamedTuple):
-    """Where a migration is: what it does, to which item, and how many records it has gone through in this."""
-
-    stage: str
-    item: str
-    records: int
 
 
 @dataclass
@@ -77,7 +68,7 @@ def migrate(
     *,
     is_switched: bool = False,
     command: Sequence[str] = (),
-    progress: Callable[[MigrationProgress], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
 ) -> MigrationReport:
     """Carry out a plan up to the clean-up, which is `clean_up_migration`.
@@ -110,7 +101,7 @@ class _Run:
         plan: MigrationPlan,
         is_switched: bool,  # noqa: FBT001  # Why: private, one caller.
         command: Sequence[str],
-        progress: Callable[[MigrationProgress], None] | None,
+        progress: Callable[[Progress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._store, self._engine, self._plan = store, store.engine, plan
@@ -225,7 +216,7 @@ class _Run:
 
     def _tell(self, stage: str, item: str, records: int) -> None:
         if self._progress is not None:
-            self._progress(MigrationProgress(stage, item, records))
+            self._progress(Progress(stage, records, item))
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------
 
@@ -241,8 +232,8 @@ class _Run:
         for name in run.record.indexes:
             if name not in run.record.built:
 
-                def told(now: BuildProgress, name: str = name) -> None:
-                    self._tell("building", name, now.records)
+                def told(now: Progress, name: str = name) -> None:
+                    self._tell("building", name, now.done)
 
                 self._backoff.until_committed(partial(prepare_index, self._store, self._plan.new, name))
                 report = build_index(self._store, self._plan.new, name, progress=told, backoff=self._backoff)

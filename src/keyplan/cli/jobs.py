@@ -1,0 +1,145 @@
+"""The command `keyplan jobs`: the long work that stands open in a store. And the words of a command, kept with such work."""
+
+import shlex
+from collections.abc import Collection, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import typer
+
+from keyplan.cli.failures import FINDINGS
+from keyplan.cli.options import (
+    SETTINGS_FILE,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    Unfinished,
+    store_of_option,
+    store_url_of_option,
+)
+from keyplan.cli.output import print_answer, print_text
+from keyplan.engine import EngineUrl
+from keyplan.maintenance import OpenJob, open_jobs
+
+__all__ = ["absolute_url", "jobs_command", "words_of"]
+
+
+def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Print the long work that stands open in a store: how far it is, who holds it, and the command that goes on with it.
+
+    Copies, restores, migrations, builds of indexes and deletions of key spaces, those within key spaces included. Nothing is
+    written. Exit code 1 when the record of one cannot be read.
+    """
+    url = absolute_url(store_url_of_option(store, config))
+    with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
+        found = open_jobs(opened.engine)
+    for job in found:
+        print_answer(_plain(job, url), *_lines(job, url), json=json)
+    if not found and not json:
+        print_text("no job is open")
+    if any(job.problem for job in found):
+        raise typer.Exit(FINDINGS)
+
+
+def _command(job: OpenJob, url: str) -> str:
+    """The command that goes on with a job, as a shell reads it; empty where it is not known."""
+    if not job.command:
+        return ""
+    return shlex.join(["keyplan", *job.command, *([] if "--store" in job.command else [job.store_option, url])])
+
+
+def _lines(job: OpenJob, url: str) -> list[str]:
+    within = f" in the key space {job.keyspace}" if job.keyspace else ""
+    facts = [job.problem] if job.problem else [f"{job.stage or 'begun'}, {job.done} done"]
+    facts += [f"begun at {job.begun_at}"] if job.begun_at else []
+    facts += [f"last heard of at {job.touched_at}"] if job.touched_at else []
+    facts += [_holder(job)] if job.holder is not None else []
+    command = _command(job, url)
+    return [
+        f"{job.kind} {job.subject}{within}",
+        f"  {'; '.join(facts)}",
+        *([f"  goes on with: {command}"] if command else []),
+        *([f"  {job.remedy}"] if job.remedy else []),
+    ]
+
+
+def _holder(job: OpenJob) -> str:
+    words = {True: "is there", False: "is gone", None: "may be there or gone"}
+    return "" if job.holder is None else f"{job.holder} {words[job.holder.is_alive]}"
+
+
+def _plain(job: OpenJob, url: str) -> dict[str, Any]:
+    holder = job.holder
+    return {
+        "kind": str(job.kind),
+        "subject": job.subject,
+        "keyspace": job.keyspace or None,
+        "stage": job.stage,
+        "done": job.done,
+        "begun_at": job.begun_at or None,
+        "touched_at": job.touched_at or None,
+        "host": None if holder is None else holder.host,
+        "process": None if holder is None else holder.process,
+        "is_alive": None if holder is None else holder.is_alive,
+        "command": _command(job, url) or None,
+        "remedy": job.remedy or None,
+        "problem": job.problem or None,
+        "key": job.raw_key.hex(),
+    }
+
+
+# ---- the words of a command ----------------------------------------------------------------------------------------------
+
+
+def words_of(
+    context: typer.Context, *, leaves_out: Collection[str] = (), replaced: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return the words behind `keyplan` that give the running command again, from any folder, but for the store.
+
+    What the environment and the settings said is said; files are named from the root. Options of `leaves_out` are not given,
+    and the parameters of `replaced` have those values.
+    """
+    words: list[str] = []
+    arguments: list[str] = []
+    left_out = {"store", "json", *leaves_out}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in left_out or not parameter.expose_value:
+            continue
+        value = (replaced or {}).get(name, context.params.get(name))
+        if name == "config" and value is None and Path(SETTINGS_FILE).exists():
+            value = Path(SETTINGS_FILE)
+        if value is None or value is False or value in ([], parameter.default):
+            continue
+        given = [_word(each) for each in (value if isinstance(value, list | tuple) else [value])]
+        if parameter.param_type_name == "argument":
+            arguments += given
+        elif value is True:
+            words.append(parameter.opts[0])
+        else:
+            words += [word for each in given for word in _option(parameter.opts[0], each)]
+    dashes = ["--"] if any(word.startswith("-") for word in arguments) else []
+    return (*context.command_path.split()[1:], *words, *dashes, *arguments)
+
+
+def _option(name: str, value: str) -> tuple[str, ...]:
+    return (f"{name}={value}",) if value.startswith("-") else (name, value)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Path) or (isinstance(value, str) and value.endswith(".json") and Path(value).is_file()):
+        return str(Path(value).absolute())
+    return str(value)
+
+
+def absolute_url(url: str) -> str:
+    """Return a store's URL as it is from any folder, without its secrets."""
+    text = EngineUrl.parse(url).text
+    scheme, _, rest = text.partition(":")
+    if scheme.lower() != "lmdb" or rest.startswith("/"):
+        return text
+    return f"{scheme}:{quote(str(Path.cwd()))}/{rest.removeprefix('./')}"

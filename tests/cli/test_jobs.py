@@ -1,0 +1,259 @@
+"""`keyplan jobs`: every kind of work that was killed is listed, and the printed command goes on with it, from anywhere."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pytest
+
+import keyplan
+from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Put, WrappedEngine, open_engine
+from keyplan.keyspace import KeySpaces, open_key_space
+from keyplan.keyspace.rows import key_of
+from keyplan.maintenance import JobKind, open_jobs
+from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
+from keyplan.maintenance.migration.marks import state_key
+from keyplan.store import IndexStateKey, IndexStates
+from tests.cli.conftest import SITE, Keyplan
+from tests.cli.layouts import Box, Shelf, Site
+from tests.maintenance import evolving
+
+LAYOUTS: Final = "tests.maintenance.evolving"
+INTERRUPTED: Final = 130
+
+Prepare: TypeAlias = Callable[[Keyplan], list[str]]
+"""Makes what a command needs in the working directory, the store of the job being ./store.kv, and returns its words."""
+
+
+class Dying(WrappedEngine):
+    """The process is killed instead of making one of its commits."""
+
+    left = 0
+
+    def commit(self, commit: Commit) -> int:
+        if not Dying.left:
+            raise KeyboardInterrupt
+        Dying.left -= 1
+        return self.inner.commit(commit)
+
+
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
+    def opened(*arguments: Any, **options: Any) -> Engine:
+        return Dying(open_engine(*arguments, **options))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keyplan.cli.options.open_engine", opened)
+        Dying.left = number
+        yield
+
+
+def content(url: str) -> list[tuple[bytes, bytes]]:
+    """What the store holds but for what keyplan keeps itself."""
+    with keyplan.open(url) as store, store.engine.snapshot() as snapshot:
+        return [(entry.key, entry.value) for entry in snapshot.scan(ALL_KEYS) if not entry.key.startswith(b"\x00k")]
+
+
+def boxes_in(url: str) -> None:
+    with keyplan.open(url) as store:
+        for number in range(1, 7):
+            Site(store).boxes.insert(Shelf("a", number), Box(f"box{number}", number, tags=["red"]))
+            Site(store).notes.insert(f"note{number}", "x" * 200_000)
+
+
+def copied(_run: Keyplan) -> list[str]:
+    boxes_in("lmdb:./source.kv")
+    return ["copy", "--from", "lmdb:./source.kv", "--to", "lmdb:./store.kv", "--prefix", "/site/"]
+
+
+def restored(run: Keyplan) -> list[str]:
+    boxes_in("lmdb:./source.kv")
+    assert run("backup", "a.kpb", "--store", "lmdb:./source.kv", "--prefix", "/site/").code == 0
+    return ["restore", "a.kpb", "--store", "lmdb:./store.kv", "--layout", SITE]
+
+
+def overwritten(run: Keyplan) -> list[str]:
+    with keyplan.open("lmdb:./store.kv") as store:
+        Site(store).notes.insert("old", "goes")
+    return [*restored(run), "--overwrite"]
+
+
+def spaces_in(url: str) -> None:
+    with keyplan.open(url) as store:
+        for name in ("orders", "users"):
+            KeySpaces(store.engine).create(name, "shop")
+            with keyplan.open(url) as other, open_key_space(other.engine, name, "shop") as space:
+                Site(space).notes.insert("a", "b" * 1_000)
+
+
+def spaces_restored(run: Keyplan) -> list[str]:
+    spaces_in("lmdb:./source.kv")
+    assert run("keyspace", "backup", "full.kpb", "--store", "lmdb:./source.kv").code == 0
+    return ["keyspace", "restore", "full.kpb", "--store", "lmdb:./store.kv"]
+
+
+def migrated(*phase: str) -> Prepare:
+    def prepare(run: Keyplan) -> list[str]:
+        with keyplan.open("lmdb:./store.kv") as store, evolving.Old(store).transaction() as old:
+            for number in range(3):
+                old.boxes.insert(evolving.Shelf("a", number), evolving.Box(f"box{number}", ["red"]))
+        names = ["--from", f"{LAYOUTS}:Old", "--to", f"{LAYOUTS}:Moved"]
+        command = ["migrate", *names, "--store", "lmdb:./store.kv", "--yes"]
+        if phase == ("--clean-up",):
+            assert run(*command, "--switched").code == 0
+        return [*command, *phase]
+
+    return prepare
+
+
+def built(run: Keyplan) -> list[str]:
+    boxes_in("lmdb:./store.kv")
+    at = ["--store", "lmdb:./store.kv", "--layout", SITE]
+    assert run("index", "drop", "by_name", *at).code == 0
+    return ["index", "build", "by_name", *at, "--records-per-second", "100000"]
+
+
+def swept(run: Keyplan) -> list[str]:
+    spaces_in("lmdb:./store.kv")
+    at = ["--store", "lmdb:./store.kv"]
+    assert run("keyspace", "config", "max-client-lease-seconds=0", *at).code == 0
+    assert run("keyspace", "delete", "users", "--yes", *at).code == 0
+    return ["keyspace", "sweep", *at]
+
+
+STORIES: Final = [
+    pytest.param(JobKind.COPY, copied, 3, id="copy"),
+    pytest.param(JobKind.RESTORE, restored, 3, id="restore"),
+    pytest.param(JobKind.RESTORE, overwritten, 3, id="restore-overwrite"),
+    pytest.param(JobKind.RESTORE, spaces_restored, 4, id="keyspace-restore"),
+    pytest.param(JobKind.MIGRATION, migrated(), 2, id="migrate"),
+    pytest.param(JobKind.MIGRATION, migrated("--switched"), 3, id="migrate-switched"),
+    pytest.param(JobKind.MIGRATION, migrated("--clean-up"), 3, id="migrate-clean-up"),
+    pytest.param(JobKind.INDEX, built, 4, id="index-build"),
+    pytest.param(JobKind.DELETION, swept, 2, id="keyspace-sweep"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "prepare", "least"), STORIES)
+def test_what_is_killed_at_any_commit_goes_on_with_the_printed_command(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: JobKind, prepare: Prepare, least: int
+) -> None:
+    ends: list[tuple[list[tuple[bytes, bytes]], object]] = []
+    count = 0
+    for number in range(60):
+        home = tmp_path / str(number)
+        home.mkdir()
+        monkeypatch.chdir(home)
+        command = prepare(run)
+        with killed_at(monkeypatch, number):
+            answer = run(*command)
+        store = f"lmdb:{home}/store.kv"
+        if answer.code == INTERRUPTED:
+            monkeypatch.chdir(tmp_path)
+            jobs = run("jobs", "--json", "--store", store).documents if Path(f"{home}/store.kv").exists() else []
+            count += bool(jobs)
+            for job in jobs:
+                assert (job["kind"], job["problem"], job["remedy"]) == (kind, None, None)
+                assert run(*shlex.split(job["command"])[1:]).code == 0, job["command"]
+            if jobs:
+                ends.append((content(store), left_open(run, store)))
+            continue
+        assert answer.code == 0, answer.err
+        assert count >= least
+        assert ends == [(content(store), left_open(run, store))] * count
+        return
+    pytest.fail("the command does not end")
+
+
+def left_open(run: Keyplan, store: str) -> list[tuple[str, str]]:
+    """Which jobs are open, with the last word of what goes on with them."""
+    return [(job["kind"], job["stage"]) for job in run("jobs", "--json", "--store", store).documents]
+
+
+# ---- what is printed ---------------------------------------------------------------------------------------------------------
+
+
+def write(url: str, *mutations: Put | Delete) -> None:
+    with keyplan.open(url) as store:
+        store.engine.commit(Commit((), mutations))
+
+
+def test_a_store_without_open_work_says_so(site: Keyplan) -> None:
+    assert site("jobs").lines == ["no job is open"]
+    assert site("jobs", "--json").out == ""
+
+
+def test_a_job_is_told_in_words(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = copied(run)
+    with killed_at(monkeypatch, 2):
+        assert run(*command).code == INTERRUPTED
+    answer = run("jobs", "--store", "lmdb:./store.kv")
+    assert answer.lines[0] == "copy into /site/"
+    assert "is there" in answer.lines[1]
+    assert "; begun at " in answer.lines[1]
+    here = Path.cwd()
+    goes_on = f"keyplan copy --from lmdb:{here}/source.kv --prefix /site/ --to lmdb:{here}/store.kv"
+    assert answer.lines[2] == f"  goes on with: {goes_on}"
+    said = run("count", "boxes", "--store", "lmdb:./store.kv", "--layout", SITE).err
+    assert f"goes on with `keyplan copy --from lmdb:{here}/source.kv --prefix /site/`" in said
+
+
+def test_work_within_a_key_space_is_listed_with_its_name(run: Keyplan) -> None:
+    spaces_in("lmdb:./store.kv")
+    at = ["--store", "lmdb:./store.kv", "--layout", SITE, "--keyspace", "orders"]
+    assert run("index", "drop", "by_name", *at).code == 0
+    [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
+    assert (job["kind"], job["keyspace"]) == ("index", "orders")
+    assert run(*shlex.split(job["command"])[1:]).code == 0
+    assert run("jobs", "--store", "lmdb:./store.kv").lines == ["no job is open"]
+
+
+def test_what_a_program_began_is_told_with_what_is_to_be_done(site: Keyplan) -> None:
+    with keyplan.open(f"lmdb:{Path.cwd()}/site.kv") as store:
+        for name, claim in (
+            (b"/c/", Claim(kind="copy", source="lmdb:/other.kv", begun_at="2026-11-22T00:00:00Z")),
+            (b"/r/", Claim(kind="restore", source="backup-7", begun_at="2026-11-22T00:00:00Z")),
+        ):
+            store.engine.commit(Commit((), (Put(prefix_claim(name), CLAIM_FORM.encode(claim)),)))
+        found = {job.subject: job for job in open_jobs(store)}
+        assert found["into /c/"].command == ("copy", "--from", "lmdb:/other.kv", "--prefix", "/c/")
+        assert found["into /r/"].remedy == "give `keyplan restore FILE --prefix /r/` with the backup backup-7"
+        for name in (b"/c/", b"/r/"):
+            store.engine.commit(Commit((), (Delete(prefix_claim(name)),)))
+
+
+def test_records_that_cannot_be_read_are_lines_with_their_key_and_hide_no_other(site: Keyplan) -> None:
+    states = IndexStates.bound().tables["states"].keys
+    url = f"lmdb:{Path.cwd()}/site.kv"
+    damaged = [prefix_claim(b"/x/"), state_key(b"abcdef"), states.encode(IndexStateKey(b"/site/", "by_name"))]
+    assert site("index", "drop", "by_tag").code == 0
+    write(url, *(Put(key, b"{brok") for key in damaged))
+    answer = site("jobs", "--json")
+    assert answer.code == 1
+    told = {job["key"]: job for job in answer.documents}
+    assert [told[key.hex()]["problem"] is not None for key in damaged] == [True] * 3
+    assert all(
+        f"`keyplan raw quarantine --hex {key.hex()} --past-fence`" in told[key.hex()]["remedy"] for key in damaged
+    )
+    [own] = [job for job in answer.documents if job["problem"] is None]
+    assert own["command"].startswith("keyplan index build ")
+    for key in damaged:
+        assert site("raw", "quarantine", "--hex", key.hex(), "--past-fence", "--yes").code == 0
+    assert site("jobs").code == 0
+    assert site(*shlex.split(own["command"])[1:]).code == 0
+
+
+def test_a_damaged_deletion_and_a_damaged_key_space_are_lines_too(run: Keyplan) -> None:
+    spaces_in("lmdb:./store.kv")
+    assert run("keyspace", "delete", "users", "--yes", "--store", "lmdb:./store.kv").code == 0
+    write("lmdb:./store.kv", Put(key_of("deletions", "users"), b"{brok"), Put(key_of("records", "orders"), b"{brok"))
+    answer = run("jobs", "--json", "--store", "lmdb:./store.kv")
+    assert answer.code == 1
+    assert [(job["subject"], job["problem"] is None) for job in answer.documents] == [
+        ("key space orders", False),
+        ("key space users", False),
+    ]
+    assert all("`keyplan doctor --repair`" in job["remedy"] for job in answer.documents)
