@@ -1,5 +1,6 @@
 """What requests and answers have beyond words and fields: headers, whole bodies, texts, statuses by outcome, own failures."""
 
+from collections.abc import Sequence
 from enum import StrEnum, auto
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ from keyplan.errors import InvalidArgumentError
 from keyplan.operations import (
     PRESENT,
     Answered,
+    AnswerForm,
     Asked,
+    BodyForm,
     Contract,
     Failures,
     In,
@@ -29,6 +32,7 @@ from keyplan.operations import (
     read_headers,
     read_path,
     read_words,
+    schema_of,
 )
 
 
@@ -154,3 +158,45 @@ def test_a_description_has_what_the_operations_of_a_service_share() -> None:
     assert components["securitySchemes"] == {"log-in": {"type": "http", "scheme": "basic"}}
     assert components["schemas"]["Page"]["properties"]["text"] == {"type": "string", "minLength": 1, "maxLength": 9}
     assert "additionalProperties" not in components["schemas"]["AddPage"]
+
+
+class Numbers:
+    """Bodies and answers that are no JSON: numbers with commas between them."""
+
+    @operation(
+        "POST",
+        "/sums",
+        name="sum",
+        answers="The sum.",
+        body=BodyForm(
+            bytes,
+            lambda body: {"numbers": [int(one) for one in body.split(b",")]},
+            lambda fields: b",".join(str(one).encode() for one in fields["numbers"]),
+            schema=Annotated[bytes, Schema("Numbers.")],
+            content_type="text/x-numbers",
+        ),
+        answer=AnswerForm(lambda total: b"%d" % total, int, Annotated[bytes, Schema("A number.")], "text/x-number"),
+    )
+    def sum(self, numbers: Sequence[int]) -> int:
+        """Add numbers."""
+        raise NotImplementedError
+
+
+def test_a_body_and_an_answer_may_be_of_another_type_than_json() -> None:
+    (declared,) = operations_of(Numbers).values()
+    asked = ask(declared, {"numbers": [1, 20]})
+    assert asked.body == b"1,20"
+    assert read_body(declared, asked.body) == {"numbers": [1, 20]}
+    found = described([declared], Contract("numbers"))["paths"]["/sums"]["post"]
+    binary = {"type": "string", "format": "binary"}
+    assert found["requestBody"]["content"] == {"text/x-numbers": {"schema": {**binary, "description": "Numbers."}}}
+    answer = found["responses"]["200"]["content"]
+    assert answer == {"text/x-number": {"schema": {**binary, "description": "A number."}}}
+
+
+def test_values_of_a_map_are_described() -> None:
+    assert schema_of(dict[str, list[int]], {}) == {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": {"type": "integer"}},
+    }
+    assert schema_of(dict[str, Any], {}) == schema_of(dict, {}) == {"type": "object"}

@@ -1,6 +1,7 @@
 """Operations, each declared once: what is asked for, what is answered, who may ask, and how both stand in HTTP or gRPC."""
 
 from keyplan.operations.declare import (
+    JSON,
     Answered,
     AnswerForm,
     BodyForm,
@@ -35,6 +36,7 @@ from keyplan.operations.wire import (
 )
 
 __all__ = [
+    "JSON",
     "PRESENT",
     "AnswerForm",
     "Answered",

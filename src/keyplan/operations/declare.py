@@ -13,7 +13,7 @@ otherwise. A method of a server may be a coroutine; it returns the result alone,
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import cached_property
@@ -23,6 +23,7 @@ from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args
 from keyplan.errors import KeyplanError
 
 __all__ = [
+    "JSON",
     "AnswerForm",
     "Answered",
     "BodyForm",
@@ -42,6 +43,9 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+JSON: Final = "application/json"
+"""The content type of bodies and answers that say no other."""
 
 _ATTRIBUTE: Final = "keyplan_operation"
 _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
@@ -97,7 +101,7 @@ class BodyForm(NamedTuple):
     """A body that is not simply an object of the parameters: the type that it is read as, and the way to the parameters.
 
     `schema` is the class that describes it; None: an object of the parameters. `media` has the schemas of its other forms, by
-    their content types.
+    their content types. A body of another `content_type` than JSON is read as bytes.
     """
 
     type: Any
@@ -106,14 +110,19 @@ class BodyForm(NamedTuple):
     schema: Any = None
     description: str = ""
     media: Mapping[str, Any] = MappingProxyType({})
+    content_type: str = JSON
 
 
 class AnswerForm(NamedTuple):
-    """An answer that is not simply the JSON of what the method returns; `schema` is the class that describes it."""
+    """An answer that is not simply the JSON of what the method returns; `schema` is the class that describes it.
+
+    One of another `content_type` than JSON is written as bytes.
+    """
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
     schema: Any
+    content_type: str = JSON
 
 
 class Outcome(NamedTuple):
@@ -214,9 +223,13 @@ class Operation(Declared):
         named = list(inspect.signature(self.function).parameters.values())[1:]
         return tuple(self._parameter(one.name, hints[one.name], one.default) for one in named)
 
-    def at(self, place: Place) -> Iterator[Parameter]:
-        """Yield the parameters of one place."""
-        return (parameter for parameter in self.parameters if parameter.place is place)
+    @cached_property
+    def _placed(self) -> Mapping[Place, tuple[Parameter, ...]]:
+        return {place: tuple(one for one in self.parameters if one.place is place) for place in Place}
+
+    def at(self, place: Place) -> tuple[Parameter, ...]:
+        """Return the parameters of one place."""
+        return self._placed[place]
 
     def _parameter(self, name: str, kind: Any, default: Any) -> Parameter:
         notes = get_args(kind)[1:] if get_origin(kind) is Annotated else ()

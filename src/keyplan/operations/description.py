@@ -8,13 +8,12 @@ from operator import or_
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from keyplan.operations.declare import CallerKind, Operation, Outcome, Parameter, Place
+from keyplan.operations.declare import JSON, CallerKind, Operation, Outcome, Parameter, Place
 from keyplan.operations.schema import Components, parts_of, schema_of
 from keyplan.operations.wire import without_notes
 
 __all__ = ["Contract", "Failures", "Refused", "described"]
 
-_JSON: Final = "application/json"
 _TEXT: Final = "text/plain; charset=utf-8"
 _FAILURE: Final = {"$ref": "#/components/responses/Failure"}
 
@@ -107,7 +106,8 @@ def _responses(operation: Operation, contract: Contract, components: Components)
 def _success(operation: Operation, outcome: Outcome, components: Components) -> dict[str, Any]:
     found: dict[str, Any] = {"description": outcome.meaning}
     if outcome.type is not None:
-        found["content"] = _content(outcome.type, components)
+        content_type = JSON if operation.answer is None else operation.answer.content_type
+        found["content"] = _content(outcome.type, components, content_type)
     if operation.headers:
         named = operation.headers.items()
         found["headers"] = {name: {"description": words, "schema": {"type": "string"}} for name, words in named}
@@ -120,15 +120,15 @@ def _failure(failures: Failures | None, status: int, components: Components) -> 
     return {"description": failures.meanings[status], "content": _content(failures.type, components)}
 
 
-def _content(kind: Any, components: Components) -> dict[str, Any]:
-    """The content of an answer: text where it may be a str, and JSON where it may be something else."""
+def _content(kind: Any, components: Components, content_type: str = JSON) -> dict[str, Any]:
+    """The content of an answer: text where it may be a str, and JSON, or its own type, where it may be something else."""
     parts = parts_of(kind)
     if not {str, NoneType} & {*parts}:
-        return {_JSON: {"schema": schema_of(kind, components)}}
+        return {content_type: {"schema": schema_of(kind, components)}}
     # Why None is passed over: it is the result of an outcome that has no content.
     text = {_TEXT: {"schema": {"type": "string"}}} if str in parts else {}
     others = [part for part in parts if part not in {str, NoneType}]
-    return {_JSON: {"schema": schema_of(reduce(or_, others), components)}, **text} if others else text
+    return {JSON: {"schema": schema_of(reduce(or_, others), components)}, **text} if others else text
 
 
 def _parameter(parameter: Parameter, components: Components) -> dict[str, Any]:
@@ -152,9 +152,10 @@ def _parameter(parameter: Parameter, components: Components) -> dict[str, Any]:
 def _body(operation: Operation, components: Components) -> dict[str, Any]:
     """The forms of the body by their content types; none where there is no body."""
     media = operation.body.media if operation.body is not None else {}
+    content_type = JSON if operation.body is None else operation.body.content_type
     schema = _body_schema(operation, components)
     others = {name: {"schema": schema_of(kind, components)} for name, kind in media.items()}
-    return {**({_JSON: {"schema": schema}} if schema is not None else {}), **others}
+    return {**({content_type: {"schema": schema}} if schema is not None else {}), **others}
 
 
 def _body_schema(operation: Operation, components: Components) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     int: {"type": "integer"},
     float: {"type": "number"},
     bool: {"type": "boolean"},
+    bytes: {"type": "string", "format": "binary"},
     NoneType: {"type": "null"},
     Any: {},
 }
@@ -63,7 +64,11 @@ def schema_of(kind: Any, components: Components) -> dict[str, Any]:
     if origin in {list, tuple}:
         return {"type": "array", "items": schema_of(get_args(kind)[0], components)}
     if origin in {dict, Mapping} or kind is dict:
-        return {"type": "object"}
+        values = next(iter(get_args(kind)[1:]), Any)
+        return {
+            "type": "object",
+            **({} if values in {Any, object} else {"additionalProperties": schema_of(values, components)}),
+        }
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     if hasattr(kind, "add_schema_to"):

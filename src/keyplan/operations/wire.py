@@ -62,7 +62,7 @@ def ask(operation: Operation, arguments: Mapping[str, Any]) -> Asked:
             words.setdefault(parameter.place, {})[parameter.word] = word
     if operation.body is not None:
         body = operation.body.write(fields)
-    elif any(True for _ in operation.at(Place.BODY)):
+    elif operation.at(Place.BODY):
         body = msgspec.to_builtins(fields)
     else:
         body = msgspec.to_builtins(whole)
@@ -114,14 +114,16 @@ def read_words(operation: Operation, words: Iterable[tuple[str, str]], *, knows_
     Raises InvalidArgumentError for a word that is not the operation's, which may be a misspelt filter, for one that is given
     twice, and for one that cannot be read. Without `knows_all` the first are passed over, and the last of two counts.
     """
-    known = {parameter.word: parameter for parameter in operation.at(Place.QUERY)}
+    if not knows_all:
+        return _read_given(operation, Place.QUERY, dict(words))
+    known = {parameter.word for parameter in operation.at(Place.QUERY)}
     given: dict[str, str] = {}
     for word, text in words:
-        if knows_all and word not in known:
+        if word not in known:
             raise InvalidArgumentError(
                 argument=word, problem=f"the parameters are {', '.join(sorted(known)) or 'none'}"
             )
-        if knows_all and word in given:
+        if word in given:
             raise InvalidArgumentError(argument=word, problem="it is given twice")
         given[word] = text
     return _read_given(operation, Place.QUERY, given)
@@ -130,6 +132,7 @@ def read_words(operation: Operation, words: Iterable[tuple[str, str]], *, knows_
 def _read_given(operation: Operation, place: Place, given: Mapping[str, str]) -> dict[str, Any]:
     """Read the parameters of one place. One that is needed and lacks is empty to its own form, which says what to do."""
     arguments: dict[str, Any] = {}
+    forms = _forms_of(operation)
     for parameter in operation.at(place):
         text = given.get(parameter.word)
         if text is None:
@@ -137,7 +140,7 @@ def _read_given(operation: Operation, place: Place, given: Mapping[str, str]) ->
                 continue
             if parameter.form is None:
                 raise InvalidArgumentError(argument=parameter.word, problem="it is needed")
-        arguments[parameter.name] = _forms_of(operation)[parameter.name].read(parameter.word, text or "")
+        arguments[parameter.name] = forms[parameter.name].read(parameter.word, text or "")
     return arguments
 
 
@@ -226,7 +229,8 @@ def _form_of(parameter: Parameter) -> WordForm:
         least, most = keywords["minimum"], keywords["maximum"]
         return WordForm(lambda argument, text: whole_number(argument, text, least=least, most=most), str)
     if issubclass(kind, Enum):
-        return WordForm(lambda argument, text: _member(kind, argument, text), lambda member: str(member.value))
+        members = {str(member.value): member for member in kind}
+        return WordForm(lambda argument, text: _member(members, argument, text), lambda member: str(member.value))
     return WordForm(lambda _argument, text: text, str)
 
 
@@ -245,9 +249,8 @@ def without_notes(kind: Any) -> tuple[Any, dict[str, Any]]:
     return kind, keywords
 
 
-def _member(kind: type[Enum], argument: str, text: str) -> Enum:
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(str(member.value) for member in kind)
-        raise InvalidArgumentError(argument=argument, problem=f"it is one of {known}") from None
+def _member(members: Mapping[str, Enum], argument: str, text: str) -> Enum:
+    found = members.get(text)
+    if found is None:
+        raise InvalidArgumentError(argument=argument, problem=f"it is one of {', '.join(members)}")
+    return found

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from keyplan.operations import (
+    JSON,
     Answered,
     Operation,
     body_type,
@@ -75,9 +76,12 @@ class Responder:
         return self.write(operation, answered.result, status, answered.headers)
 
     def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
-        """Return a result as an answer: in JSON; None, of an outcome that has no content, as an answer without any."""
+        """Return a result as an answer: in JSON, or as its form says; None, of an outcome without content, without any."""
         if result is None:
             return Response(status_code=status, headers=dict(headers))
+        form = operation.answer
+        if form is not None and form.content_type != JSON:
+            return Response(form.write(result), status, dict(headers), form.content_type)
         return JsonAnswer(write_answer(operation, result), status, headers=dict(headers))
 
     def routes(self, operations: Iterable[Operation]) -> list[BaseRoute]:

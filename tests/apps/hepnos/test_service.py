@@ -1,6 +1,7 @@
 """A HEPnOS store behind a real server on loopback: the API through it, what it refuses, and what a client makes of it."""
 
 import hashlib
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.examine import examine
+from keyplan.apps.hepnos.operations import DatabaseOperations
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.apps.hepnos.remote_wire import BrokenAnswerError, Wire
 from keyplan.engine import ALL_KEYS, Commit, Delete, KeyAbsent, KeyRange, KeyUnchanged, Put, open_engine
@@ -27,6 +29,7 @@ from keyplan.errors import (
     RingMismatchError,
     StoreMissingError,
 )
+from keyplan.operations import Place, operations_of
 from keyplan.server import Access, Role, Token
 from tests.apps.hepnos.served import HepnosServer
 
@@ -373,6 +376,22 @@ def test_the_routes_are_described(client: httpx.Client) -> None:
     described = client.get("/openapi.json").json()
     verbs = {path.rpartition("/")[2] for path in described["paths"] if path.startswith("/hepnos/databases/{kind}")}
     assert verbs == {"get", "list", "count", "put", "commit"}
+    commit = described["paths"]["/hepnos/databases/{kind}/{number}/commit"]["post"]
+    assert list(commit["requestBody"]["content"]) == [PACKED]
+    assert {"404", "409", "413", "415", "default"} <= commit["responses"].keys()
+    page = described["paths"]["/hepnos/databases/{kind}/{number}/list"]["post"]["responses"]["200"]
+    assert (list(page["content"]), list(page["headers"])) == ([PACKED], ["keyplan-more"])
+    databases = described["components"]["schemas"]["HepnosStore"]["properties"]["databases"]
+    assert databases["additionalProperties"]["items"] == {"$ref": "#/components/schemas/HepnosDatabase"}
+
+
+@pytest.mark.parametrize("name", operations_of(DatabaseOperations))
+def test_an_operation_stands_in_the_reference(name: str) -> None:
+    declared = operations_of(DatabaseOperations)[name]
+    page = (Path(__file__).parents[3] / "docs/reference/hepnos-http.md").read_text()
+    assert f"`{declared.path.rpartition('/')[2]}`" in page or f"`{declared.method} {declared.path}`" in page
+    for parameter in declared.at(Place.QUERY):
+        assert re.search(rf"[`?]{parameter.word}\b", page), parameter.word
 
 
 # ---- who asks, and when the server goes away --------------------------------------------------------------------------------

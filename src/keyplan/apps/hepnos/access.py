@@ -14,12 +14,10 @@ from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.types import product_type, type_named
 from keyplan.engine import Commit, DeleteRange, KeyRange
-from keyplan.errors import EngineLimitError, InvalidInputError
+from keyplan.errors import EngineLimitError
 from keyplan.store import Backoff
 
-__all__ = ["MODES", "ProductSource", "StoreAccess", "Writer", "checked_mode"]
-
-MODES: Final = ("overwrite", "new", "exist")
+__all__ = ["ProductSource", "StoreAccess", "Writer"]
 
 _BELOW: Final = {Kind.RUN: (Kind.EVENT, Kind.SUBRUN), Kind.SUBRUN: (Kind.EVENT,), Kind.EVENT: ()}
 """What a container holds besides products; what is held is removed first."""
@@ -39,13 +37,6 @@ class ProductSource(Protocol):
     def raw_product(self, raw_key: bytes) -> bytes | None:
         """Return a product's stored bytes, or None."""
         ...
-
-
-def checked_mode(mode: str) -> str:
-    """Return a mode of writing. Raises InvalidInputError."""
-    if mode not in MODES:
-        raise InvalidInputError(source="mode", problem=f"a mode is one of {', '.join(MODES)}, not {mode!r}")
-    return mode
 
 
 class StoreAccess:

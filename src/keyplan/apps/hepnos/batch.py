@@ -7,9 +7,10 @@ from threading import BoundedSemaphore, Lock
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-from keyplan.apps.hepnos.access import StoreAccess, checked_mode
+from keyplan.apps.hepnos.access import StoreAccess
 from keyplan.apps.hepnos.errors import BatchError
 from keyplan.apps.hepnos.keys import Kind
+from keyplan.apps.hepnos.operations import checked_mode
 from keyplan.engine import AscendingKeys, Commit, Guard, KeyAbsent, KeyUnchanged, Put
 from keyplan.errors import InvalidInputError, KeyplanError, SplitCommitError
 from keyplan.store import Backoff

@@ -4,10 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from keyplan.apps.hepnos.access import ProductSource, Writer, checked_mode
+from keyplan.apps.hepnos.access import ProductSource, Writer
 from keyplan.apps.hepnos.errors import MissingError, TypeMismatchError
 from keyplan.apps.hepnos.keys import Kind, product_range, product_suffix
 from keyplan.apps.hepnos.open_store import OpenStore
+from keyplan.apps.hepnos.operations import checked_mode
 from keyplan.apps.hepnos.product_id import ProductID
 from keyplan.apps.hepnos.types import ProductType, product_type, type_of_value
 from keyplan.errors import InvalidInputError

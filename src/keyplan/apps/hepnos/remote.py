@@ -4,17 +4,27 @@ A read of many keys, and a page of a range, are of one state each. A range that 
 is written meanwhile behind the last key that was read may be among what follows, as with HEPnOS itself.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from keyplan.apps.hepnos.keys import Kind
-from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES, pack, unpack
+from keyplan.apps.hepnos.operations import (
+    MORE_HEADER,
+    Changes,
+    Counted,
+    Database,
+    DatabaseOperations,
+    Store,
+    Written,
+    digest_of,
+)
+from keyplan.apps.hepnos.packed import FINGERPRINT_BYTES, unpack
 from keyplan.apps.hepnos.remote_calls import Calls
+from keyplan.apps.hepnos.remote_wire import Answer
 from keyplan.engine import (
     NO_LEASE,
     Capability,
@@ -43,12 +53,12 @@ from keyplan.errors import (
     StoreMissingError,
     UnsupportedByEngineError,
 )
+from keyplan.operations import Operation, Place, operations_of
 from keyplan.ring import RING_KEY, ring_id
 
 __all__ = ["RemoteDatabase", "RemoteServer"]
 
 _NAME: Final = "hepnos-server"
-_MORE_HEADER: Final = "keyplan-more"
 _PART_KEYS_MAX: Final = 65_536
 _PART_BYTES_MAX: Final = 8 << 20
 """Why: a request of more is held in memory on both sides, and wins nothing."""
@@ -59,17 +69,13 @@ _REVISION: Final = 1
 """What the ring's description is said to be of: that it is unchanged, each request says by its digest."""
 
 
-class _Database(msgspec.Struct):
-    description: str
-    value_bytes_max: Annotated[int, msgspec.Meta(ge=1)]
-    commit_bytes_max: Annotated[int, msgspec.Meta(ge=1)]
-    key_bytes_max: int | None = None
-    commit_operations_max: int | None = None
-    capabilities: list[str] = []  # Why: msgspec copies it.
-
-
-class _Described(msgspec.Struct):
-    databases: dict[str, list[_Database]]
+_OPERATIONS: Final = operations_of(DatabaseOperations)
+_LIST_DATABASES: Final = _OPERATIONS["databases"]
+_GET: Final = _OPERATIONS["get_values"]
+_PAGE: Final = _OPERATIONS["page"]
+_COUNT: Final = _OPERATIONS["count"]
+_PUT: Final = _OPERATIONS["put"]
+_COMMIT: Final = _OPERATIONS["commit"]
 
 
 class RemoteServer:
@@ -78,8 +84,8 @@ class RemoteServer:
     def __init__(self, url: str, *, token: str | None = None) -> None:
         self.calls = Calls(url, token=token)
         try:
-            raw = self.calls.ask("GET", "/hepnos/databases").body
-            self._databases = msgspec.json.decode(raw, type=_Described).databases
+            raw = self.calls.ask(_LIST_DATABASES.method, _LIST_DATABASES.path).body
+            self._databases = msgspec.json.decode(raw, type=Store).databases
         except msgspec.MsgspecError as error:
             self.calls.close()
             raise EngineUnavailableError(engine=_NAME, problem=f"{url} is no HEPnOS server") from error
@@ -101,12 +107,13 @@ class RemoteServer:
 class RemoteDatabase(Engine):
     """One database. Every request names the ring that it was opened with, and is refused when that has changed."""
 
-    def __init__(self, calls: Calls, kind: Kind, number: int, database: _Database) -> None:
+    def __init__(self, calls: Calls, kind: Kind, number: int, database: Database) -> None:
         self.description = database.description.encode()
-        ring = hashlib.blake2b(self.description, digest_size=8).hexdigest()
         self._calls = calls
-        self._path = f"/hepnos/databases/{kind.value}/{number}"
-        self._ring = f"?ring={ring}"
+        self._path = f"{_LIST_DATABASES.path}/{kind.value}/{number}"
+        place = {"kind": kind.value, "number": number}
+        ring = digest_of(self.description)
+        self._paths = {name: f"{one.path.format_map(place)}?ring={ring}" for name, one in _OPERATIONS.items()}
         own = {Capability.DURABLE, Capability.SHARED}
         self._profile = Profile(
             name=_NAME,
@@ -141,24 +148,21 @@ class RemoteDatabase(Engine):
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value or None for each key, as of one state."""
-        (found,) = unpack(self._ask("get", pack(keys)), 1)
+        found: list[bytes | None] = unpack(self._ask(_GET, {"keys": keys}).body, 1)[0]
         return found
 
     def page(
         self, key_range: KeyRange, limit: int, *, reverse: bool, has_values: bool
     ) -> tuple[list[bytes], list[bytes], bool]:
         """Return the first keys of a range, their values where asked for, and whether there are more."""
-        options = f"&limit={limit}&reverse={int(reverse)}&values={int(has_values)}"
-        self._check_open()
-        body = pack([key_range.start, key_range.end])
-        answer = self._calls.ask("POST", f"{self._path}/list{self._ring}{options}", body)
+        asked = {"key_range": key_range, "limit": limit, "reverse": reverse, "values": has_values}
+        answer = self._ask(_PAGE, asked)
         columns: list[Any] = unpack(answer.body, 1 + has_values)
-        return columns[0], columns[1] if has_values else [], answer.headers.get(_MORE_HEADER) == "1"
+        return columns[0], columns[1] if has_values else [], answer.headers.get(MORE_HEADER) == "1"
 
     def count(self, key_range: KeyRange) -> int:
         """Return how many keys there are in a range."""
-        found: int = msgspec.json.decode(self._ask("count", pack([key_range.start, key_range.end])))["count"]
-        return found
+        return msgspec.json.decode(self._ask(_COUNT, {"key_range": key_range}).body, type=Counted).count
 
     def commit(self, commit: Commit) -> int:
         """Apply a commit; its guards may be on single keys."""
@@ -171,17 +175,17 @@ class RemoteDatabase(Engine):
             raise self._unsupported(Capability.LEASES)
         removed = [each.key for each in commit.mutations if isinstance(each, Delete)]
         ranges = [each.range for each in commit.mutations if not isinstance(each, Put | Delete)]
-        body = pack(
-            absent,
-            [put.key for put in puts],
-            [put.value for put in puts],
-            removed,
-            [each.start for each in ranges],
-            [each.end for each in ranges],
-            [guard.key for guard in unchanged],
-            [guard.revision.to_bytes(FINGERPRINT_BYTES) for guard in unchanged],
+        changes = Changes(
+            absent=absent,
+            keys=[put.key for put in puts],
+            values=[put.value for put in puts],
+            removed=removed,
+            starts=[each.start for each in ranges],
+            ends=[each.end for each in ranges],
+            unchanged=[guard.key for guard in unchanged],
+            fingerprints=[guard.revision.to_bytes(FINGERPRINT_BYTES) for guard in unchanged],
         )
-        self._ask("commit", body, is_write=True)
+        self._ask(_COMMIT, {"changes": changes})
         return 0
 
     def put_sorted(
@@ -203,11 +207,12 @@ class RemoteDatabase(Engine):
             actual = max(map(len, given), default=0)
             if allowed is not None and actual > allowed:
                 raise EngineLimitError(limit=limit, allowed=allowed, actual=actual)
-        options = f"&mode={'overwrite' if overwrite else 'new'}"
+        mode = "overwrite" if overwrite else "new"
         made = 0
         for begin, end in _parts(keys, values):
-            body = pack(keys[begin:end], () if values is None else values[begin:end])
-            made += msgspec.json.decode(self._ask("put", body, options, is_write=True))["new"]
+            part = () if values is None else values[begin:end]
+            answer = self._ask(_PUT, {"keys": keys[begin:end], "values": part, "mode": mode})
+            made += msgspec.json.decode(answer.body, type=Written).new
         return made
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
@@ -227,9 +232,20 @@ class RemoteDatabase(Engine):
             self._is_closed = True
             self._calls.close()
 
-    def _ask(self, verb: str, body: bytes, options: str = "", *, is_write: bool = False) -> bytes:
+    def _ask(self, operation: Operation, arguments: Mapping[str, Any]) -> Answer:
         self._check_open()
-        return self._calls.ask("POST", f"{self._path}/{verb}{self._ring}{options}", body, is_write=is_write).body
+        words = [
+            f"&{one.word}={one.form.write(arguments[one.name])}"
+            for one in operation.at(Place.QUERY)
+            if one.form is not None and one.name in arguments
+        ]
+        assert operation.body is not None
+        return self._calls.ask(
+            operation.method,
+            "".join([self._paths[operation.attribute], *words]),
+            operation.body.write(arguments),
+            is_write=operation.changes,
+        )
 
     def _own_guards(self, guards: Sequence[Guard]) -> list[Guard]:
         """Return the guards without that on the ring, which each request carries. Raises UnsupportedByEngineError."""
