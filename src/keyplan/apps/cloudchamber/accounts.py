@@ -4,7 +4,7 @@ The keys of users are folded to lower case (R9); the record keeps the name as it
 transaction of the act, so that a right that was taken away is gone from that commit on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -13,7 +13,6 @@ import msgspec
 
 from keyplan.apps.cloudchamber.indexed import CloudChamberIndexed
 from keyplan.apps.cloudchamber.layout import CloudChamber
-from keyplan.apps.cloudchamber.readable import Listed, listed, listed_of
 from keyplan.apps.cloudchamber.records import Rights, User
 from keyplan.apps.cloudchamber.refusals import (
     RefusedError,
@@ -26,7 +25,7 @@ from keyplan.apps.cloudchamber.refusals import (
     quoted,
 )
 from keyplan.errors import CorruptionError
-from keyplan.layout import Versioned
+from keyplan.layout import Damaged, Versioned
 from keyplan.server import LOGGER
 
 __all__ = [
@@ -177,8 +176,8 @@ class Accounts:
         found = self.find(caller)
         return found is not None and found.record.enabled and bool(getattr(rights_of(found.record), right))
 
-    def list(self, caller: str, *, right: str | None = None) -> Listed:
-        """Return all users by key, or those with a right, as the record spells it; and those whose records are damaged.
+    def list(self, caller: str, *, right: str | None = None) -> Sequence[StoredUser | Damaged[str]]:
+        """Return all users by key, or those with a right, as the record spells it; damaged ones in their places.
 
         Raises RefusedError: 403, and 409 where a right is given and the store has no indexes.
         """
@@ -186,10 +185,10 @@ class Accounts:
             raise permission_denied()
         with self._chamber.snapshot() as state:
             if right is None:
-                return listed(state, "users")
+                return [*state.users.rows()]
             if not isinstance(state, CloudChamberIndexed):
                 raise no_indexes()
-            return listed_of(state.users, state.users_by_right.keys(right))
+            return [*state.users_by_right.rows(right)]
 
     def read(self, caller: str, name: str) -> StoredUser:
         """Return a user. Raises RefusedError (403, 404)."""

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from keyplan.apps.cloudchamber.indexed import store_for_writing
 from keyplan.apps.cloudchamber.layout import BladeKey, CloudChamber, DeviceKey, prefix_of_parts
-from keyplan.apps.cloudchamber.readable import listed
 from keyplan.apps.cloudchamber.records import Blade, Pdu, Rack, Tor
 from keyplan.apps.cloudchamber.steps import Steps, is_too_large
 from keyplan.apps.cloudchamber.watches import RecordWatch, watch_records
@@ -133,9 +132,10 @@ class Chamber:
     def readable_racks(self) -> dict[str, RackContents | None]:
         """Return what `read_racks` does; a rack that has a damaged record, or is one, is None, and ends nothing."""
         with self.layout.snapshot() as state:
-            racks, damaged = listed(state, "racks")
-            found = {name: _readable_contents(state, name, rack) for name, rack in racks}
-        return dict(sorted({**found, **dict.fromkeys(damaged)}.items()))
+            return {
+                str(row.key): None if isinstance(row, Damaged) else _readable_contents(state, row.key, row.record)
+                for row in state.racks.rows()
+            }
 
     def list_blades(self, rack: str) -> list[Versioned[BladeKey, Blade]]:
         """Return the blades of a rack in numeric order (R10), as of one revision."""

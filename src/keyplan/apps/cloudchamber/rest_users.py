@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from keyplan.apps.cloudchamber.accounts import described_rights, is_password, rights_of
+from keyplan.apps.cloudchamber.accounts import StoredUser, described_rights, is_password, rights_of
 from keyplan.apps.cloudchamber.records import Rights, User
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid, no_such_page, permission_denied, quoted
 from keyplan.apps.cloudchamber.rest_bodies import (
@@ -28,6 +28,7 @@ from keyplan.apps.cloudchamber.rest_routes import (
     revision_of,
 )
 from keyplan.apps.cloudchamber.sessions import COOKIE
+from keyplan.layout import Damaged, shown_key
 from keyplan.operations import Answered, BodyForm, In, Place, Schema, Whole, WordForm
 
 __all__ = ["Users"]
@@ -71,18 +72,20 @@ class Users(Resource):
         right: Annotated[str | None, In(form=one_of("right", _RIGHTS)), Schema("only users with this right")] = None,
     ) -> UserList:
         """List the users, or those with a right."""
-        found = self.web.accounts.list(self.asked.caller, right=right)
         path = self.asked.http.url.path.lower().rstrip("/")
 
         def uri(name: str) -> str:
             return f"{path}/{quote(name, safe='')}"
 
-        entries = {
-            key: UserEntry(name=user.name or key, uri=uri(user.name or key), protected=user.never_delete)
-            for key, user in found.records
-        }
-        entries |= {key: UserEntry(name=key, uri=uri(key), damaged=True) for key in found.damaged}
-        return UserList(users=[entries[key] for key in sorted(entries)])
+        def entry(row: StoredUser | Damaged[str]) -> UserEntry:
+            if isinstance(row, Damaged):
+                # Why the raw key: an index entry that is damaged itself does not say whose it is.
+                name = row.key or shown_key(row.raw_key)
+                return UserEntry(name=name, uri=uri(name), damaged=True)
+            name = row.record.name or row.key
+            return UserEntry(name=name, uri=uri(name), protected=row.record.never_delete)
+
+        return UserList(users=[entry(row) for row in self.web.accounts.list(self.asked.caller, right=right)])
 
     @rest("POST", _ONE, Who.ACCOUNT_MANAGER, 404, 413)
     def create(self, name: NewUserName, wanted: Whole[UserDefinition]) -> Answered[str]:
