@@ -34,8 +34,7 @@ from keyplan.apps.cloudchamber.chamber import Chamber
 from keyplan.apps.cloudchamber.indexed import IndexesBegunError
 from keyplan.apps.cloudchamber.namespaces import instances_of_tests, purge_instances
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest
-from keyplan.apps.cloudchamber.waiting import Waiting
-from keyplan.apps.cloudchamber.wakeup import Wakeup
+from keyplan.apps.cloudchamber.waiting import Waiting, Wakeup
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, differences_of
 from keyplan.engine import ALL_KEYS, Commit, Put
 from keyplan.errors import ConflictError, NotFoundError

@@ -12,8 +12,7 @@ from keyplan.apps.cloudchamber.records import User
 from keyplan.apps.cloudchamber.refusals import RefusedError
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
 from keyplan.apps.cloudchamber.stepper import Stepper
-from keyplan.apps.cloudchamber.waiting import Waiting
-from keyplan.apps.cloudchamber.wakeup import Wakeup
+from keyplan.apps.cloudchamber.waiting import Waiting, Wakeup
 from keyplan.layout import Versioned
 from keyplan.server import Closing
 from keyplan.testing.faults import FakeClock

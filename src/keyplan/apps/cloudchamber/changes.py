@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any, Final, NamedTuple
 
 from keyplan.apps.cloudchamber.chamber import Chamber
-from keyplan.apps.cloudchamber.wakeup import Wakeup
+from keyplan.apps.cloudchamber.waiting import Wakeup
 from keyplan.apps.cloudchamber.watches import AlreadyClosedError, RecordEvent, RecordWatch
 from keyplan.errors import KeyplanError
 from keyplan.server import LOGGER

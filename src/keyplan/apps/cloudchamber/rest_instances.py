@@ -7,8 +7,7 @@ from keyplan.apps.cloudchamber.records import Instance, InstanceActual, Instance
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
 from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, StoredResource, worded
-from keyplan.apps.cloudchamber.rest_uris import instance_uri
+from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, StoredResource, instance_uri, worded
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
 from keyplan.errors import CorruptionError
 from keyplan.operations import PRESENT, Answered, In, Schema, Whole

@@ -24,7 +24,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     ZoneSummary,
 )
 from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, one_of, rest
-from keyplan.apps.cloudchamber.rest_uris import RACKS, blade_uri, instance_uri, rack_uri
+from keyplan.apps.cloudchamber.rest_stored import RACKS, blade_uri, instance_uri, rack_uri
 from keyplan.operations import In, Schema
 
 __all__ = ["Inventory"]

@@ -1,19 +1,56 @@
-"""What the operations on workloads and instances share: names, and conflicts in words (5.4)."""
+"""Records over HTTP: where each is, spelled here alone; and what the operations on workloads and instances share (5.4)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote
 
+from keyplan.apps.cloudchamber.layout import BladeKey, InstanceKey
 from keyplan.apps.cloudchamber.refusals import already_exists, newer_version, not_found
 from keyplan.apps.cloudchamber.rest_routes import Resource
-from keyplan.apps.cloudchamber.rest_uris import WORKLOADS
 from keyplan.errors import AlreadyExistsError, NotFoundError, StaleRecordError
 from keyplan.layout import TableView
 from keyplan.protobuf import Message
 
-__all__ = ["ONE_WORKLOAD", "StoredResource", "worded"]
+__all__ = [
+    "ONE_WORKLOAD",
+    "RACKS",
+    "WORKLOADS",
+    "StoredResource",
+    "blade_uri",
+    "instance_uri",
+    "rack_uri",
+    "worded",
+    "workload_uri",
+]
 
+RACKS: Final = "/api/racks"
+WORKLOADS: Final = "/api/workloads"
 ONE_WORKLOAD: Final = f"{WORKLOADS}/{{name}}"
+
+
+def rack_uri(rack: str) -> str:
+    """Return where a rack is; it ends in a slash, as the original's does."""
+    return f"{RACKS}/{_segment(rack)}/"
+
+
+def blade_uri(key: BladeKey) -> str:
+    """Return where a blade is."""
+    return f"{rack_uri(key.rack)}blades/{key.blade}"
+
+
+def workload_uri(workload: str) -> str:
+    """Return where a workload is."""
+    return f"{WORKLOADS}/{_segment(workload)}"
+
+
+def instance_uri(key: InstanceKey) -> str:
+    """Return where an instance of a workload is."""
+    return f"{workload_uri(key.workload)}/instances/{_segment(key.instance)}"
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="")
 
 
 class StoredResource(Resource):

@@ -17,8 +17,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     WorkloadList,
 )
 from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, StoredResource, worded
-from keyplan.apps.cloudchamber.rest_uris import WORKLOADS, workload_uri
+from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WORKLOADS, StoredResource, worded, workload_uri
 from keyplan.apps.cloudchamber.workloads import InstanceDifference, differences_of
 from keyplan.operations import PRESENT, Answered, In, Schema, Whole
 

@@ -19,9 +19,8 @@ from keyplan.apps.cloudchamber.layout import CloudChamber
 from keyplan.apps.cloudchamber.namespaces import namespace_of, pre_clean, will_pre_clean
 from keyplan.apps.cloudchamber.rest_instances import Instances
 from keyplan.apps.cloudchamber.rest_inventory import Inventory
-from keyplan.apps.cloudchamber.rest_logs import Logs
 from keyplan.apps.cloudchamber.rest_routes import CONTRACT, Resource, WebServer, routes_of
-from keyplan.apps.cloudchamber.rest_sessions import Sessions
+from keyplan.apps.cloudchamber.rest_server import Logs, Sessions
 from keyplan.apps.cloudchamber.rest_stepper import Clock as SimulatedClock
 from keyplan.apps.cloudchamber.rest_users import Users
 from keyplan.apps.cloudchamber.rest_watch import Watches

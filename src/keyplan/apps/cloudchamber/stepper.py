@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
-from keyplan.apps.cloudchamber.wakeup import Wakeup
+from keyplan.apps.cloudchamber.waiting import Wakeup
 from keyplan.engine import Clock
 from keyplan.protobuf import INT64_MAX
 

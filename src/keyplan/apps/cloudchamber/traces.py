@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from keyplan.apps.cloudchamber.wakeup import Wakeup
+from keyplan.apps.cloudchamber.waiting import Wakeup
 
 __all__ = ["Trace", "Traces"]
 

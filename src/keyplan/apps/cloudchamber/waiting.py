@@ -1,16 +1,17 @@
 """Waiting that ends with its client, with its session and with the server; and how many may wait."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from keyplan.apps.cloudchamber.refusals import RefusedError, no_session
 from keyplan.apps.cloudchamber.sessions import AuthenticatedRequest, SessionTable
-from keyplan.apps.cloudchamber.wakeup import Wakeup
 from keyplan.engine import Clock
 from keyplan.server import Closing
 
-__all__ = ["WAITING_OF_USER_MAX", "Waiting", "poll_seconds"]
+__all__ = ["WAITING_OF_USER_MAX", "Waiting", "Wakeup", "poll_seconds"]
 
 _SLICE_SECONDS: Final = 0.25
 """Why: how long nobody may notice that the client is gone or that the server stops."""
@@ -28,6 +29,28 @@ _POLL_SECONDS_MAX: Final = 5.0
 def poll_seconds(inactivity_seconds: float) -> float:
     """Return how long a poll waits: so long that a session outlives it."""
     return min(_POLL_SECONDS_MAX, inactivity_seconds / 2)
+
+
+class Wakeup:
+    """Wakes everybody who waits for it. For one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Event] = set()
+
+    def wake(self) -> None:
+        """Wake them."""
+        for event in self._waiting:
+            event.set()
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Wait for the next wake-up, at most so long. One after the call is never missed."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), max(0.0, timeout_seconds))
+        finally:
+            self._waiting.discard(event)
 
 
 class Waiting:

@@ -1,25 +1,79 @@
-"""Traces over HTTP (5.5), for everybody who is logged in; and the word that the original has for faults.
+"""What a web server says of itself (5.5): since when it runs, who is logged in, what was asked; and the word for faults.
 
 A trace names the route of a request and who made it, the latter for those who manage accounts. Requests that wait, and those
-for traces, leave none: whoever follows the log would be shown its own steps.
+for traces, leave none: whoever follows the log would be shown its own steps. Sessions and traces are the event loop's: what
+reads them is a coroutine.
 """
 
 from typing import Annotated, Final
 
 from keyplan.apps.cloudchamber import traces
-from keyplan.apps.cloudchamber.refusals import invalid
-from keyplan.apps.cloudchamber.rest_bodies import LogAnswer, LogPolicy, Trace, TraceEntry
-from keyplan.apps.cloudchamber.rest_routes import Resource, Who, number, rest, spelled_time
+from keyplan.apps.cloudchamber.refusals import RefusedError, invalid
+from keyplan.apps.cloudchamber.rest_bodies import (
+    LogAnswer,
+    LogPolicy,
+    SessionEntry,
+    SessionList,
+    SessionStatus,
+    SimulationStatus,
+    Trace,
+    TraceEntry,
+)
+from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, number, rest, spelled_time
+from keyplan.apps.cloudchamber.sessions import Session
 from keyplan.operations import In, Schema
 
-__all__ = ["Logs"]
+__all__ = ["Logs", "Sessions"]
 
+_SESSIONS: Final = "/api/simulation/sessions"
+_SESSION: Final = f"{_SESSIONS}/{{id}}"
+_DIGITS_MAX: Final = 18
 _LOGS: Final = "/api/logs"
 _SHOWN_DEFAULT: Final = 100
 
+SessionNumber = Annotated[Name, In("id")]
+
+
+class Sessions(Resource):
+    """The operations on the server's sessions."""
+
+    @rest("GET", "/api/simulation", Who.LOGGED_IN, has_slash=True)
+    async def status(self) -> SimulationStatus:
+        """Tell since when the server runs."""
+        seconds = self.web.sessions.inactivity_seconds
+        return SimulationStatus(
+            front_end_started_at=spelled_time(self.web.started_at), inactivity_timeout=f"{seconds:g}s"
+        )
+
+    @rest("GET", _SESSIONS, Who.ACCOUNT_MANAGER, has_slash=True)
+    async def list(self) -> SessionList:
+        """List the sessions."""
+        return SessionList(sessions=[SessionEntry(id=one.id, uri=f"{_SESSIONS}/{one.id}") for one in self.web.sessions])
+
+    @rest("GET", _SESSION, Who.ACCOUNT_MANAGER, 404)
+    async def read(self, number: SessionNumber) -> SessionStatus:
+        """Tell whose a session is."""
+        session = self._found(number)
+        ends_at = self.web.context.clock.wall() + self.web.sessions.seconds_left(session)
+        return SessionStatus(user_name=session.user, timeout=spelled_time(ends_at))
+
+    @rest("DELETE", _SESSION, Who.ACCOUNT_MANAGER, 404)
+    async def end(self, number: SessionNumber) -> str:
+        """End a session."""
+        session = self._found(number)
+        self.web.sessions.close(session)
+        return f"Session {session.id} deleted."
+
+    def _found(self, text: str) -> Session:
+        is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+        session = self.web.sessions.of_id(int(text)) if is_number else None
+        if session is None:
+            raise RefusedError(404, f"session {text} not found")
+        return session
+
 
 class Logs(Resource):
-    """The operations on traces, and that on faults. Coroutines, because traces are the event loop's."""
+    """The operations on traces, and that on faults."""
 
     @rest("GET", _LOGS, Who.LOGGED_IN, 400, 429, has_slash=True, is_polled=True)
     async def read(
