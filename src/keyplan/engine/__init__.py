@@ -3,7 +3,6 @@
 from keyplan.engine.admission import admit_commit
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock, utc_time
 from keyplan.engine.delayed import DelayedEngine
-from keyplan.engine.existing import put_existing
 from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import (
     ALL_KEYS,
@@ -43,7 +42,8 @@ from keyplan.engine.registry import (
     store_users,
 )
 from keyplan.engine.retry import Backoff, SystemPause, ended_lease_is_conflict
-from keyplan.engine.sorted_keys import AscendingKeys, check_sorted
+from keyplan.engine.sorted_keys import AscendingKeys, check_sorted, parts_of
+from keyplan.engine.sorted_writes import put_absent, put_existing
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.usage import ExposedFile, StoreUser
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
@@ -112,6 +112,8 @@ __all__ = [
     "merged",
     "open_awaiting_engine",
     "open_engine",
+    "parts_of",
+    "put_absent",
     "put_existing",
     "store_users",
     "transaction_ended",

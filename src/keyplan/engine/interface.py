@@ -20,7 +20,7 @@ import msgspec
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 from keyplan.engine.retry import until_put
-from keyplan.engine.sorted_keys import check_sorted
+from keyplan.engine.sorted_keys import check_sorted, parts_of
 
 __all__ = [
     "ALL_KEYS",
@@ -466,17 +466,7 @@ def commit_parts(
     """Cut the pairs into parts that a commit takes, each key being guarded as well as written."""
     operations_max = (profile.commit_operations_max or _PART_OPERATIONS_MAX + guards) - guards
     bytes_max = math.inf if profile.commit_bytes_max is None else profile.commit_bytes_max - _GUARD_BYTES_MAX * guards
-    part: list[tuple[bytes, bytes]] = []
-    part_bytes = 0
-    for key, value in zip(keys, values, strict=True):
-        size = 2 * len(key) + len(value)
-        if part and (len(part) >= operations_max or part_bytes + size > bytes_max):
-            yield part
-            part, part_bytes = [], 0
-        part.append((key, value))
-        part_bytes += size
-    if part:
-        yield part
+    return parts_of(zip(keys, values, strict=True), pairs_max=operations_max, bytes_max=bytes_max)
 
 
 def _put_part(engine: Engine, part: list[tuple[bytes, bytes]], guards: tuple[Guard, ...], *, overwrite: bool) -> int:

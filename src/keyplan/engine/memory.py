@@ -31,6 +31,7 @@ from keyplan.engine.interface import (
     Snapshot,
     Watch,
 )
+from keyplan.engine.lease import GrantedLease
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.sorted_entries import Draft, SortedEntries
@@ -413,20 +414,11 @@ class _MemoryWatch:
             raise EngineUnavailableError(engine=self._engine.profile.name, problem="the watch was closed")
 
 
-class _MemoryLease:
+class _MemoryLease(GrantedLease):
     def __init__(self, engine: MemoryEngine, state: Memory, lease: int, ttl_seconds: float) -> None:
+        super().__init__(lease, ttl_seconds)
         self._engine = engine
         self._state = state
-        self._id = lease
-        self._ttl_seconds = ttl_seconds
-
-    @property
-    def id(self) -> int:
-        return self._id
-
-    @property
-    def ttl_seconds(self) -> float:
-        return self._ttl_seconds
 
     def keep_alive(self) -> float:
         with self._state.condition:
@@ -437,7 +429,9 @@ class _MemoryLease:
     def seconds_left(self) -> float:
         with self._state.condition:
             self._engine.check_open()
-            return self._state.living_lease(self._id).deadline - self._state.clock.monotonic()
+            left = self._state.living_lease(self._id).deadline - self._state.clock.monotonic()
+            # Why: a sum and a difference of floats may be more than what was added.
+            return min(left, self._ttl_seconds)
 
     def revoke(self) -> None:
         with self._state.condition:

@@ -1,13 +1,15 @@
 """Many keys in ascending order: what is looked at before they are put, and keys that were looked at already."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from operator import lt
 
 from keyplan.engine.profile import Profile
 from keyplan.errors import EngineLimitError, InvalidInputError
 
-__all__ = ["AscendingKeys", "check_sorted"]
+__all__ = ["AscendingKeys", "check_sorted", "parts_of"]
+
+Pair = tuple[bytes, bytes]
 
 
 class AscendingKeys(list[bytes]):
@@ -45,3 +47,23 @@ def check_sorted(keys: Sequence[bytes], values: Sequence[bytes] | None, profile:
         if actual > allowed:
             raise EngineLimitError(limit=limit, allowed=allowed, actual=actual)
     return repeat(b"", len(keys)) if values is None else values
+
+
+def parts_of(
+    pairs: Iterable[Pair], *, pairs_max: int, bytes_max: float, key_times: int = 2, beside_bytes: int = 0
+) -> Iterator[list[Pair]]:
+    """Cut pairs into parts that a commit takes, each of one pair at least.
+
+    A pair counts as its value, its key `key_times`, because it is guarded as well as written, and `beside_bytes`.
+    """
+    part: list[Pair] = []
+    part_bytes = 0
+    for pair in pairs:
+        size = key_times * len(pair[0]) + len(pair[1]) + beside_bytes
+        if part and (len(part) >= pairs_max or part_bytes + size > bytes_max):
+            yield part
+            part, part_bytes = [], 0
+        part.append(pair)
+        part_bytes += size
+    if part:
+        yield part

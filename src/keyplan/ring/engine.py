@@ -34,6 +34,8 @@ from keyplan.engine import (
     Watch,
     admit_commit,
     failures_of,
+    parts_of,
+    put_absent,
     put_existing,
 )
 from keyplan.errors import (
@@ -238,15 +240,13 @@ class RingEngine(Engine):
         with self.open_snapshot(database) as seen:  # Why: a ring that has changed is told before anything is sent.
             epoch = seen.epoch
         with _telling(database, fence):
-            for part in _load_parts(share, self._profile):
-                whole = RangeEmpty(KeyRange(part[0][0], part[-1][0] + b"\x00"))
-                puts = tuple(Put(key, value) for key, value in part)
-                try:
-                    engine.commit(Commit((fence, whole), puts, epoch))
-                except CommitConflictError as error:
-                    if any(failure.guard == fence for failure in failures_of(error)):
-                        raise
-                    engine.commit(Commit((fence, *map(KeyAbsent, (key for key, _ in part))), puts, epoch))
+            parts = parts_of(
+                share,
+                pairs_max=self._profile.commit_operations_max or len(share),
+                bytes_max=self._profile.commit_bytes_max or _LOAD_BYTES,
+            )
+            for part in parts:
+                put_absent(engine.commit, part, guards=(fence,), epoch=epoch)
         return len(share)
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
@@ -414,22 +414,6 @@ class _telling:  # noqa: N801  # Why: it reads as a statement, and is made for e
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CommitConflictError) and any(each.guard == self._fence for each in failures_of(error)):
             raise _changed(self._database) from error
-
-
-def _load_parts(batch: list[tuple[bytes, bytes]], profile: Profile) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Cut a batch where a commit has no room for more: for the guards as well, should each key need its own."""
-    operations_max = profile.commit_operations_max or len(batch)
-    bytes_max = profile.commit_bytes_max or _LOAD_BYTES
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for pair in batch:
-        added = 2 * len(pair[0]) + len(pair[1])
-        if part and (len(part) >= operations_max or size + added > bytes_max):
-            yield part
-            part, size = [], 0
-        part.append(pair)
-        size += added
-    yield part
 
 
 def _beside_description(mutation: Mutation) -> Iterator[Mutation]:

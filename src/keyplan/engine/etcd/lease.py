@@ -13,29 +13,21 @@ from keyplan.engine.etcd.transport import (
     Message,
     messages,
 )
+from keyplan.engine.lease import GrantedLease
 from keyplan.errors import EngineRefusedError, LeaseNotFoundError
 
 __all__ = ["EtcdLease", "grant_lease", "granted_seconds"]
 
 
-class EtcdLease:
+class EtcdLease(GrantedLease):
     """A lease by its id. `before_revoke` is called before entries are deleted."""
 
     def __init__(
         self, client: EtcdClient, lease: int, *, ttl_seconds: float, before_revoke: Callable[[], object]
     ) -> None:
+        super().__init__(lease, ttl_seconds)
         self._client = client
-        self._id = lease
-        self._ttl_seconds = ttl_seconds
         self._before_revoke = before_revoke
-
-    @property
-    def id(self) -> int:
-        return self._id
-
-    @property
-    def ttl_seconds(self) -> float:
-        return self._ttl_seconds
 
     def keep_alive(self) -> float:
         # Why not the whole time-out: an answer that comes when the lease is over is of no use, and another try may be.

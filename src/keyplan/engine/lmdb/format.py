@@ -129,10 +129,11 @@ class LeaseRecord(NamedTuple):
 
     def seconds_left(self, clock: Clock) -> float:
         """Return how long the lease still lives; zero or less when it is over."""
-        if self.epoch == clock.epoch():
-            return self.deadline_monotonic - clock.monotonic()
-        # Why: a wall clock set back while the machine was off must not keep a lease alive beyond its time.
-        return min(self.deadline_wall - clock.wall(), self.ttl_seconds)
+        is_of_this_run = self.epoch == clock.epoch()
+        left = self.deadline_monotonic - clock.monotonic() if is_of_this_run else self.deadline_wall - clock.wall()
+        # Why: a wall clock set back while the machine was off must not keep a lease alive beyond its time; and a sum and a
+        # difference of floats may be more than what was added.
+        return min(left, self.ttl_seconds)
 
 
 def unpack_entry(key: bytes, raw: bytes) -> Entry:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 
+from keyplan.engine.lease import GrantedLease
 from keyplan.engine.lmdb.environment import Environment
 
 __all__ = ["LmdbLease"]
 
 
-class LmdbLease:
+class LmdbLease(GrantedLease):
     """A handle on a living or dead lease.
 
     `check_open` raises when its engine was closed; `check_writable` also when that was opened for reading only.
@@ -22,22 +23,11 @@ class LmdbLease:
         check_open: Callable[[], None],
         check_writable: Callable[[], None],
     ) -> None:
+        super().__init__(lease, ttl_seconds)
         self._environment = environment
-        self._id = lease
-        self._ttl_seconds = ttl_seconds
         self._check_open = check_open
         self._check_writable = check_writable
         environment.look_again_in(ttl_seconds)
-
-    @property
-    def id(self) -> int:
-        """The id that a put takes."""
-        return self._id
-
-    @property
-    def ttl_seconds(self) -> float:
-        """How long the lease lives after a keep-alive."""
-        return self._ttl_seconds
 
     def keep_alive(self) -> float:
         """Start the lease's time again. Checked inside the write transaction, so that it cannot race its end."""

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from keyplan.engine.clock import SYSTEM_CLOCK
+from keyplan.engine.lease import GrantedLease
 from keyplan.engine.postgres.commits import Transaction, Writer
 from keyplan.engine.postgres.pool import Pool
 from keyplan.engine.postgres.statements import Statements
@@ -109,24 +110,13 @@ class Leases:
         self._writer.write(end, mutations=0)
 
 
-class PostgresLease:
+class PostgresLease(GrantedLease):
     """A lease by its id. `check_writable` raises when nothing may be written through its engine."""
 
     def __init__(self, leases: Leases, lease: int, *, ttl_seconds: float, check_writable: Callable[[], None]) -> None:
+        super().__init__(lease, ttl_seconds)
         self._leases = leases
-        self._id = lease
-        self._ttl_seconds = ttl_seconds
         self._check_writable = check_writable
-
-    @property
-    def id(self) -> int:
-        """The id that a put takes."""
-        return self._id
-
-    @property
-    def ttl_seconds(self) -> float:
-        """How long the lease lives after a keep-alive."""
-        return self._ttl_seconds
 
     def keep_alive(self) -> float:
         """Start the lease's time again; see the contract."""

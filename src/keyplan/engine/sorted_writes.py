@@ -1,0 +1,69 @@
+"""Many sorted keys written by guarded commits: over what exists and nothing else, or where nothing is yet."""
+
+from collections.abc import Callable, Sequence
+
+from keyplan.engine.interface import (
+    Commit,
+    Engine,
+    Guard,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Put,
+    RangeEmpty,
+    commit_parts,
+)
+from keyplan.engine.prefixed import failures_of
+from keyplan.engine.retry import until_put
+from keyplan.engine.sorted_keys import check_sorted
+from keyplan.errors import CommitConflictError
+
+__all__ = ["put_absent", "put_existing"]
+
+
+def put_existing(
+    engine: Engine, keys: Sequence[bytes], values: Sequence[bytes] | None = None, *, guards: Sequence[Guard] = ()
+) -> int:
+    """Write those of the keys that exist, in ascending order, and return how many they are; see `Engine.put_sorted`.
+
+    A key that is deleted while it is looked up stays deleted.
+    """
+    given = check_sorted(keys, values, engine.profile)
+    parts = commit_parts(keys, given, engine.profile, guards=len(guards))
+    return sum(_put_part(engine, part, tuple(guards)) for part in parts)
+
+
+def _put_part(engine: Engine, part: list[tuple[bytes, bytes]], guards: tuple[Guard, ...]) -> int:
+    def attempt() -> int:
+        with engine.snapshot() as snapshot:
+            found = snapshot.get_many([key for key, _ in part])
+            epoch = snapshot.epoch
+        own = tuple(KeyUnchanged(entry.key, entry.mod_revision) for entry in found if entry is not None)
+        if own:
+            puts = tuple(Put(*pair) for pair, entry in zip(part, found, strict=True) if entry is not None)
+            engine.commit(Commit((*guards, *own), puts, epoch))
+        return len(own)
+
+    return until_put(engine.profile.name, attempt, guards)
+
+
+def put_absent(
+    commit: Callable[[Commit], object],
+    pairs: Sequence[tuple[bytes, bytes]],
+    *,
+    guards: Sequence[Guard] = (),
+    epoch: str = "",
+) -> None:
+    """Commit ascending pairs that do not exist, `guards` with them, whose epoch is given.
+
+    Raises what `commit` raises; CommitConflictError when a key exists or a guard of the caller fails.
+    """
+    puts = tuple(Put(key, value) for key, value in pairs)
+    between = RangeEmpty(KeyRange(pairs[0][0], pairs[-1][0] + b"\x00"))
+    try:
+        # Why: one guard where nothing lies between the keys, as is usual, instead of one for each key.
+        commit(Commit((*guards, between), puts, epoch))
+    except CommitConflictError as conflict:
+        if any(failure.guard in guards for failure in failures_of(conflict)):
+            raise
+        commit(Commit((*guards, *(KeyAbsent(key) for key, _ in pairs)), puts, epoch))
