@@ -12,10 +12,11 @@ from keyplan.apps.patroni.diagnosis import diagnose
 from keyplan.apps.patroni.layout import Broker, MemberKey
 from keyplan.apps.patroni.operations import Beginnings
 from keyplan.apps.patroni.osb_bodies import OperationBegun, PathId
+from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.operations import Answered, operation
+from keyplan.operations import Answered
 from keyplan.store import Store
 
 __all__ = ["Administration", "Recreations"]
@@ -67,7 +68,7 @@ class Administration:
         self._store = store
         self._recreations = recreations
 
-    @operation("GET", "/admin/cells", name="listCells", answers="Them.")
+    @administered("GET", "/admin/cells", name="listCells", answers="Them.")
     def cells(self) -> Shown:
         """List cells and their loads."""
         with self._store.snapshot() as state:
@@ -75,7 +76,7 @@ class Administration:
             hosts = {name: cell.host for name, cell in broker.cells.list()}
             return {"cells": [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]}
 
-    @operation(
+    @administered(
         "POST",
         "/admin/cells/{cell}/demote",
         name="demoteCell",
@@ -89,7 +90,7 @@ class Administration:
         has_failed = any(result["status"] == "failed" for result in results)
         return Answered({"results": results}, 207 if has_failed else 200)
 
-    @operation("GET", "/admin/service_instances", name="listInstances", answers="Them.")
+    @administered("GET", "/admin/service_instances", name="listInstances", answers="Them.")
     def instances(self) -> Shown:
         """List clusters with their nodes."""
         with self._store.snapshot() as state:
@@ -98,7 +99,7 @@ class Administration:
             ]
         return {"service_instances": shown}
 
-    @operation("GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
+    @administered("GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
     def instance(self, instance: PathId) -> Shown:
         """Read an instance's record."""
         with self._store.snapshot() as pinned:
@@ -129,7 +130,7 @@ class Administration:
             "operation": last,
         }
 
-    @operation(
+    @administered(
         "POST",
         f"{_ONE}/recreate",
         name="recreateInstance",
@@ -141,7 +142,7 @@ class Administration:
         """Make an instance that was lost again from its backups, with its users and its port."""
         return OperationBegun(self._recreations.begin(instance).id)
 
-    @operation(
+    @administered(
         "GET",
         "/admin/spaces/{space}/clusterdata_backup_by_name/{name}",
         name="findKeptInstance",
@@ -152,7 +153,7 @@ class Administration:
         """Read what is kept of an instance."""
         return self._recreations.kept(space, name)
 
-    @operation("GET", "/admin/findings", name="listFindings", answers="What is wrong.")
+    @administered("GET", "/admin/findings", name="listFindings", answers="What is wrong.")
     def findings(self) -> Shown:
         """Examine the store."""
         return {"findings": [finding._asdict() for finding in diagnose(self._store)]}

@@ -4,8 +4,8 @@
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from starlette.routing import Route
 from keyplan.apps.patroni.osb_bodies import BrokerFailure
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import KeyplanError
-from keyplan.operations import Contract, Failures, Operation
+from keyplan.operations import CallerKind, Contract, Failures, Operation, operation
 from keyplan.server import (
     LOGGER,
     AnswerError,
@@ -26,7 +26,9 @@ from keyplan.server import (
     caller_of,
 )
 
-__all__ = ["CONTRACT", "BrokerResponder"]
+__all__ = ["CONTRACT", "BrokerResponder", "administered"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="keyplan-patroni-broker", charset="UTF-8"'}
 _METHODS: Final = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE")
@@ -53,6 +55,7 @@ CONTRACT: Final = Contract(
         BrokerFailure,
     ),
     always=(400, 401, 412),
+    callers={},
     headers={
         _VERSIONED: {
             "name": _VERSION_HEADER,
@@ -64,6 +67,11 @@ CONTRACT: Final = Contract(
     },
     schemes={"broker": {"type": "http", "scheme": "basic", "description": "The password is an administrator's token."}},
 )
+
+
+def administered(method: str, path: str, name: str, answers: str, **facts: Any) -> Callable[[F], F]:
+    """Declare that a method is an operation of the broker: all of them are for administrators."""
+    return operation(method, path, name=name, answers=answers, caller=CallerKind.ADMINISTRATOR, **facts)
 
 
 class BrokerResponder(Responder):
@@ -80,8 +88,10 @@ class BrokerResponder(Responder):
         return self._target
 
     async def respond(self, request: Request, operation: Operation) -> Response:
+        # Why before the path is read: whoever is not logged in is told that, and nothing else.
         caller = caller_of(request)
-        if caller is None or caller.role is not Role.ADMIN:
+        is_administrator = caller is not None and caller.role is Role.ADMIN
+        if operation.caller is CallerKind.ADMINISTRATOR and not is_administrator:
             raise RefusedError(401, "log in with the token of an administrator as the password")
         if request.url.path.startswith(_VERSIONED):
             self._check_version(request.headers.get(_VERSION_HEADER))

@@ -29,10 +29,11 @@ from keyplan.apps.patroni.osb_bodies import (
     check_maintenance,
     check_parameters,
 )
+from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.operations import Answered, In, Outcome, Place, Schema, operation
+from keyplan.operations import Answered, In, Outcome, Place, Schema
 from keyplan.store import Store
 
 __all__ = ["ServiceBroker"]
@@ -71,7 +72,7 @@ class ServiceBroker:
         self._router = router
         self._on_begun = on_begun
 
-    @operation(
+    @administered(
         "GET",
         "/v2/catalog",
         name="getCatalog",
@@ -94,7 +95,7 @@ class ServiceBroker:
 
     # ---- instances -----------------------------------------------------------------------------------------------------
 
-    @operation(
+    @administered(
         "PUT",
         _ONE,
         name="provision",
@@ -132,7 +133,7 @@ class ServiceBroker:
         begun, is_complete = self._beginnings.provision(instance, wanted, may_wait=may_wait)
         return Answered(Nothing()) if is_complete else self._accepted(begun)
 
-    @operation(
+    @administered(
         "PATCH",
         _ONE,
         name="updateInstance",
@@ -161,7 +162,7 @@ class ServiceBroker:
         begun = self._beginnings.update(instance, service_id, plan, checked, may_wait=may_wait)
         return Answered(Nothing()) if begun is None else self._accepted(begun)
 
-    @operation("DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
+    @administered("DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
     def deprovision(
         self, instance: PathId, *, may_wait: MayWait = False, service_id: RemovedId, plan_id: RemovedId
     ) -> Answered[OperationBegun]:
@@ -172,7 +173,7 @@ class ServiceBroker:
         self._on_begun()
         return Answered(OperationBegun(begun.id), 202)
 
-    @operation("GET", _ONE, name="getInstance", answers="It.", failures=(404, 422), is_quick=True)
+    @administered("GET", _ONE, name="getInstance", answers="It.", failures=(404, 422), is_quick=True)
     def instance(self, instance: PathId) -> InstanceShown:
         """Read an instance."""
         with self._store.snapshot() as pinned:
@@ -187,7 +188,7 @@ class ServiceBroker:
             raise RefusedError(404, "there is no such instance, or not yet")
         return InstanceShown(state.service_id, state.plan_id, state.parameters)
 
-    @operation(
+    @administered(
         "GET",
         f"{_ONE}/last_operation",
         name="getLastOperation",
@@ -217,7 +218,7 @@ class ServiceBroker:
 
     # ---- bindings ------------------------------------------------------------------------------------------------------
 
-    @operation(
+    @administered(
         "PUT",
         _BOUND,
         name="bind",
@@ -251,7 +252,7 @@ class ServiceBroker:
         )
         return Answered(self._shown(key), 201 if is_new else 200)
 
-    @operation("DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
+    @administered("DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
     def unbind(
         self,
         instance: PathId,
@@ -266,12 +267,12 @@ class ServiceBroker:
         self._bindings.unbind(BindingKey(instance, binding), service_id, plan_id, database)
         return {}
 
-    @operation("GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
+    @administered("GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
     def binding(self, instance: PathId, binding: PathId) -> BindingShown:
         """Read a binding."""
         return self._shown(BindingKey(instance, binding))
 
-    @operation(
+    @administered(
         "GET",
         f"{_BOUND}/last_operation",
         name="getLastBindingOperation",
