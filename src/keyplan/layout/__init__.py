@@ -43,19 +43,7 @@ from keyplan.layout.plain import (
     word_of_value,
 )
 from keyplan.layout.readings import readings_of
-from keyplan.layout.render import render_docs, render_map
 from keyplan.layout.rows import Change, ChangeKind, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
-from keyplan.layout.rules import (
-    RULES,
-    EngineLimits,
-    Finding,
-    LintReport,
-    Rule,
-    Severity,
-    collisions_of,
-    lint,
-    lint_prefix,
-)
 from keyplan.layout.spec import (
     Component,
     Condition,
@@ -83,6 +71,18 @@ if TYPE_CHECKING:
         has_same_entries,
         layout_spec_of,
         pair_items,
+    )
+    from keyplan.layout.render import render_docs, render_map
+    from keyplan.layout.rules import (
+        RULES,
+        EngineLimits,
+        Finding,
+        LintReport,
+        Rule,
+        Severity,
+        collisions_of,
+        lint,
+        lint_prefix,
     )
 
 __all__ = [
@@ -187,29 +187,26 @@ __all__ = [
     "word_of_value",
 ]
 
-_DIFFERENCE: Final = frozenset(
-    {
-        "CHANGE_CODES",
-        "Impact",
-        "KeyRelation",
-        "LayoutChange",
-        "LayoutPairs",
-        "compare_keys",
-        "differences",
-        "field_labels",
-        "has_same_entries",
-        "layout_spec_of",
-        "pair_items",
-    }
-)
-"""What is imported when it is first asked for. Why: comparing layouts is a third of this package, and programs never do."""
+_MODULES: Final = {
+    "difference": (
+        *("CHANGE_CODES", "Impact", "KeyRelation", "LayoutChange", "LayoutPairs", "compare_keys", "differences"),
+        *("field_labels", "has_same_entries", "layout_spec_of", "pair_items"),
+    ),
+    "render": ("render_docs", "render_map"),
+    "rules": (
+        *("RULES", "EngineLimits", "Finding", "LintReport", "Rule", "Severity"),
+        *("collisions_of", "lint", "lint_prefix"),
+    ),
+}
+"""Imported when a name is first used. Why: half of this package compares, judges and prints layouts; programs never do."""
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # Why: type checkers would take every misspelt name for one that this function knows.
 
     def __getattr__(name: str) -> object:
-        """Import a public name of the difference of layouts, and keep it."""
-        if name not in _DIFFERENCE:
+        """Import a public name from its module, and keep it."""
+        if name not in _HOMES:
             raise AttributeError(f"module 'keyplan.layout' has no attribute {name!r}")
-        value = getattr(import_module("keyplan.layout.difference"), name)
+        value = getattr(import_module(f"keyplan.layout.{_HOMES[name]}"), name)
         globals()[name] = value
         return value
