@@ -81,6 +81,11 @@ def test_a_value_comes_from_a_file_or_as_text_and_not_as_both(site: Keyplan, tmp
     assert site("raw", "get", "zz", "--hex").code == 5
 
 
+def test_a_value_that_is_no_text_is_refused_with_the_ways_to_write_it(site: Keyplan) -> None:
+    refused = site("raw", "put", "/site/x", os.fsdecode(b"\xff"), "--yes")
+    assert (refused.code, "--file FILE, or - for standard input" in refused.err) == (5, True)
+
+
 def test_a_table_is_taken_out_as_json(site: Keyplan, tmp_path: Path) -> None:
     site("backup", str(tmp_path / "b.kpb"))
     rows = site("extract", str(tmp_path / "b.kpb"), "--table", "notes", "--json").documents

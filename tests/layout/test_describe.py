@@ -46,7 +46,25 @@ def test_the_fingerprint_ignores_notes_and_sees_templates() -> None:
     assert First.bound().fingerprint != Third.bound().fingerprint
 
 
-@pytest.mark.parametrize("described", [{}, {"format": "keyplan-layout/2"}, {"format": "keyplan-layout/1"}])
+def nested(depth: int) -> list[Any]:
+    """Lists in lists, as JSON may have them."""
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {"format": "keyplan-layout/2"},
+        {"format": "keyplan-layout/1"},
+        {**describe(Site.spec), "version": float("inf")},  # 1e400 in JSON
+        {**describe(Site.spec), "note": nested(100_000)},
+    ],
+    ids=["nothing", "another format", "a format alone", "an endless version", "deep"],
+)
 def test_what_is_no_description_is_refused(described: dict[str, object]) -> None:
     with pytest.raises(KeyplanError):
         layout_of_description(described)

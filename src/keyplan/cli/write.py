@@ -415,7 +415,13 @@ def release_command(
 
 
 def _bytes_of(value: str) -> bytes:
-    return sys.stdin.buffer.read() if value == "-" else value.encode()
+    if value == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        problem = "not text in UTF-8: pass --file FILE, or - for standard input"
+        raise InvalidInputError(source="VALUE", problem=problem) from error
 
 
 def _change(at: LayoutOptions, options: WriteOptions, plan: Callable[[Engine, BoundLayout | None], RawChange]) -> None:

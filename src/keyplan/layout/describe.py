@@ -103,7 +103,7 @@ def layout_of_description(described: Mapping[str, Any]) -> LayoutSpec:
         check_described(spec)
     except KeyplanError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidInputError(
             source="layout", problem=f"the description is incomplete or malformed: {error!r}"
         ) from error
