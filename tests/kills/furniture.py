@@ -51,7 +51,7 @@ def fill_site(store: Store) -> None:
     for number in range(4):
         site.blades.insert(BladeKey("r", str(number)), Blade(f"s{number}", ["red", f"t{number}"]))
     site.ports.next(3)
-    site.members.insert("m", Blade("ms"), lease=store.engine.lease(1_000.0).id)
+    site.members.insert("m", Blade("ms"), lease=store.engine.lease(100_000.0).id)
 
 
 def nothing_is_open(store: Store, *layouts: type[Layout] | BoundLayout, leases: int = 0) -> None:

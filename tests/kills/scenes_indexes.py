@@ -185,6 +185,13 @@ def migrations() -> Iterator[Scene]:
                 compared=_without_runs,
             ),
         )
+        slow = plain(
+            job=change.switch,
+            setup=_one_after_the_other(change.fill, change.migrate),
+            compared=_without_runs,
+            step_seconds=2.0,
+        )
+        yield Scene(f"switch to {change.name}, slow", slow, is_long=change.new is not People)
         yield Scene(
             f"clean up after {change.name}",
             plain(
@@ -229,7 +236,7 @@ def _write_boxes(
 
 
 def _fill_guests(store: Store) -> None:
-    lease = store.engine.lease(1_000.0).id
+    lease = store.engine.lease(100_000.0).id
     guests = Guests(store)
     for number in range(3):
         guests.members.insert(f"m{number}", Blade(f"s{number}"), lease=lease)
@@ -247,10 +254,10 @@ def _write_people(store: Store) -> None:
 
 
 def _without_runs(store: Store) -> object:
-    """All but the names of runs, and hints where to go on, which a run without work does not write."""
+    """All but the names and times of runs, and hints where to go on, which a run without work does not write."""
     found = {key: value for key, value in dump(store).items() if not key.startswith(b"\x00km")}
     migrations = Migrations(store)
-    states = [structs.replace(state, run="") for _, state in migrations.states.list()]
+    states = [structs.replace(state, run="", begun_at="", touched_at="") for _, state in migrations.states.list()]
     turns = [structs.replace(turn, run="") for _, turn in migrations.turns.list()]
     kept = [list(view.list()) for view in (migrations.marks, migrations.layouts)]
     return [found, states, turns, kept]

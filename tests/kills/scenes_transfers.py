@@ -16,6 +16,9 @@ from tests.maintenance.layouts import Blade, BladeKey, Nested, Site
 
 __all__ = ["copies", "restores"]
 
+_SLOW = 2.0
+"""Seconds that each engine call takes. Why: a job says every five seconds, with a commit of its work, how far it is."""
+
 _SOMEBODY_WRITES = (TargetNotEmptyError, CorruptionError)
 
 
@@ -33,6 +36,8 @@ def copies() -> Iterator[Scene]:
         told=(TargetNotEmptyError,),
     )
     yield Scene("copy", plain(job=_copy, beside=_write_source))
+    yield Scene("copy, slow", plain(job=_copy, beside=_write_source, step_seconds=_SLOW))
+    yield Scene("copy that follows, slow", plain(job=_follow, beside=_write_source, step_seconds=_SLOW))
     yield Scene("copy of leased", plain(job=partial(_copy, keeps_leased=True), beside=_write_source))
     yield Scene("copy of an index that is not readable", plain(job=_copy, setup=_unready_source, holds=_no_claim))
     yield Scene(
@@ -161,6 +166,8 @@ def restores() -> Iterator[Scene]:
     yield Scene(
         "restore over", plain(job=_restores(path, is_overwriting=True), setup=_fill_otherwise, beside=_write_record)
     )
+    slow = plain(job=_restores(path, is_overwriting=True), setup=_fill_otherwise, step_seconds=_SLOW)
+    yield Scene("restore over, slow", slow)
     unready = _backup("unready", _fill_unready)
     yield Scene("restore of an index that is not readable", plain(job=_restores(unready), holds=_no_open_work))
     yield Scene(

@@ -12,6 +12,7 @@ from tests.schedules.matrix_maintenance import MAINTENANCE_GROUPS
 from tests.schedules.matrix_owners import OWNER_GROUPS
 from tests.schedules.matrix_patroni import PATRONI_GROUPS
 from tests.schedules.matrix_rings import RING_GROUPS
+from tests.schedules.matrix_takeovers import TAKEOVER_GROUPS
 from tests.schedules.matrix_writers import WRITER_GROUPS
 
 __all__ = ["GROUPS"]
@@ -27,4 +28,5 @@ GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     **PATRONI_GROUPS,
     **GATEWAY_GROUPS,
     **HEPNOS_GROUPS,
+    **TAKEOVER_GROUPS,
 }

@@ -20,7 +20,7 @@ from keyplan.layout import Only, shown_key
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim, standing_claims
 from keyplan.maintenance.migration.marks import Migrations, states_in
 from keyplan.maintenance.registry_section import REGISTRY_ROOT
-from keyplan.maintenance.transfers import Target, refuse_occupied, require_untouched
+from keyplan.maintenance.transfers import Target, emptiness, refuse_occupied, require_untouched
 
 __all__ = ["Transfer", "guard_of_turn", "refuse_beside", "refuse_registered"]
 
@@ -61,11 +61,10 @@ class Transfer:
         self.before = before if before is not None and (before.kind, before.source) == (kind, source) else None
         refuse_beside(engine, prefix)
         self._beside = Unregistered(engine, prefix, is_resumed=self.is_resumed)
-        if is_overwriting:
-            return
-        if self.before is None:
+        self._begins_empty = not is_overwriting and self.before is None
+        if self._begins_empty:
             refuse_occupied(engine, prefix)
-        elif self.before.verified:
+        elif self.before is not None and self.before.verified and not is_overwriting:
             require_untouched(engine, prefix, self.before)
 
     @property
@@ -82,7 +81,7 @@ class Transfer:
         if self.before is not None:
             kept = structs.replace(kept, begun_at=self.before.begun_at, command=self.before.command)
         claim = begun(kept, command=command, clock=clock, stage="begun", **facts)
-        target = Target.claimed(self._engine, self._prefix, self._seen, claim, conditions=self._beside)
+        target = self._claimed(claim)
         try:
             refuse_beside(self._engine, self._prefix)
             refuse_registered(self._engine, self._prefix, is_resumed=self.is_resumed)
@@ -91,6 +90,19 @@ class Transfer:
                 target.finish()
             raise
         return target
+
+    def _claimed(self, claim: Claim) -> Target:
+        """Write the claim, of work that begins with an empty place in the commit that finds it empty.
+
+        Why: whoever has done the same work meanwhile has left no claim, but its keys.
+        """
+        guards = emptiness(self._prefix) if self._begins_empty else ()
+        try:
+            return Target.claimed(self._engine, self._prefix, self._seen, claim, guards=guards, conditions=self._beside)
+        except TargetTakenError:
+            if guards:
+                refuse_occupied(self._engine, self._prefix)
+            raise
 
 
 # ---- key spaces: what is registered to somebody is not written to by its raw prefix ----------------------------------

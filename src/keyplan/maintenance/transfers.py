@@ -42,6 +42,7 @@ __all__ = [
     "Target",
     "Written",
     "check_fits",
+    "emptiness",
     "pairs_of",
     "refuse_occupied",
     "require_untouched",
@@ -185,12 +186,14 @@ class Target:
         seen: Seen[Claim],
         claim: Claim,
         *,
+        guards: Iterable[Guard] = (),
         conditions: Conditions = NO_CONDITIONS,
     ) -> Self:
-        """Write the claim over the one that was read; the last one to do so has the work."""
+        """Write the claim over the one that was read; the last one to do so has the work. `guards` hold in that commit."""
         lost = partial(_taken, prefix)
+        begin = partial(Job.begin, engine, seen, claim, CLAIM_FORM, lost=lost, guards=guards, conditions=conditions)
         try:
-            return cls(Job.begin(engine, seen, claim, CLAIM_FORM, lost=lost, conditions=conditions), prefix)
+            return cls(begin(), prefix)
         except CommitConflictError as error:
             raise lost("another process does this work now") from error
 
@@ -364,6 +367,15 @@ def require_untouched(engine: Engine, prefix: bytes, claim: Claim) -> None:
             f"a {claim.kind} was verified here, and somebody has written since: keep it, or overwrite what is there"
         )
         raise TargetNotEmptyError(prefix=prefix, pairs=found.count, advice=advice)
+
+
+def emptiness(prefix: bytes) -> tuple[Guard, ...]:
+    """Return the guards that there is no key below the prefix but claims."""
+    whole = KeyRange.of_prefix(prefix)
+    if TRANSFER_AREA.start not in whole:
+        return (RangeEmpty(whole),)
+    beside = KeyRange(whole.start, TRANSFER_AREA.start), KeyRange(TRANSFER_AREA.end or b"", whole.end)
+    return tuple(RangeEmpty(each) for each in beside if not each.is_empty)
 
 
 def refuse_occupied(engine: Engine, prefix: bytes) -> None:

@@ -91,7 +91,8 @@ class KillScenario:
     `told` are errors with which the job, given again, may say that it was carried out already; `only_raises` those with which
     it may end when it meets another writer, or when an outcome is unknown. `passes_seconds`: how much time passes before it is
     given again, for what hangs on a dead process's lease. `is_refused`: the application may be refused while the job goes on;
-    then the end is that of a run without it, and `holds` says what it was told.
+    then the end is that of a run without it, and `holds` says what it was told. `step_seconds`: how long each engine call
+    takes, for jobs that write from time to time how far they are.
     """
 
     job: Callable[..., object]
@@ -103,6 +104,7 @@ class KillScenario:
     only_raises: tuple[type[BaseException], ...] = (ConflictError,)
     passes_seconds: float = 0.0
     is_refused: bool = False
+    step_seconds: float = 0.0
     engines: int = 1
     profile: Profile = MEMORY_PROFILE
 
@@ -156,6 +158,7 @@ class _Process:
         if self._is_over:
             return True
         self.steps.append(step)
+        self._world.pass_a_step()
         # Why not within a write: what half of it leaves comes of carrying it out.
         if self._before is not None and not step.startswith("within"):
             self._before[len(self.steps)] = self._world.copied()
@@ -244,6 +247,9 @@ class _World:
         twin = _World(self._scenario, self.memories, self.clock)
         twin.is_written_beside = self.is_written_beside
         return twin
+
+    def pass_a_step(self) -> None:
+        self.clock.advance(self._scenario.step_seconds)
 
     def write_beside(self) -> None:
         if self._scenario.beside is not None and not self.is_written_beside:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from keyplan.engine import Delete, KeyRange, Put
+from keyplan.engine import Delete, KeyRange
 from keyplan.errors import CommitConflictError, MigrationRefusedError
 from keyplan.jobs import Progress, as_read, batches_of, operations_max
 from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.claims import standing_claims
-from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
 from keyplan.maintenance.migration.driver import move_counter
@@ -22,9 +21,9 @@ from keyplan.maintenance.migration.marks import Stage, seen_state
 from keyplan.maintenance.migration.merge import Contest, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
 from keyplan.maintenance.migration.removal import Remover
-from keyplan.maintenance.migration.run_state import Run, end_run, remove_leftovers, take_over
+from keyplan.maintenance.migration.run_state import Run, end_run, refuse_readers, remove_leftovers, take_over
 from keyplan.maintenance.migration.verify import Verification, verify_table
-from keyplan.store import Backoff, IndexStage, IndexState, Store, index_state_key, index_state_value
+from keyplan.store import Backoff, IndexStage, Store, index_state_key
 
 __all__ = ["CleanUpReport", "clean_up_migration"]
 
@@ -162,9 +161,7 @@ class _Cleaning:
     def _refused(self, run: Run, index: BoundIndex) -> None:
         entry, state, _ = read_index_state(self._engine, index)
         if state is None or state.stage is not IndexStage.WRITE_ONLY:
-            raw_key = index_state_key(index)
-            value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
-            run.commit([Put(raw_key, value)], guards=[as_read(raw_key, entry)])
+            refuse_readers(run, index, entry)
 
     def _swept(self, run: Run, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""

@@ -16,12 +16,12 @@ from keyplan.errors import MigrationRefusedError
 from keyplan.jobs import Progress, as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
-from keyplan.maintenance.index_states import prepare_index
+from keyplan.maintenance.index_states import read_index_state
 from keyplan.maintenance.migration.batching import Batches
 from keyplan.maintenance.migration.marks import PENDING, Stage, cursor_key, decoded, mark_range
 from keyplan.maintenance.migration.merge import Contest, Decision, Merger, Outcome
 from keyplan.maintenance.migration.plan import MigrationPlan, TableWork
-from keyplan.maintenance.migration.run_state import Run, begin_run, end_run, remove_leftovers
+from keyplan.maintenance.migration.run_state import Run, begin_run, end_run, refuse_readers, remove_leftovers
 from keyplan.maintenance.migration.table_layouts import layouts_of, recorded
 from keyplan.maintenance.migration.verify import Verification, verify_table
 from keyplan.store import Backoff, Store
@@ -235,13 +235,20 @@ class _Run:
                 def told(now: Progress, name: str = name) -> None:
                     self._tell("building", name, now.done)
 
-                self._backoff.until_committed(partial(prepare_index, self._store, self._plan.new, name))
+                self._backoff.until_committed(partial(self._prepared, run, name))
                 report = build_index(self._store, self._plan.new, name, progress=told, backoff=self._backoff)
                 if not report.is_readable:
                     self._report.entries_contested += report.contested
                     continue
                 run.commit(record=structs.replace(run.record, built=(*run.record.built, name)))
             self._report.built.append(name)
+
+    def _prepared(self, run: Run, name: str) -> None:
+        """Let nobody read an index that is to be built, while this run has the migration: else it is built by now."""
+        index = self._plan.new.indexes[name]
+        entry, state, _ = read_index_state(self._engine, index)
+        if state is None:
+            refuse_readers(run, index, entry)
 
     def _settle(self, run: Run) -> None:
         """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""

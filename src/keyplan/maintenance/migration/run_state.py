@@ -13,7 +13,7 @@ from msgspec import structs
 from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, Mutation, Put, Snapshot
 from keyplan.errors import MigrationRefusedError
 from keyplan.jobs import Held, Job, JobRecord, Seen, as_read, begun, operations_max
-from keyplan.layout import shown_key
+from keyplan.layout import BoundIndex, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
 from keyplan.maintenance.migration.marks import (
@@ -34,7 +34,7 @@ from keyplan.maintenance.migration.plan import MigrationPlan
 from keyplan.maintenance.migration.table_layouts import ConversionStage, conversion_stage, layouts_of
 from keyplan.store import IndexStage, IndexState, index_state_key, index_state_value
 
-__all__ = ["Run", "begin_run", "end_run", "remove_leftovers", "take_over"]
+__all__ = ["Run", "begin_run", "end_run", "refuse_readers", "remove_leftovers", "take_over"]
 
 _TAKEN_OVER: Final = (
     "another run of this migration has taken it over, or has ended it: plan it again to see what is left"
@@ -95,6 +95,13 @@ def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool, command
         mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, record.run))))
     begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, is_shared=not is_switched)
     return begin(mutations=mutations, guards=guards)
+
+
+def refuse_readers(run: Run, index: BoundIndex, entry: Entry | None) -> None:
+    """Make an index write-only over the state that was read, while this run has the migration."""
+    raw_key = index_state_key(index)
+    value = index_state_value(IndexState(IndexStage.WRITE_ONLY, index_definition(index)))
+    run.commit([Put(raw_key, value)], guards=[as_read(raw_key, entry)])
 
 
 def take_over(engine: Engine, seen: Seen[MigrationState], stage: Stage, command: Sequence[str] = ()) -> Run:
