@@ -9,13 +9,12 @@ from keyplan.apps.runm.answers import definition_message, definition_record
 from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.definitions import definition_at, remove, resolved, set_definition
 from keyplan.apps.runm.deployment import PROVIDER, State
-from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType
 from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition
 from keyplan.apps.runm.refusal import found, missing
-from keyplan.apps.runm.type_calls import provider_type_of
+from keyplan.apps.runm.type_calls import required_provider_type
 from keyplan.apps.runm.versions import versions_of
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
@@ -123,17 +122,13 @@ def _exact(state: State, scope: Scope) -> Any:
 def _partition_of(state: State, text: str) -> UUID:
     if not text:
         raise missing("partition UUID is required.")
-    uuid = parsed_uuid(text)
-    if uuid is None or not state.runm.partitions.exists(uuid):
-        raise missing(f"Partition {text} not found")
-    return uuid
+    return state.required_partition(text)
 
 
 def _provider_type_of(state: State, code: str) -> str:
     if not code:
         raise missing("provider type code is required.")
-    if provider_type_of(state, code) is None:
-        raise missing(f"Provider type {code} not found")
+    required_provider_type(state, code)
     return code
 
 
@@ -142,11 +137,10 @@ def _scope_of(call: CheckedCall) -> Scope:
     code, sub_code = given.object_type_code, given.sub_type_code
     if not code:
         raise missing("object type code is required.")
-    if call.deployment.object_type(code) is None:
-        raise missing(f"Object type {code} not found")
+    call.deployment.required_type(code)
     if sub_code and not _has_sub_type(state, code, sub_code):
         raise missing(f"Sub-type {sub_code} not found")
-    return Scope(_partition_of(state, given.partition_uuid) if given.partition_uuid else None, code, sub_code)
+    return Scope(state.required_partition(given.partition_uuid) if given.partition_uuid else None, code, sub_code)
 
 
 def _has_sub_type(state: State, code: str, sub_code: str) -> bool:

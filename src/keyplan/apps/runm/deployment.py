@@ -4,10 +4,13 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.read_ahead import ReadAhead
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope, ProviderType
+from keyplan.apps.runm.refusal import missing
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import InvalidKeyError
 from keyplan.layout import BoundLayout
@@ -64,6 +67,13 @@ class State(NamedTuple):
         except InvalidKeyError:
             return
 
+    def required_partition(self, text: str) -> UUID:
+        """Return the UUID of a partition that is named by its UUID. Raises RefusedError, FAILED_PRECONDITION."""
+        uuid = parsed_uuid(text)
+        if uuid is None or not self.runm.partitions.exists(uuid):
+            raise missing(f"Partition {text} not found")
+        return uuid
+
     @property
     def is_empty(self) -> bool:
         """Whether there is no partition yet."""
@@ -111,6 +121,13 @@ class Deployment:
             self._object_types = self._read_types()
             known = self._object_types.get(code)
         return known
+
+    def required_type(self, code: str) -> ObjectType:
+        """Return the object type of that code. Raises RefusedError, FAILED_PRECONDITION."""
+        kind = self.object_type(code)
+        if kind is None:
+            raise missing(f"Object type {code} not found")
+        return kind
 
     def known_type(self, code: str) -> ObjectType | None:
         """Return the object type of that code if it was read before; reads nothing."""

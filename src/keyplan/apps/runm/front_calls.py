@@ -31,8 +31,8 @@ from keyplan.apps.runm.providers import PROVIDER_FIELDS, Found, found_providers,
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ProviderRecord
 from keyplan.apps.runm.refusal import RefusedError, found, invalid, missing, not_found
-from keyplan.apps.runm.session import partition_named
-from keyplan.apps.runm.type_calls import provider_type_of, provider_types
+from keyplan.apps.runm.session import partition_named, required_partition_named
+from keyplan.apps.runm.type_calls import provider_type_of, provider_types, required_provider_type
 from keyplan.apps.runm.wire_table import messages
 from keyplan.grpc_status import GrpcStatus
 
@@ -155,11 +155,8 @@ def provider_list(call: CheckedCall) -> Iterator[Any]:
 def provider_create(call: CheckedCall) -> Callable[[], Any]:
     deployment, state, caller = call.deployment, call.state, call.caller
     given = provider_document(read_document(_payload(call.request)))
-    partition = partition_named(state, given.partition)
-    if partition is None:
-        raise missing(f"Partition {given.partition} not found")
-    if provider_type_of(state, given.provider_type) is None:
-        raise missing(f"Provider type {given.provider_type} not found")
+    partition = required_partition_named(state, given.partition)
+    required_provider_type(state, given.provider_type)
     parent = _parent(call, partition.uuid, given.parent)
     holding = resolved(state, Scope(partition.uuid, PROVIDER, given.provider_type))
     if holding is not None:
@@ -206,14 +203,9 @@ def _payload(request: Any) -> bytes:
 
 
 def _scope_of(state: State, request: Any) -> Scope:
-    partition: UUID | None = None
-    if request.partition:
-        record = partition_named(state, request.partition)
-        if record is None:
-            raise missing(f"Partition {request.partition} not found")
-        partition = record.uuid
-    if request.provider_type and provider_type_of(state, request.provider_type) is None:
-        raise missing(f"Provider type {request.provider_type} not found")
+    partition = required_partition_named(state, request.partition).uuid if request.partition else None
+    if request.provider_type:
+        required_provider_type(state, request.provider_type)
     return Scope(partition, PROVIDER, request.provider_type)
 
 

@@ -71,10 +71,8 @@ def object_get_by_name(call: CheckedCall) -> Any:
         raise missing("name is required.")
     if not request.object_type_code:
         raise missing("object type code is required.")
-    kind = call.deployment.object_type(request.object_type_code)
-    if kind is None:
-        raise missing(f"Object type {request.object_type_code} not found")
-    partition = _partition_of(state, request.partition_uuid) if request.partition_uuid else caller.partition
+    kind = call.deployment.required_type(request.object_type_code)
+    partition = state.required_partition(request.partition_uuid) if request.partition_uuid else caller.partition
     project = spelled_project(request.project) or caller.project
     try:
         if kind.scope is ObjectTypeScope.PROJECT:
@@ -113,9 +111,8 @@ def object_create(deployment: Deployment, request: Any) -> Any:
             raise missing("object type is required.")
         if not given.partition:
             raise missing("partition is required.")
-        partition = _partition_of(state, given.partition)
-        if deployment.object_type(given.object_type) is None:
-            raise missing(f"Object type {given.object_type} not found")
+        partition = state.required_partition(given.partition)
+        deployment.required_type(given.object_type)
         record = object_record(given, partition, checked_uuid(given.uuid) if given.uuid else new_uuid)
         require_own_place(deployment, caller, record)
         return create(deployment, state, caller, record)
@@ -234,11 +231,3 @@ def _places_of_new(deployment: Deployment, request: Any, new_uuid: UUID) -> Iter
 def _visible(call: CheckedCall, uuid: UUID) -> Any:
     stored, rules = get(call.deployment, call.caller, call.state, uuid)
     return object_message(Stored(rules.visible(stored.record), stored.generation, stored.revision))
-
-
-def _partition_of(state: State, text: str) -> UUID:
-    """The UUID of a partition that is named by its UUID alone. Raises RefusedError, FAILED_PRECONDITION."""
-    uuid = parsed_uuid(text)
-    if uuid is None or not state.runm.partitions.exists(uuid):
-        raise missing(f"Partition {text} not found")
-    return uuid

@@ -83,10 +83,7 @@ def create(
     Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, PERMISSION_DENIED for a property that is
     not the caller's to write; AlreadyExistsError, UniqueViolationError, which `created` translates.
     """
-    kind = deployment.object_type(record.object_type)
-    if kind is None:
-        raise missing(f"Object type {record.object_type} not found")
-    kept = checked_object(deployment.bound, record, kind)
+    kept = checked_object(deployment.bound, record, deployment.required_type(record.object_type))
     if not state.runm.partitions.exists(kept.partition):
         raise missing(f"Partition {kept.partition.hex} not found")
     scope = Scope(kept.partition, kept.object_type, provider.provider_type if provider else "")
@@ -153,10 +150,7 @@ def _changed(deployment: Deployment, old: Object, rules: PropertyRules, change: 
         raise RefusedError(GrpcStatus.PERMISSION_DENIED, "a property may not be written by this project and role.")
     kept = structs.replace(wanted, properties=(*seen, *rules.unseen(old.properties)))
     rules.require_writable(changed_keys(old.properties, kept.properties))
-    kind = deployment.object_type(old.object_type)
-    if kind is None:
-        raise missing(f"Object type {old.object_type} not found")
-    return checked_object(deployment.bound, kept, kind)
+    return checked_object(deployment.bound, kept, deployment.required_type(old.object_type))
 
 
 def _check_definition(deployment: Deployment, state: State, record: Object) -> None:

@@ -10,7 +10,7 @@ from keyplan.apps.runm.records import Object, Partition
 from keyplan.apps.runm.refusal import missing
 from keyplan.errors import InvalidKeyError
 
-__all__ = ["Caller", "caller_of", "partition_named"]
+__all__ = ["Caller", "caller_of", "partition_named", "required_partition_named"]
 
 
 class Caller(NamedTuple):
@@ -64,4 +64,12 @@ def partition_named(state: State, text: str) -> Partition | None:
         return None  # Why: a text that no key can have, no partition has as its name.
     if record is not None:
         state.ahead.note_partition(text, record.uuid)
+    return record
+
+
+def required_partition_named(state: State, text: str) -> Partition:
+    """Return the partition of a name or a UUID. Raises RefusedError, FAILED_PRECONDITION."""
+    record = partition_named(state, text)
+    if record is None:
+        raise missing(f"Partition {text} not found")
     return record

@@ -20,6 +20,7 @@ __all__ = [
     "provider_type_get_by_code",
     "provider_type_of",
     "provider_types",
+    "required_provider_type",
 ]
 
 T = TypeVar("T", ObjectType, ProviderType)
@@ -61,6 +62,14 @@ def provider_type_of(state: State, code: str) -> ProviderType | None:
         return state.runm.sub_types.get(ObjectSubType(PROVIDER, code))
     except InvalidKeyError:
         return None
+
+
+def required_provider_type(state: State, code: str) -> ProviderType:
+    """Return the provider type of that code. Raises RefusedError, FAILED_PRECONDITION."""
+    record = provider_type_of(state, code)
+    if record is None:
+        raise missing(f"Provider type {code} not found")
+    return record
 
 
 def provider_types(state: State) -> list[ProviderType]:

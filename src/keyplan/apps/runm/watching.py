@@ -33,9 +33,7 @@ def object_watch(call: CheckedCall) -> Iterator[Any]:
     deployment, request, state, caller = call.deployment, call.request, call.state, call.caller
     if not request.object_type_code:
         raise missing("object type code is required.")
-    kind = deployment.object_type(request.object_type_code)
-    if kind is None:
-        raise missing(f"Object type {request.object_type_code} not found")
+    kind = deployment.required_type(request.object_type_code)
     partition = _partition_of(call, request.partition_uuid)
     existing = list(_existing(state, caller, partition, kind)) if request.include_existing else []
     after = request.after or (state.runm.revision if request.include_existing else None)
@@ -106,8 +104,6 @@ def _visible(state: State, caller: Caller, record: Object) -> Object:
 def _partition_of(call: CheckedCall, text: str) -> UUID:
     if not text:
         return call.caller.partition
-    uuid = parsed_uuid(text)
-    is_foreign = call.deployment.rulings.is_isolated and uuid != call.caller.partition
-    if uuid is None or is_foreign or not call.state.runm.partitions.exists(uuid):
+    if call.deployment.rulings.is_isolated and parsed_uuid(text) != call.caller.partition:
         raise missing(f"Partition {text} not found")
-    return uuid
+    return call.state.required_partition(text)
