@@ -123,6 +123,18 @@ def swept(run: Keyplan) -> list[str]:
     return ["keyspace", "sweep", *at]
 
 
+def reindexed(_run: Keyplan) -> list[str]:
+    with keyplan.open("lmdb:./store.kv"):
+        pass
+    return ["runm", "reindex", "--root", "/a/runm/metadata/", "--store", "lmdb:./store.kv"]
+
+
+def indexed(_run: Keyplan) -> list[str]:
+    with keyplan.open("lmdb:./store.kv"):
+        pass
+    return ["cloudchamber", "index", "--namespace", "Test/t", "--store", "lmdb:./store.kv"]
+
+
 STORIES: Final = [
     pytest.param(JobKind.COPY, copied, 3, id="copy"),
     pytest.param(JobKind.RESTORE, restored, 3, id="restore"),
@@ -133,6 +145,8 @@ STORIES: Final = [
     pytest.param(JobKind.MIGRATION, migrated("--clean-up"), 3, id="migrate-clean-up"),
     pytest.param(JobKind.INDEX, built, 4, id="index-build"),
     pytest.param(JobKind.DELETION, swept, 2, id="keyspace-sweep"),
+    pytest.param(JobKind.INDEX, reindexed, 4, id="runm-reindex"),
+    pytest.param(JobKind.INDEX, indexed, 4, id="cloudchamber-index"),
 ]
 
 

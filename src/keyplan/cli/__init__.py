@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from keyplan.cli.failures import print_hint
+    from keyplan.cli.jobs import absolute_url, words_of
     from keyplan.cli.options import (
         ConfigOption,
         JsonOption,
@@ -28,6 +29,7 @@ __all__ = [
     "LayoutOption",
     "ParameterOption",
     "StoreOption",
+    "absolute_url",
     "layout_of_option",
     "print_grid",
     "print_hint",
@@ -40,10 +42,12 @@ __all__ = [
     "store_of_option",
     "store_url_of_option",
     "with_progress",
+    "words_of",
 ]
 
 _MODULES: Final = {
     "failures": ("print_hint",),
+    "jobs": ("absolute_url", "words_of"),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
         *("layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),

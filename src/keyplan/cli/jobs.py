@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import typer
@@ -21,7 +21,9 @@ from keyplan.cli.options import (
 )
 from keyplan.cli.output import print_answer, print_text
 from keyplan.engine import EngineUrl
-from keyplan.maintenance import OpenJob, open_jobs
+
+if TYPE_CHECKING:
+    from keyplan.maintenance import OpenJob
 
 __all__ = ["absolute_url", "jobs_command", "words_of"]
 
@@ -32,6 +34,9 @@ def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json
     Copies, restores, migrations, builds of indexes and deletions of key spaces, those within key spaces included. Nothing is
     written. Exit code 1 when the record of one cannot be read.
     """
+    # Why here: commands that ask for their words start without it.
+    from keyplan.maintenance import open_jobs  # noqa: PLC0415
+
     url = absolute_url(store_url_of_option(store, config))
     with store_of_option(store, config, readonly=True, unfinished=Unfinished.PASSED) as opened:
         found = open_jobs(opened.engine)
@@ -43,14 +48,14 @@ def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json
         raise typer.Exit(FINDINGS)
 
 
-def _command(job: OpenJob, url: str) -> str:
+def _command(job: "OpenJob", url: str) -> str:
     """The command that goes on with a job, as a shell reads it; empty where it is not known."""
     if not job.command:
         return ""
     return shlex.join(["keyplan", *job.command, *([] if "--store" in job.command else [job.store_option, url])])
 
 
-def _lines(job: OpenJob, url: str) -> list[str]:
+def _lines(job: "OpenJob", url: str) -> list[str]:
     within = f" in the key space {job.keyspace}" if job.keyspace else ""
     facts = [job.problem] if job.problem else [f"{job.stage or 'begun'}, {job.done} done"]
     facts += [f"begun at {job.begun_at}"] if job.begun_at else []
@@ -65,12 +70,12 @@ def _lines(job: OpenJob, url: str) -> list[str]:
     ]
 
 
-def _holder(job: OpenJob) -> str:
+def _holder(job: "OpenJob") -> str:
     words = {True: "is there", False: "is gone", None: "may be there or gone"}
     return "" if job.holder is None else f"{job.holder} {words[job.holder.is_alive]}"
 
 
-def _plain(job: OpenJob, url: str) -> dict[str, Any]:
+def _plain(job: "OpenJob", url: str) -> dict[str, Any]:
     holder = job.holder
     return {
         "kind": str(job.kind),

@@ -16,6 +16,7 @@ from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance.claims import Claim, Transfers, prefix_claim, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
+from keyplan.ring import RING_KEY, read_description
 from keyplan.store import IndexStates, Store
 
 __all__ = ["JobKind", "OpenJob", "open_jobs"]
@@ -29,6 +30,7 @@ class JobKind(StrEnum):
     MIGRATION = auto()
     INDEX = auto()
     DELETION = auto()
+    REBALANCE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,12 @@ def open_jobs(store: Store | Engine) -> list[OpenJob]:
     """Return the jobs that stand open in a store, those within its key spaces included.
 
     Copies and restores that have not ended, migrations that are not cleaned up, indexes that are not built, key spaces whose
-    data is being removed. Nothing is written. A job of another kind leaves no record, and is begun again as it was begun.
+    data is being removed; the growth of a ring that the store is a database of. Nothing is written. A job of another kind
+    leaves no record, and is begun again as it was begun.
     """
     engine = store.engine if isinstance(store, Store) else store
     with engine.snapshot() as snapshot:
-        found = list(_own(snapshot))
+        found = [*_growth(snapshot), *_own(snapshot)]
         is_begun = any(job.raw_key == prefix_claim(KeySpaceRegistry.bound().root) for job in found)
         found += _of_key_spaces(snapshot, is_registry_coming=is_begun)
         spaces = [row.value for row in rows_of(snapshot, "records") if row.value is not None]
@@ -187,6 +190,21 @@ def _index(row: "_Row") -> OpenJob:
     job = OpenJob(JobKind.INDEX, row.raw_key, f"{row.key.name} below {shown_key(row.key.root) or 'the whole store'}")
     remedy = "" if state.command else f"`keyplan index build {row.key.name}` with the layout that has this root"
     return replace(job, stage=state.stage.value, done=state.records, command=state.command, remedy=remedy)
+
+
+def _growth(snapshot: Snapshot) -> Iterator[OpenJob]:
+    """The growth of the ring that the store is a database of."""
+    try:
+        found = read_description(snapshot)
+    except CorruptionError as error:
+        remedy = "look at it first: every database of the ring has one, and they differ in their index alone"
+        yield OpenJob(JobKind.REBALANCE, RING_KEY, "a ring", problem=error.summary, remedy=remedy)
+        return
+    if found is not None and found.growing_to is not None:
+        subject = f"database {found.index} of a ring that grows to {found.growing_to}"
+        remedy = "" if found.command else "rebalance the ring again, with all of its databases in their order"
+        stage = "marked" if found.entries is None else "moving"
+        yield OpenJob(JobKind.REBALANCE, RING_KEY, subject, stage, command=found.command, remedy=remedy)
 
 
 # ---- pieces --------------------------------------------------------------------------------------------------------------

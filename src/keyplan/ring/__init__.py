@@ -1,6 +1,6 @@
 """A ring: one store over several databases, each record placed on one of them by a declared part of its key."""
 
-from keyplan.ring.description import RING_KEY, RingDescription, ring_id
+from keyplan.ring.description import RING_KEY, RingDescription, read_description, ring_id
 from keyplan.ring.engine import RingEngine
 from keyplan.ring.opening import database_engine, join_ring, open_ring, open_ring_url, remembered, ring_of
 from keyplan.ring.placement import Placement, described_placement, placement_of, read_placement
@@ -22,6 +22,7 @@ __all__ = [
     "open_ring_url",
     "place",
     "placement_of",
+    "read_description",
     "read_placement",
     "rebalance",
     "remembered",

@@ -32,10 +32,14 @@ class RingDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     hash: str = "fnv1a64/lookup3x4"
     growing_to: int | None = None
     entries: int | None = None
+    command: tuple[str, ...] = ()
 
     def encoded(self) -> bytes:
         """Return the record's bytes: the same for equal descriptions."""
-        return msgspec.json.encode({**msgspec.structs.asdict(self), "placed": self.placed})
+        facts = msgspec.structs.asdict(self)
+        if not self.command:
+            del facts["command"]
+        return msgspec.json.encode(facts)
 
 
 def ring_id(description: bytes) -> str:

@@ -44,26 +44,34 @@ class Rebalanced:
 
 
 def rebalance(
-    engines: Sequence[Engine], *, progress: Callable[[int], None] | None = None, recount: bool = False
+    engines: Sequence[Engine],
+    *,
+    progress: Callable[[int], None] | None = None,
+    recount: bool = False,
+    command: Sequence[str] = (),
 ) -> Rebalanced:
     """Grow the ring that the first of these databases are to all of them; continue when that was begun before.
 
     The engines stay open, and are the caller's. `progress` is called with the number of entries moved since the last call. A
     ring that has its size already is looked through, and what lies in the wrong database is moved. `recount` takes the number
     of entries that the ring holds for right, whatever it was found to be when the growth began: for a ring that cannot be
-    settled since another program wrote to one of its databases meanwhile.
+    settled since another program wrote to one of its databases meanwhile. `command` are the words behind `keyplan` that go on
+    with this growth when it is stopped, the store's included: each database tells them to who looks at its jobs.
     Nobody can write to the ring meanwhile: a handle that is open raises RingMismatchError. Raises RingMismatchError when the
     databases are no ring that can grow to these, or when another run has changed it.
     """
-    run = _Rebalance(engines, progress or (lambda _: None), recount=recount)
+    run = _Rebalance(engines, progress or (lambda _: None), tuple(command), recount=recount)
     return run.carry_out()
 
 
 class _Rebalance:
-    def __init__(self, engines: Sequence[Engine], progress: Callable[[int], None], *, recount: bool) -> None:
+    def __init__(
+        self, engines: Sequence[Engine], progress: Callable[[int], None], command: tuple[str, ...], *, recount: bool
+    ) -> None:
         self._engines = engines
         self._size = len(engines)
         self._progress = progress
+        self._command = command
         self._recount = recount
         self._moved = 0
         self._growing: list[RingDescription] = []
@@ -119,7 +127,9 @@ class _Rebalance:
         for index in reversed(range(self._size)):
             description = found[index]
             if description is None or description.growing_to is None:
-                marked = msgspec.structs.replace(first, index=index, growing_to=self._size, entries=None)
+                marked = msgspec.structs.replace(
+                    first, index=index, growing_to=self._size, entries=None, command=self._command or first.command
+                )
                 self._describe(index, description, marked)
 
     def _count(self) -> int:
@@ -223,7 +233,9 @@ class _Rebalance:
     def _settle(self, index: int) -> None:
         description = self._described(index)
         if not self._is_settled(description):
-            settled = msgspec.structs.replace(description, databases=self._size, growing_to=None, entries=None)
+            settled = msgspec.structs.replace(
+                description, databases=self._size, growing_to=None, entries=None, command=()
+            )
             self._describe(index, description, settled)
 
     # ---- pieces --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """The commands of `keyplan hepnos`, run as a user runs them."""
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -11,8 +14,10 @@ from typer.testing import CliRunner
 from keyplan.apps import hepnos
 from keyplan.apps.hepnos.cli import app
 from keyplan.apps.hepnos.extent import unevenness
-from keyplan.engine import Commit, Put
+from keyplan.cli.main import main
+from keyplan.engine import Commit, Engine, Put
 from keyplan.errors import KeyplanError
+from keyplan.ring import Rebalanced, rebalance
 
 
 class Commands:
@@ -119,6 +124,39 @@ def test_rebalance_grows_a_kind_and_every_event_is_found(run: Commands) -> None:
         assert store.counts()["events"] == 3
         assert store["nova/nd"].events().count() == 402
     assert run("check") == "Nothing is wrong.\n"
+
+
+def test_a_rebalance_that_was_killed_is_listed_with_the_command_that_goes_on(
+    run: Commands, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(engines: Sequence[Engine], **options: Any) -> Rebalanced:
+        def told(_moved: int) -> None:
+            raise KeyboardInterrupt
+
+        return rebalance(engines, **(options | {"progress": told}))
+
+    with hepnos.open(run.url) as store:
+        numbers = np.arange(400)
+        store["nova/nd"].create_items(numbers // 50, numbers // 2, numbers)
+    monkeypatch.chdir(run.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("keyplan.apps.hepnos.cli_jobs.grow", killed)
+        assert main(["hepnos", "rebalance", "events=3", "--store", "lmdb:./store?durability=none"]) == 130
+    monkeypatch.chdir("/")
+    for number in range(3):
+        capsys.readouterr()
+        assert main(["jobs", "--store", f"lmdb:{run.folder}/store/events.{number}?history=off", "--json"]) == 0
+        job = json.loads(capsys.readouterr().out)
+        assert (job["kind"], job["stage"]) == ("rebalance", "moving")
+    command = shlex.split(job["command"])
+    assert command[-1] == f"lmdb:{run.folder}/store?durability=none"
+    assert main(command[1:]) == 0
+    with hepnos.open(run.url) as store:
+        assert store.counts()["events"] == 3
+        assert store["nova/nd"].events().count() == 402
+    capsys.readouterr()
+    assert main(["jobs", "--store", f"lmdb:{run.folder}/store/events.0?history=off"]) == 0
+    assert capsys.readouterr().out == "no job is open\n"
 
 
 @pytest.mark.slow

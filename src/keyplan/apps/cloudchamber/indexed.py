@@ -8,7 +8,7 @@ bind `layout_in_use`, keep them. A writer that runs since before is refused (Ind
 commits: it would leave records without entries. Other programs are not; `keyplan check` finds what they leave, and repairs it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -179,19 +179,25 @@ def _touches(mutation: Mutation, key: bytes) -> bool:
 
 
 def begin_indexes(
-    store: Store, namespace: str = "", *, progress: Callable[[str, Progress], None] | None = None
+    store: Store,
+    namespace: str = "",
+    *,
+    command: Sequence[str] = (),
+    progress: Callable[[str, Progress], None] | None = None,
 ) -> tuple[str, ...]:
     """Have the indexes of a name space kept from now on, build them, and return those that cannot be read yet.
 
     Until one is built, reading it raises IndexNotReadyError: what a store from before holds is never left out in silence. An
     index that records contradict, two users whose names differ in case alone, stays unreadable until they are put right and
     this is called again. Writers that run are refused from now on: restart them.
+
+    `command` are the words behind `keyplan` that do all this, for who looks at the store's jobs.
     """
     if isinstance(store.engine, _PlainWriter):
         store = Store(store.engine.inner)
     bound = CloudChamberIndexed.bound(namespace=namespace)
     for name in INDEXES:
-        prepare_index(store, bound, name)
+        prepare_index(store, bound, name, command=command)
     CloudChamberIndexed(store, namespace=namespace).indexes_begun.put(Only(), IndexesBegun())
 
     def built(name: str) -> bool:
@@ -199,6 +205,6 @@ def begin_indexes(
             if progress is not None:
                 progress(name, at)
 
-        return build_index(store, bound, name, progress=told).is_readable
+        return build_index(store, bound, name, command=command, progress=told).is_readable
 
     return tuple(name for name in INDEXES if not built(name))

@@ -4,13 +4,14 @@ import typer
 
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option
+from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option, words_of
 from keyplan.maintenance import list_indexes
 
 __all__ = ["index"]
 
 
 def index(
+    context: typer.Context,
     *,
     store: StoreOption = None,
     namespace: NamespaceOption = "",
@@ -24,7 +25,7 @@ def index(
     """
     own = namespace_of_option(namespace)
     with store_of_option(store, config) as opened:
-        unread = begin_indexes(opened, own)
+        unread = begin_indexes(opened, own, command=words_of(context))
         states = list_indexes(opened, CloudChamberIndexed.bound(namespace=own))
     if as_json:
         for state in states:

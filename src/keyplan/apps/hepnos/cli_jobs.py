@@ -13,7 +13,17 @@ from keyplan.apps.hepnos.databases import Address, database_counts, read_counts
 from keyplan.apps.hepnos.datasets import DataSet
 from keyplan.apps.hepnos.parallel import ParallelProcessor
 from keyplan.apps.hepnos.table_notes import table_named
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_url_of_option
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    absolute_url,
+    print_json,
+    print_text,
+    progress_bar,
+    store_url_of_option,
+    words_of,
+)
 from keyplan.errors import InvalidInputError
 from keyplan.ring import rebalance as grow
 
@@ -94,6 +104,7 @@ def _imported(name: str) -> Any:
 
 
 def rebalance(
+    context: typer.Context,
     databases: Annotated[list[str], typer.Argument(metavar="KIND=NUMBER...", help="As in events=8 products=8.")],
     recount: Annotated[
         bool, typer.Option("--recount", help="Take the entries there are for right, whatever was counted at the begin.")
@@ -106,7 +117,9 @@ def rebalance(
 
     Nobody can write to the store meanwhile. One that was interrupted goes on where it ended, when it is asked for again.
     """
-    address = Address(store_url_of_option(store, config))
+    url = store_url_of_option(store, config)
+    address = Address(url)
+    command = (*words_of(context), "--store", absolute_url(url))
     for kind, number in database_counts(read_counts(databases)).items():
         with ExitStack() as stack:
             engines = [
@@ -122,7 +135,7 @@ def rebalance(
                     moved += keys
                     report(moved)
 
-                done = grow(engines, progress=told, recount=recount)
+                done = grow(engines, progress=told, recount=recount, command=command)
         if as_json:
             print_json({"kind": kind.value, "databases": done.databases, "moved": done.moved, "keys": done.entries})
         else:

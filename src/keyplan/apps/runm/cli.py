@@ -16,7 +16,7 @@ from keyplan.apps.runm.migrate import migrate as migrated
 from keyplan.apps.runm.partition_file import Line, ObjectTypeLine, lines_read, lines_written
 from keyplan.apps.runm.records import ObjectType, ObjectTypeScope, ProviderType
 from keyplan.apps.runm.reindex import reindex as reindexed
-from keyplan.apps.runm.settings import RootSettings, ServeSettings
+from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSettings
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify as verified
 from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, spread
@@ -103,7 +103,9 @@ def reindex(
     For a store that the original wrote, which has none. Exit code 1 when objects are in the way, which are printed.
     """
     with opened_store(store, config) as opened, progress_bar("reindex") as progress:
-        report = reindexed(opened, _prefix(place), progress)
+        prefix = _prefix(place)
+        command = ("runm", "reindex", "--root", prefix + ROOT_CONSTANT)
+        report = reindexed(opened, prefix, progress, command=command)
     if as_json:
         print_json(report._asdict())
     else:

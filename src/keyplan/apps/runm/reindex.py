@@ -1,6 +1,6 @@
 """Building the property and tag indexes of a store that somebody else wrote, so that searches may trust them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from keyplan.apps.runm.deployment import Deployment
@@ -25,7 +25,9 @@ class ReindexReport(NamedTuple):
     in_the_way: tuple[str, ...]
 
 
-def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = None) -> ReindexReport:
+def reindex(
+    store: Store, prefix: str, progress: Callable[[int], None] | None = None, *, command: Sequence[str] = ()
+) -> ReindexReport:
     """Build both indexes, verify them, and let searches read them. The service may run meanwhile.
 
     An object that cannot be read, or has a name or value that no key can have, would be left out of every search by these
@@ -35,7 +37,7 @@ def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = 
     deployment = Deployment(store, prefix)
     refuse_unnamed(deployment)
     for name in SEARCH_INDEXES:
-        prepare_index(store, deployment.bound, name)
+        prepare_index(store, deployment.bound, name, command=command)
     # Why after that: from now on writers keep both, and a server that is new to the store need not ask.
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=False))
     in_the_way = _in_the_way(deployment)
@@ -46,7 +48,7 @@ def reindex(store: Store, prefix: str, progress: Callable[[int], None] | None = 
         if progress is not None:
             progress(build.done)
 
-    reports = [build_index(store, deployment.bound, name, progress=told) for name in SEARCH_INDEXES]
+    reports = [build_index(store, deployment.bound, name, command=command, progress=told) for name in SEARCH_INDEXES]
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))
     return ReindexReport(
         is_readable=all(report.is_readable for report in reports),
