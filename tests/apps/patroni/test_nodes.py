@@ -4,12 +4,15 @@ import os
 import signal
 import socket
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+import typer
 
 from keyplan.apps.patroni import Credentials
-from keyplan.apps.patroni.cli_options_cells import tls_of
+from keyplan.apps.patroni.cli import app
+from keyplan.apps.patroni.cli_options_cells import NodeOptions
 from keyplan.apps.patroni.node_config import Gateway, NodePlan, merged, patroni_configuration
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.processes import Running, Spawned
@@ -73,8 +76,22 @@ def test_a_certificate_goes_with_its_key(tmp_path: Path, given: tuple[str | None
     (tmp_path / "cert").write_text("-----BEGIN CERTIFICATE-----")
     certificate, key = (None if name is None else tmp_path / name for name in given)
     with pytest.raises(InvalidInputError):
-        tls_of(certificate, key)
-    assert tls_of(None, None) is None
+        NodeOptions(certificate=certificate, key=key).words()
+    assert NodeOptions().tls is None
+
+
+def test_a_cell_of_up_is_given_what_up_was_given(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert", tmp_path / "key"
+    certificate.write_text("")
+    key.write_text("")
+    options = NodeOptions(
+        parameter=["a=1", "b=2"], patroni=["ttl=20", "synchronous_mode=true"], certificate=certificate, key=key
+    )
+    assert options.parameters == {"a": "1", "b": "2"}
+    assert options.dynamic == {"ttl": 20, "synchronous_mode": True}
+    command: Any = typer.main.get_command(app)
+    parsed = command.commands["cell"].make_context("cell", ["c", "--gateway", "h:1", "--data", "d", *options.words()])
+    assert NodeOptions(**{name: parsed.params[name] for name in NodeOptions._fields}) == options
 
 
 def test_timing_keeps_patronis_rule() -> None:

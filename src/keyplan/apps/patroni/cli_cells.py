@@ -6,47 +6,41 @@ import socket
 import sys
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.cli_options_cells import (
     AddressOption,
-    CertificateOption,
     ConsentOption,
     ForwardOption,
     HostnameOption,
-    KeyOption,
     LeaseOption,
     LogLevelOption,
     ModeOption,
-    ParameterOption,
-    PatroniOption,
-    PostgreSQLOption,
-    RestoreOption,
-    UserOption,
-    settings_of,
-    tls_of,
+    NodeOptions,
 )
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
-from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
+from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.node_ports import PortRange
 from keyplan.apps.patroni.records import Cell
 from keyplan.apps.patroni.registrar import CELL_LEASE_SECONDS
 from keyplan.apps.patroni.router_agent import Router, Switchboard
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
-from keyplan.cli import ConfigOption, StoreOption, print_text, store_of_option
+from keyplan.cli import ConfigOption, StoreOption, print_text, spread, store_of_option
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
-__all__ = ["cell", "dynamic_of", "router"]
+__all__ = ["cell", "router"]
 
 
+@spread
 def cell(
     name: Annotated[str, typer.Argument(help="The cell's name: unique in the store, and the same after a restart.")],
+    *,
     gateway: Annotated[
         str, typer.Option("--gateway", metavar="HOST:PORT,...", help="Where Patroni finds the same store as etcd.")
     ],
@@ -68,13 +62,7 @@ def cell(
     ports: Annotated[
         str, typer.Option("--ports", metavar="FIRST-LAST", help="The ports of its nodes, two for each.")
     ] = "20000-24999",
-    user: UserOption = NODE_USER_DEFAULT,
-    postgresql: PostgreSQLOption = None,
-    parameter: ParameterOption = None,
-    patroni: PatroniOption = None,
-    restore: RestoreOption = "",
-    certificate: CertificateOption = None,
-    key: KeyOption = None,
+    nodes: NodeOptions,
     lease: LeaseOption = CELL_LEASE_SECONDS,
     stop_nodes: Annotated[
         bool,
@@ -83,13 +71,12 @@ def cell(
         ),
     ] = False,
     accept_store: ConsentOption = "",
-    log_level: LogLevelOption = "info",
 ) -> None:
     """Run the nodes that the broker orders of this machine: Patroni and PostgreSQL as processes of an unprivileged user.
 
     SIGTERM ends the agent; its nodes go on without it, as they do when it is killed, and the next one finds them.
     """
-    set_up_logging(log_level)
+    set_up_logging(nodes.log_level)
     settings = CellSettings(
         name=name,
         folder=data.absolute(),
@@ -97,16 +84,16 @@ def cell(
         cell=Cell(availability_zone=zone, host=address, capacity=capacity),
         ports=PortRange.of_text(ports),
         hostname=(hostname or socket.gethostname()).replace(":", "-").replace("/", "-"),
-        parameters=settings_of(parameter, "--parameter"),
-        dynamic=merged(DYNAMIC_DEFAULT, dynamic_of(patroni)),
+        parameters=nodes.parameters,
+        dynamic=merged(DYNAMIC_DEFAULT, nodes.dynamic),
         lease_seconds=lease,
         accepted_store=accept_store,
-        restore_command=restore,
-        tls=tls_of(certificate, key),
+        restore_command=nodes.restore,
+        tls=nodes.tls,
     )
     stop = Event()
     with told_by_signals(stop, logger=LOGGER) as impatient, store_of_option(store, config, create=False) as opened:
-        agent = CellAgent(opened, settings, find_host(user=user, programs=postgresql))
+        agent = CellAgent(opened, settings, find_host(user=nodes.user, programs=nodes.postgresql))
         agent.open()
         try:
             print_text(f"cell {name}")
@@ -154,15 +141,6 @@ def router(
             following.leave()
             if stop_haproxy or program is None:
                 switchboard.stop()
-
-
-def dynamic_of(given: list[str] | None) -> dict[str, Any]:
-    """Read dynamic settings of Patroni that are numbers or words: `ttl=20`, `synchronous_mode=true`."""
-    words = {"true": True, "false": False}
-    return {
-        name: int(value) if value.isdecimal() else words.get(value, value)
-        for name, value in settings_of(given, "--patroni").items()
-    }
 
 
 def _mode(text: str) -> Literal["etcd", "etcd3"]:

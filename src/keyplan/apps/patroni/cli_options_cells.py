@@ -1,31 +1,24 @@
 """Options that the commands for cells, routers and `up` share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from keyplan.apps.patroni.cell_agent import TlsFiles
+from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT
+from keyplan.errors import InvalidInputError
+
 __all__ = [
     "AddressOption",
-    "CertificateOption",
     "ConsentOption",
     "ForwardOption",
     "HostnameOption",
-    "KeyOption",
     "LeaseOption",
     "LogLevelOption",
     "ModeOption",
-    "ParameterOption",
-    "PatroniOption",
-    "PostgreSQLOption",
-    "RestoreOption",
-    "UserOption",
-    "settings_of",
-    "tls_of",
+    "NodeOptions",
 ]
-
-from keyplan.apps.patroni.cell_agent import TlsFiles
-from keyplan.errors import InvalidInputError
 
 AddressOption = Annotated[
     str,
@@ -36,26 +29,6 @@ HostnameOption = Annotated[
 ]
 LeaseOption = Annotated[
     float, typer.Option("--lease", metavar="SECONDS", min=2, help="How long it counts as alive when it has died.")
-]
-UserOption = Annotated[
-    str, typer.Option("--user", metavar="NAME", help="Who runs PostgreSQL, when this is started by root.")
-]
-PostgreSQLOption = Annotated[
-    Path | None,
-    typer.Option("--postgresql", metavar="FOLDER", help="PostgreSQL's programs; by default the newest of Debian's."),
-]
-ParameterOption = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter of PostgreSQL on all nodes; may be repeated."),
-]
-PatroniOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--patroni", metavar="NAME=NUMBER", help="A dynamic setting of new clusters, as ttl; may be repeated."
-    ),
-]
-RestoreOption = Annotated[
-    str, typer.Option("--restore", metavar="COMMAND", help="Makes a data folder of a backup; its place is added.")
 ]
 ForwardOption = Annotated[
     bool, typer.Option("--forward", help="Forward connections in this process, also where HAProxy is installed.")
@@ -72,28 +45,9 @@ ConsentOption = Annotated[
         "--accept-store", metavar="CONSENT", help="Follow another store than before, once: a refusal names the consent."
     ),
 ]
-CertificateOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--tls-certificate", metavar="FILE", help="What PostgreSQL shows; without TLS it talks to nobody then."
-    ),
-]
-KeyOption = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")]
 
 
-def tls_of(certificate: Path | None, key: Path | None) -> TlsFiles | None:
-    """Return both files, or None for neither. Raises InvalidInputError for one alone, and for one that is not there."""
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
-        raise InvalidInputError(source="--tls-certificate", problem="belongs with --tls-key")
-    for file in (certificate, key):
-        if not file.is_file():
-            raise InvalidInputError(source=str(file), problem="there is no such file")
-    return TlsFiles(certificate.absolute(), key.absolute())
-
-
-def settings_of(given: list[str] | None, option: str) -> dict[str, str]:
+def _settings_of(given: list[str] | None, option: str) -> dict[str, str]:
     """Read NAME=VALUE. Raises InvalidInputError."""
     settings: dict[str, str] = {}
     for text in given or ():
@@ -102,3 +56,81 @@ def settings_of(given: list[str] | None, option: str) -> dict[str, str]:
             raise InvalidInputError(source=option, problem=f"{text} is not NAME=VALUE")
         settings[name] = value
     return settings
+
+
+class NodeOptions(NamedTuple):
+    """How nodes are run, by one cell or by all cells of `up`."""
+
+    user: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="Who runs PostgreSQL, when this is started by root.")
+    ] = NODE_USER_DEFAULT
+    postgresql: Annotated[
+        Path | None,
+        typer.Option(
+            "--postgresql", metavar="FOLDER", help="PostgreSQL's programs; by default the newest of Debian's."
+        ),
+    ] = None
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter", metavar="NAME=VALUE", help="A parameter of PostgreSQL on all nodes; may be repeated."
+        ),
+    ] = None
+    patroni: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--patroni", metavar="NAME=NUMBER", help="A dynamic setting of new clusters, as ttl; may be repeated."
+        ),
+    ] = None
+    restore: Annotated[
+        str, typer.Option("--restore", metavar="COMMAND", help="Makes a data folder of a backup; its place is added.")
+    ] = ""
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate", metavar="FILE", help="What PostgreSQL shows; without TLS it talks to nobody then."
+        ),
+    ] = None
+    key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None
+    log_level: LogLevelOption = "info"
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Both files, or None for neither. Raises InvalidInputError for one alone, and for one that is not there."""
+        if self.certificate is None and self.key is None:
+            return None
+        if self.certificate is None or self.key is None:
+            raise InvalidInputError(source="--tls-certificate", problem="belongs with --tls-key")
+        for file in (self.certificate, self.key):
+            if not file.is_file():
+                raise InvalidInputError(source=str(file), problem="there is no such file")
+        return TlsFiles(self.certificate.absolute(), self.key.absolute())
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """PostgreSQL's parameters. Raises InvalidInputError."""
+        return _settings_of(self.parameter, "--parameter")
+
+    @property
+    def dynamic(self) -> dict[str, Any]:
+        """Patroni's dynamic settings, numbers or words: `ttl=20`, `synchronous_mode=true`. Raises InvalidInputError."""
+        words = {"true": True, "false": False}
+        return {
+            name: int(value) if value.isdecimal() else words.get(value, value)
+            for name, value in _settings_of(self.patroni, "--patroni").items()
+        }
+
+    def words(self) -> list[str]:
+        """Return the options as a cell's command takes them. Raises InvalidInputError, as the cell would."""
+        tls = self.tls
+        given = [
+            ("--user", [self.user]),
+            ("--log-level", [self.log_level]),
+            ("--postgresql", [] if self.postgresql is None else [str(self.postgresql)]),
+            ("--restore", [self.restore] if self.restore else []),
+            ("--tls-certificate", [] if tls is None else [str(tls.certificate)]),
+            ("--tls-key", [] if tls is None else [str(tls.key)]),
+            ("--parameter", self.parameter or []),
+            ("--patroni", self.patroni or []),
+        ]
+        return [word for option, texts in given for text in texts for word in (option, text)]

@@ -7,31 +7,20 @@ from typing import Annotated
 
 import typer
 
-from keyplan.apps.patroni.cli_cells import dynamic_of
-from keyplan.apps.patroni.cli_options_cells import (
-    CertificateOption,
-    ForwardOption,
-    KeyOption,
-    LogLevelOption,
-    ParameterOption,
-    PatroniOption,
-    PostgreSQLOption,
-    RestoreOption,
-    UserOption,
-    settings_of,
-    tls_of,
-)
+from keyplan.apps.patroni.cli_options_cells import ForwardOption, NodeOptions
 from keyplan.apps.patroni.logs import LOGGER, set_up_logging
-from keyplan.apps.patroni.node_host import NODE_USER_DEFAULT, find_host
+from keyplan.apps.patroni.node_host import find_host
 from keyplan.apps.patroni.up import Everything, UpSettings
-from keyplan.cli import JsonOption, print_json, print_text
+from keyplan.cli import JsonOption, print_json, print_text, spread
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
 __all__ = ["up"]
 
 
+@spread
 def up(
+    *,
     cells: Annotated[int, typer.Option("--cells", metavar="N", min=1, max=50, help="How many cells.")] = 2,
     store: Annotated[
         str, typer.Option("--store", metavar="URL", help="The store; by default an embedded one in the folder.")
@@ -54,35 +43,20 @@ def up(
             "--setting", metavar="NAME.KEY=VALUE", help="A setting of the server's services; may be repeated."
         ),
     ] = None,
-    user: UserOption = NODE_USER_DEFAULT,
-    postgresql: PostgreSQLOption = None,
-    parameter: ParameterOption = None,
-    patroni: PatroniOption = None,
-    restore: RestoreOption = "",
-    certificate: CertificateOption = None,
-    key: KeyOption = None,
+    nodes: NodeOptions,
     forward: ForwardOption = False,
     as_json: JsonOption = False,
-    log_level: LogLevelOption = "info",
 ) -> None:
     """Start a store, the broker, cells and a router on this machine; Ctrl-C ends them all, and their data stay.
 
     When it answers, a line says where, and where the broker's password is. Started again with the same folder it goes on with
     what is there, processes too where it was killed.
     """
-    set_up_logging(log_level)
+    set_up_logging(nodes.log_level)
     _require_address(listen)
-    settings_of(parameter, "--parameter")
-    dynamic_of(patroni)
-    # Why here: what is missing is said now, and not in the log of a cell.
-    host = find_host(user=user, programs=postgresql)
-    options = ["--user", user, "--log-level", log_level, *(["--postgresql", str(postgresql)] if postgresql else [])]
-    options += ["--restore", restore] if restore else []
-    tls = tls_of(certificate, key)
-    options += ["--tls-certificate", str(tls[0]), "--tls-key", str(tls[1])] if tls is not None else []
-    for name, given in (("--parameter", parameter), ("--patroni", patroni)):
-        for text in given or ():
-            options += [name, text]
+    # Why here: what is wrong or missing is said now, and not in the log of a cell.
+    nodes.parameters, nodes.dynamic  # noqa: B018
+    host = find_host(user=nodes.user, programs=nodes.postgresql)
     folder = data.absolute()
     settings = UpSettings(
         folder=folder,
@@ -91,8 +65,8 @@ def up(
         listen=listen,
         cells=cells,
         first_port=ports,
-        cell_options=options,
-        router_options=[*(["--forward"] if forward else []), "--log-level", log_level],
+        cell_options=nodes.words(),
+        router_options=[*(["--forward"] if forward else []), "--log-level", nodes.log_level],
         server_options=[word for text in setting or () for word in ("--setting", text)],
     )
     stop = Event()
