@@ -119,7 +119,7 @@ def test_a_build_writes_every_entry_and_leaves_no_state(store: Store) -> None:
     told: list[Progress] = []
     report = build_index(store, site, "by_serial", progress=told.append)
     assert (report.is_readable, report.entries_written, report.contested) == (True, 300, ())
-    assert told[0] == ("building", 128)
+    assert (told[0].stage, told[0].done) == ("building", 128)
     assert [progress.stage for progress in told if progress.done == 300] == ["building", "verifying", "sweeping"]
     assert STATE_KEY not in dump(store)
     assert list(check(store, site)) == []

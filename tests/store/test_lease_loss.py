@@ -11,7 +11,8 @@ import pytest
 from keyplan.engine import Engine, MemoryEngine, WrappedEngine
 from keyplan.engine import Lease as EngineLease
 from keyplan.errors import EngineUnavailableError, LeaseNotFoundError
-from keyplan.store import Lease, Store, keeper
+from keyplan.store import Lease, Store
+from keyplan.store import lease as keeping
 from keyplan.testing.faults import FakeClock
 from tests.store.layouts import Blade, Site
 
@@ -188,9 +189,9 @@ class Logged(logging.Handler):
 @pytest.fixture
 def logged() -> Iterator[Logged]:
     handler = Logged()
-    keeper.LOGGER.addHandler(handler)
+    keeping.LOGGER.addHandler(handler)
     yield handler
-    keeper.LOGGER.removeHandler(handler)
+    keeping.LOGGER.removeHandler(handler)
 
 
 FAULTS = [
@@ -243,7 +244,7 @@ def test_a_loss_is_told_where_no_thread_can_be_had(
         raise ValueError("a fault in what is told")
 
     lease = store.lease(12, keep_alive=False, on_loss=put_and_fail)
-    monkeypatch.setattr(keeper, "Thread", _refused_thread)
+    monkeypatch.setattr(keeping, "Thread", _refused_thread)
     clock.advance(13)
     assert lease.is_lost
     assert told.get(timeout=SOON_SECONDS) is lease
@@ -254,7 +255,7 @@ def test_a_keeper_that_found_no_thread_finds_one_for_the_next_lease(
     store: Store, engine: Hanging, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(keeper, "Thread", _refused_thread)
+        patch.setattr(keeping, "Thread", _refused_thread)
         with pytest.raises(RuntimeError):
             store.lease(12)
     lease = store.lease(12)
@@ -266,8 +267,8 @@ def _refused_thread(*_: object, **options: object) -> Thread:
     raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
-def _keeper_of(store: Store) -> keeper.LeaseKeeper:
-    assert isinstance(store._keeper, keeper.LeaseKeeper)
+def _keeper_of(store: Store) -> keeping.LeaseKeeper:
+    assert isinstance(store._keeper, keeping.LeaseKeeper)
     return store._keeper
 
 
@@ -279,13 +280,13 @@ def test_leases_that_wait_for_a_thread_are_renewed_whatever_it_raises(
     logged: Logged,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keeper, "_LOOKS_MAX", 1)
+    monkeypatch.setattr(keeping, "_LOOKS_MAX", 1)
     engine.hangs = True
     leases = [store.lease(9) for _ in range(3)]
     clock.advance(3.5)
     engine.entered.get(timeout=SOON_SECONDS)
     looking = store._keeper
-    assert isinstance(looking, keeper.LeaseKeeper)
+    assert isinstance(looking, keeping.LeaseKeeper)
     _until(lambda: len(looking._waiting) == 2)
     engine.hangs, engine.raising = False, [ValueError("a fault in a driver")]
     engine.go_on.set()
@@ -301,12 +302,12 @@ def test_a_renewal_that_finds_no_thread_is_tried_again(
     refused: SimpleQueue[str] = SimpleQueue()
 
     def refusing(*_: object, **options: object) -> Thread:
-        monkeypatch.setattr(keeper, "Thread", Thread)
+        monkeypatch.setattr(keeping, "Thread", Thread)
         refused.put(str(options["name"]))
         raise RuntimeError("can't start new thread")
 
     lease = store.lease(12)
-    monkeypatch.setattr(keeper, "Thread", refusing)
+    monkeypatch.setattr(keeping, "Thread", refusing)
     clock.advance(4.1)
     assert refused.get(timeout=SOON_SECONDS) == "keyplan-lease-renewal"
     clock.advance(1.1)

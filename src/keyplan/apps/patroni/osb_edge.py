@@ -84,7 +84,7 @@ class BrokerResponder(Responder):
         self._target = target
         self._is_version_required = is_version_required
 
-    async def admit(self, _request: Request, _operation: Operation) -> object:
+    async def admit(self, request: Request, operation: Operation) -> object:
         return self._target
 
     async def respond(self, request: Request, operation: Operation) -> Response:
