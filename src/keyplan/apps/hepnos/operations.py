@@ -41,8 +41,7 @@ PAGE_KEYS_MAX: Final = 65_536
 MORE_HEADER: Final = "keyplan-more"
 """Of a page: `1` when its range goes on behind it, else `0`."""
 
-CONTRACT: Final = Contract("hepnos", always=(), has_other_failures=True)
-
+CONTRACT: Final = Contract("hepnos", always=())
 
 MODES: Final = ("overwrite", "new", "exist")
 """What a write does with a key that is there, or that is not."""
@@ -245,7 +244,7 @@ class DatabaseOperations:
         body=_RANGE,
         answer=AnswerForm(
             lambda columns: pack(*columns),
-            bytes,
+            bytes,  # Why unread: who asked knows how many columns it has.
             Annotated[bytes, Schema("A column of keys; with `values` a second one of their values.")],
             PACKED,
         ),
@@ -273,7 +272,7 @@ class DatabaseOperations:
         name="countHepnosKeys",
         answers="How many.",
         body=_RANGE,
-        is_read=True,
+        is_read=True,  # Why not quick: a count goes through all keys of the range.
         **_FAILURES,
     )
     def count(self, kind: InKind, number: InNumber, *, ring: InRing, key_range: KeyRange) -> Counted:

@@ -98,6 +98,7 @@ class _Responder(Responder):
         self._served = served
 
     async def respond(self, request: Request, operation: Operation) -> Response:
+        # Why first: whoever knows another ring would place keys where nobody finds them, whatever else the request says.
         if "kind" in request.path_params:
             ring = self._served.digest_of(request.path_params["kind"], request.path_params["number"])
             if ring is None:
