@@ -79,11 +79,17 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     assert problem_of("memory:?size=3") == "there is no option 'size'; the options of memory: are history"
 
 
+@pytest.mark.parametrize("url", ["etcd://a%00b", "postgresql://u:p%00@a/x", "memory:a\x00", "memory:?history=%00"])
+def test_a_url_that_drivers_would_cut_off_is_refused(url: str) -> None:
+    with pytest.raises(EngineOpenError, match="it holds a zero byte"):
+        open_engine(url)
+
+
 def test_an_option_given_twice_is_refused() -> None:
     assert "given twice" in problem_of("memory:?history=1&history=2")
 
 
-@pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "\u0663"])
+@pytest.mark.parametrize("value", ["", "0", "-1", "many", "1.5", "\u0663", "9" * 5_000])
 def test_a_history_that_is_no_number_is_refused(value: str) -> None:
     assert "whole number of at least 1" in problem_of(f"memory:?history={value}")
 

@@ -32,7 +32,18 @@ def test_endpoints_are_hosts_with_ports(url: str, endpoints: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "url",
-    ["etcd:", "etcd://", "etcd://a:1,", "etcd://a:b", "etcd://a:70000", "etcd://::1:2379", "etcd://a/b", "etcd://a b"],
+    [
+        "etcd:",
+        "etcd://",
+        "etcd://a:1,",
+        "etcd://a:b",
+        "etcd://a:70000",
+        "etcd://::1:2379",
+        "etcd://a/b",
+        "etcd://a b",
+        "etcd://a%01b",
+        "etcd://\udcff",
+    ],
 )
 def test_a_host_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(EngineOpenError, match="names its hosts"):
@@ -52,6 +63,14 @@ def test_a_user_comes_from_the_host_part_the_options_or_the_environment() -> Non
         assert "p%40" not in repr(given)
         assert not given.has_tls
     assert options("etcd://a").user is None
+
+
+@pytest.mark.parametrize(
+    "url", ["etcd://a?user=%01&password=p", "etcd://a?user=u&password=\udcff", "etcd://a?server_name=a%01b"]
+)
+def test_what_no_message_can_say_is_refused(url: str) -> None:
+    with pytest.raises(EngineOpenError, match="holds a character that is none of a text"):
+        options(url)
 
 
 def test_a_user_without_a_password_is_refused() -> None:

@@ -11,6 +11,7 @@ __all__ = ["EngineUrl"]
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _SECRET_OPTION = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&]*", re.IGNORECASE)
+_DIGITS_MAX = 18
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -26,7 +27,7 @@ class EngineUrl:
 
     @classmethod
     def parse(cls, text: str) -> "EngineUrl":
-        """Take a URL apart. Raises EngineOpenError when there is no scheme or an option is given twice."""
+        """Take a URL apart. Raises EngineOpenError without a scheme, for an option that is given twice, and for a zero byte."""
         shown = _without_secrets(text)
         match = _SCHEME.match(text)
         if match is None:
@@ -38,7 +39,12 @@ class EngineUrl:
             if name in options:
                 raise EngineOpenError(url=shown, problem=f"the option {name} is given twice")
             options[name] = value
-        return cls(shown, match.group(1).lower(), unquote(address), options)
+        address = unquote(address)
+        if "\x00" in address or any("\x00" in part for option in options.items() for part in option):
+            # Why here: drivers cut a text off there, and reach another host than the one that was named.
+            problem = "it holds a zero byte: a character that no file name can have, and no host, user or password"
+            raise EngineOpenError(url=shown, problem=problem)
+        return cls(shown, match.group(1).lower(), address, options)
 
     def refuse(self, problem: str) -> EngineOpenError:
         """Return the error that says why this URL cannot be opened."""
@@ -74,7 +80,8 @@ class EngineUrl:
         given = self.options.get(name)
         if given is None:
             return default
-        if not given.isascii() or not given.isdigit() or int(given) < minimum:
+        is_number = given.isascii() and given.isdigit() and len(given) <= _DIGITS_MAX
+        if not is_number or int(given) < minimum:
             raise self.refuse(f"the option {name} takes a whole number of at least {minimum}, not {given!r}")
         return int(given)
 

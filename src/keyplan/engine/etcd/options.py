@@ -83,6 +83,9 @@ def options_of(url: EngineUrl, environment: Mapping[str, str] = os.environ) -> E
     given |= {name: url.options[name] for name in _SECRETS if name in url.options}
     if ("user" in given) != ("password" in given):
         raise url.refuse("a user needs a password, and a password a user")
+    for name, text in (*given.items(), ("server_name", url.options.get("server_name", ""))):
+        if not text.isprintable():
+            raise url.refuse(f"the {name} holds a character that is none of a text, or invisible")
     files = {
         name: value for name, variable in _FILES.items() if (value := url.options.get(name, environment.get(variable)))
     }
@@ -111,7 +114,7 @@ def options_of(url: EngineUrl, environment: Mapping[str, str] = os.environ) -> E
 
 def _endpoint(url: EngineUrl, host: str) -> str:
     match = _HOST.fullmatch(host)
-    if match is None or int(match.group(2) or _DEFAULT_PORT) > 65_535:
+    if match is None or not host.isprintable() or int(match.group(2) or _DEFAULT_PORT) > 65_535:
         example = "as in etcd://host1:2379,host2:2379 or etcd://[::1]:2379"
         raise url.refuse(f"an etcd URL names its hosts, {example}; {host!r} is none")
     return f"{match.group(1)}:{match.group(2) or _DEFAULT_PORT}"
