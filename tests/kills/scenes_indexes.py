@@ -1,11 +1,13 @@
 """Builds and drops of indexes, and migrations from one layout to another, that are killed."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from msgspec import structs
 
+from keyplan.engine import Commit, Put, WrappedEngine
 from keyplan.errors import InvalidInputError
 from keyplan.layout import Counter, Layout, Table, Unique
 from keyplan.maintenance import (
@@ -34,6 +36,7 @@ def indexes() -> Iterator[Scene]:
     for name in ("by_serial", "by_tag", "member_serial"):
         yield Scene(f"build {name}", plain(job=partial(_build, name), setup=partial(_unbuilt, name)))
     yield Scene("build by_tag, half built", plain(job=partial(_build, "by_tag"), setup=_half_built))
+    yield Scene("build by_tag, left with a gap", plain(job=partial(_build, "by_tag"), setup=_left_with_a_gap))
     yield Scene("prepare and build", plain(job=_prepare_and_build, setup=fill_site))
     yield Scene(
         "drop by_tag",
@@ -70,6 +73,24 @@ def _half_built(store: Store) -> None:
     prepare_index(store, Site(store), "by_tag")
     own = [key for key in dump(store) if key.startswith(_ENTRIES["by_tag"])]
     write(store, *own[::2], puts={b"/site/by-tag/strange/r/0": b"", b"/site/by-tag/red/r/77": b""})
+
+
+class _DyingAtEntries(WrappedEngine):
+    """The process dies when it has taken records and is to write their first entries."""
+
+    def commit(self, commit: Commit) -> int:
+        if any(
+            mutation.key.startswith(_ENTRIES["by_tag"]) for mutation in commit.mutations if isinstance(mutation, Put)
+        ):
+            raise KeyboardInterrupt
+        return self.inner.commit(commit)
+
+
+def _left_with_a_gap(store: Store) -> None:
+    """A builder died with records that it had taken: the verification is what finds them."""
+    _unbuilt("by_tag", store)
+    with suppress(KeyboardInterrupt):
+        build_index(Store(_DyingAtEntries(store.engine)), Site.bound(), "by_tag")
 
 
 def _write_blades(store: Store) -> None:

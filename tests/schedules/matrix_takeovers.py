@@ -62,7 +62,6 @@ _SHARED: Final = (
 
 _LONG: Final = frozenset(
     {
-        "restore one key space over, indexes built",
         "switch to Stated",
         "switch to People",
         "clean up after People",
@@ -116,9 +115,14 @@ def _comes_to_its_end(scene: Scene, outcome: Outcome) -> None:
 def _only_the_holder_writes(area: bytes, outcome: Outcome) -> None:
     """From the commit on by which one process takes the work, the other one's commits change nothing."""
     holder = run = ""
+    earlier: set[str] = set()
     for made in outcome.commits:
         taken = _run_of(made.commit, area)
+        assert taken not in earlier, (
+            f"{made.actor} wrote its record at revision {made.revision} after it had lost the work"
+        )
         if taken not in {"", run}:
+            earlier |= {run} - {""}
             holder, run = made.actor, taken
         elif made.actor != holder and holder and not all(map(_is_left_over, made.commit.mutations)):
             raise AssertionError(f"{made.actor} wrote revision {made.revision} after {holder} had taken the work")

@@ -320,7 +320,10 @@ class _Restore:
             seen = standing_claim(self._engine, space_claim(step.name))
             if step.action is RestoreAction.RESUME and seen.record is not None:
                 claim = structs.replace(claim, begun_at=seen.record.begun_at)
-            target = Target.claimed(self._engine, keyspace.raw_prefix, seen, claim, conditions=fenced)
+            # Why the fence: whoever has ended the same restore meanwhile has left a claim that says so, and it stays.
+            target = Target.claimed(
+                self._engine, keyspace.raw_prefix, seen, claim, guards=fenced.guards(), conditions=fenced
+            )
             held = self._held(section, keyspace.raw_prefix)
             pairs = reader.pairs()
             wanted = pairs if held is None else held.rewritten(pairs)
