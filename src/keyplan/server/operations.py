@@ -55,12 +55,12 @@ class Responder:
             arguments |= read_body(operation, await self.read(request, operation, kind))
         return await self.perform(request, operation, target, arguments)
 
-    async def read(self, request: Request, _operation: Operation, kind: Any) -> Any:
+    async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         """Return a request's body as an object of `kind`; bytes are those that were sent. Raises what it is refused with."""
         return await request.body() if kind is bytes else await body_of(request, kind)
 
     async def perform(
-        self, _request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
+        self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
         """Perform an operation, in a thread where the method is no coroutine, and return the answer to it."""
         method = getattr(target, operation.attribute)

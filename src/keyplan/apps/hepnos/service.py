@@ -118,7 +118,7 @@ class _Responder(Responder):
         return await request.body()
 
     async def perform(
-        self, _request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
+        self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
         method = getattr(target, operation.attribute)
         if operation.is_quick and self._served.is_local:
