@@ -131,7 +131,8 @@ def test_the_reference_lists_keys_fields_indexes_lists_and_findings() -> None:
     assert "| `blades.list()` | `rack/` |" in lines
     assert "| `blades.list(rack)` | `rack/{rack}/blades/` |" in lines
     assert (
-        "| L4 | note | blades, racks | without its last separator, the prefix that lists blades returns all of these | "
+        "| L4 | note | blades, racks | a raw scan of the prefix that lists blades without its last separator also returns "
+        "racks; keyplan's lists return their own alone | "
         "`/site/eu/racks/a`, `/site/eu/rack` | read with keyplan only |"
     ) in lines
 

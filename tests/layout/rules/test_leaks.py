@@ -17,7 +17,7 @@ def test_tables_that_share_a_directory_are_read_with_each_other() -> None:
     assert (finding.items, finding.severity) == (("t0", "t1"), Severity.NOTE)
     assert (finding.witness, finding.second) == (b"rack/a/tor", b"rack/")
     assert finding.message == (
-        "a raw read of the prefix that lists t0, t1 returns all of these; keyplan drops those not asked for"
+        "a raw scan of the prefix that lists t0, t1 returns all of them; keyplan's lists return their own alone"
     )
 
 
@@ -32,7 +32,7 @@ def test_those_that_only_come_along_stand_after_those_that_are_listed() -> None:
     (finding,) = lint(tables("p/by-name/{name:text}", "p/{p:hex_uuid}/tags/{tag:text}")).of_rule("L4")
     assert finding.items == ("t1", "t0")
     assert (finding.witness, finding.second) == (b"p/by-name/a", b"p/")
-    assert finding.message.startswith("a raw read of the prefix that lists t1 returns")
+    assert finding.message.startswith("a raw scan of the prefix that lists t1 also returns t0")
 
 
 def test_the_longest_prefix_that_leaks_is_reported() -> None:

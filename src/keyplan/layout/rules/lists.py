@@ -111,13 +111,18 @@ def _leak_finding(group: Sequence[_Leak], *, is_own: bool) -> Finding:
     listed = dict.fromkeys(leak.listed.name for leak in group)
     names = tuple(dict.fromkeys([*listed, *(leak.other.name for leak in group)]))
     first = min(group, key=lambda leak: len(leak.key))
-    lists = ", ".join(list(listed)[:LISTED_MAX]) + (" and more" if len(listed) > LISTED_MAX else "")
-    if first.is_trimmed:
-        message = f"without its last separator, the prefix that lists {lists} returns all of these"
-    else:
-        message = f"a raw read of the prefix that lists {lists} returns all of these; keyplan drops those not asked for"
+    prefix = f"the prefix that lists {_some(list(listed))}" + (
+        " without its last separator" if first.is_trimmed else ""
+    )
+    strangers = [name for name in names if name not in listed]
+    returned = f"also returns {_some(strangers)}" if strangers else "returns all of them"
+    message = f"a raw scan of {prefix} {returned}; keyplan's lists return their own alone"
     severity = Severity.NOTE if is_own or first.is_trimmed else Severity.WARNING
     return Finding("L4", names, message, first.key, first.key[: first.cut], severity)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:LISTED_MAX]) + (" and more" if len(names) > LISTED_MAX else "")
 
 
 def _sibling_leak(subject: Subject) -> Iterator[Finding]:
