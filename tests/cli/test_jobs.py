@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
+from msgspec import structs
 
 import keyplan
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Put, WrappedEngine, open_engine
@@ -14,7 +15,7 @@ from keyplan.keyspace import KeySpaces, open_key_space
 from keyplan.keyspace.rows import key_of
 from keyplan.maintenance import JobKind, open_jobs
 from keyplan.maintenance.claims import CLAIM_FORM, Claim, prefix_claim
-from keyplan.maintenance.migration.marks import state_key
+from keyplan.maintenance.migration.marks import STATE_FORM, state_key
 from keyplan.store import IndexStateKey, IndexStates
 from tests.cli.conftest import SITE, Keyplan
 from tests.cli.layouts import Box, Shelf, Site
@@ -237,6 +238,17 @@ def test_what_a_program_began_is_told_with_what_is_to_be_done(site: Keyplan) -> 
         assert found["into /r/"].remedy == "give `keyplan restore FILE --prefix /r/` with the backup backup-7"
         for name in (b"/c/", b"/r/"):
             store.engine.commit(Commit((), (Delete(prefix_claim(name)),)))
+
+
+def test_a_migration_whose_stage_nobody_knows_is_a_line_all_the_same(run: Keyplan) -> None:
+    command = migrated()(run)
+    assert run(*command).code == 0
+    key = state_key(bytes.fromhex(run(*command, "--dry-run", "--json").documents[0]["migration"]))
+    with keyplan.open("lmdb:./store.kv") as store:
+        state = STATE_FORM.decode(store.engine.value(key) or b"")
+        store.engine.commit(Commit((), (Put(key, STATE_FORM.encode(structs.replace(state, stage="later"))),)))
+    answer = run("jobs", "--json", "--store", "lmdb:./store.kv")
+    assert (answer.code, answer.document["stage"]) == (0, "later")
 
 
 def test_records_that_cannot_be_read_are_lines_with_their_key_and_hide_no_other(site: Keyplan) -> None:

@@ -91,8 +91,9 @@ def build_index(
     counts what all builders together have gone through. `command` are the words behind `keyplan` that go on with the build, for
     who looks at the store's jobs.
 
-    Raises InvalidInputError when the index is readable already, UnknownNameError, TargetTakenError when somebody builds the
-    index by another definition meanwhile, or has built it, EngineError, CommitOutcomeUnknownError.
+    Raises InvalidInputError when the index is readable already, InvalidArgumentError for no pace, UnknownNameError,
+    TargetTakenError when somebody builds the index by another definition meanwhile, or has built it, EngineError,
+    CommitOutcomeUnknownError.
     """
     bound = bound_layout_of(layout)
     pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
@@ -238,7 +239,9 @@ class _Builder:
 
     def _stage(self, stage: IndexStage, before: IndexState) -> IndexState:
         """The state at the beginning of a stage."""
-        return IndexState(stage, self._definition, command=self._command or before.command)
+        # Why not of another definition: its command would build that one.
+        earlier = before.command if before.fingerprint == self._definition else ()
+        return IndexState(stage, self._definition, command=self._command or earlier)
 
     def _replace(self, seen: IndexStateRead, state: IndexState | None) -> None:
         try:

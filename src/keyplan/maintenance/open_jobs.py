@@ -159,7 +159,11 @@ def _restored(snapshot: Snapshot, space: Any) -> OpenJob:
     return _told(replace(job, remedy=remedy), claim, claim.command)
 
 
-_PHASES: Final = {Stage.SWITCHED: ("--switched",), Stage.SETTLED: ("--clean-up",), Stage.CLEANING: ("--clean-up",)}
+_PHASES: Final[dict[str, tuple[str, ...]]] = {
+    Stage.SWITCHED: ("--switched",),
+    Stage.SETTLED: ("--clean-up",),
+    Stage.CLEANING: ("--clean-up",),
+}
 
 
 def _migration(row: "_Row") -> Iterator[OpenJob]:
@@ -171,7 +175,7 @@ def _migration(row: "_Row") -> Iterator[OpenJob]:
     if state.is_cleaned:
         return
     roots = " and ".join(sorted({shown_key(state.old_root), shown_key(state.new_root)}))
-    phase = _PHASES.get(Stage(state.stage), ()) if state.stage else ()
+    phase = _PHASES.get(state.stage, ())
     command = (*state.command, *phase) if state.command else ()
     remedy = "" if command else f"plan it again, as {' '.join(('`keyplan migrate --from OLD --to NEW', *phase))}` does"
     job = OpenJob(
