@@ -31,7 +31,7 @@ from keyplan.jobs.record import JobRecord
 
 __all__ = ["JOB_BYTES_MAX", "NO_CONDITIONS", "Conditions", "FixedConditions", "Held", "Job", "Seen", "as_read", "look"]
 
-JOB_BYTES_MAX: Final = 4_000
+JOB_BYTES_MAX: Final = 2_000
 """What a commit of a job needs beside the work: the guard of its record, of at most 511 bytes, one more, and the record, whose
 command is bounded, written anew."""
 

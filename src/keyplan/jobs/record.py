@@ -16,8 +16,8 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, utc_time
 
 __all__ = ["Holder", "JobRecord", "begun", "this_process"]
 
-_COMMAND_BYTES_MAX: Final = 2_000
-"""Why: the record is written beside the work, in commits that an engine bounds."""
+_COMMAND_BYTES_MAX: Final = 600
+"""Why: the record is written beside the work, in commits that an engine bounds, and a value may take nearly all of one."""
 
 
 class Holder(msgspec.Struct, frozen=True):
