@@ -63,7 +63,13 @@ def runm() -> Iterator[Scene]:
     )
     yield Scene(
         "runm migrate",
-        plain(job=_rewrite, setup=_fill_misspelt, beside=_write_partition, compared=_own_definitions_named),
+        plain(
+            job=_rewrite,
+            setup=_fill_misspelt,
+            beside=_write_partition,
+            holds=_is_rewritten,
+            compared=_own_definitions_named,
+        ),
     )
     yield Scene("runm import", plain(job=_import, setup=_start, beside=_write_partition, holds=_has_no_findings))
 
@@ -106,6 +112,13 @@ def _fill_misspelt(store: Store) -> None:
 
 def _rewrite(store: Store) -> None:
     list(runm_migrate.migrate(store, "", is_dry_run=False))
+
+
+def _is_rewritten(store: Store) -> None:
+    """Nothing is left to rewrite, and every object and partition is found by its name."""
+    assert list(runm_migrate.migrate(store, "", is_dry_run=True)) == []
+    missing = [found.key for found in verify(store, "") if found.code == "missing-entry"]
+    assert [key for key in missing if "/properties/" not in key and "/tags/" not in key] == []
 
 
 def _write_partition(store: Store) -> None:
