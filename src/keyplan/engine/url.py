@@ -40,7 +40,7 @@ class EngineUrl:
                 raise EngineOpenError(url=shown, problem=f"the option {name} is given twice")
             options[name] = value
         address = unquote(address)
-        if "\x00" in address or any("\x00" in part for option in options.items() for part in option):
+        if "\x00" in unquote(text):
             # Why here: drivers cut a text off there, and reach another host than the one that was named.
             problem = "it holds a zero byte: a character that no file name can have, and no host, user or password"
             raise EngineOpenError(url=shown, problem=problem)
