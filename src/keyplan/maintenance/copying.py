@@ -161,7 +161,7 @@ class _Copying:
 
     def _checked(self, snapshot: Snapshot) -> None:
         self._require_whole(snapshot)
-        check_fits(self._engine, self._prefix, self._pairs(snapshot))
+        check_fits(self._engine, self._prefix, self._pairs(snapshot), command=self._command)
 
     def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
         """Bring the target to the state of the snapshot, and verify it."""

@@ -69,7 +69,7 @@ def restore_store(
     old = bytes.fromhex(section.prefix)
     new = old if prefix is None else prefix
     held = EmbeddedKeys(layout, old, new, root_below=new) if layout is not None else None
-    _check(engine, path, new, held)
+    _check(engine, path, new, held, command)
     target = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting).begin(clock, command)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(target, kept_states(section))
@@ -97,13 +97,13 @@ def _look(path: Path) -> tuple[BackupHeader, BackupSection]:
         return reader.header, first
 
 
-def _check(engine: Engine, path: Path, new: bytes, held: EmbeddedKeys | None) -> None:
+def _check(engine: Engine, path: Path, new: bytes, held: EmbeddedKeys | None, command: Sequence[str]) -> None:
     """Read the whole file, as it would be written. Raises InvalidInputError, EngineLimitError."""
     with open_backup(path) as reader:
         for number, _ in enumerate(reader.sections()):
             if number:
                 raise InvalidInputError(source=str(path), problem="a plain backup has one section")
             pairs = reader.pairs()
-            check_fits(engine, new, pairs if held is None else held.rewritten(pairs))
+            check_fits(engine, new, pairs if held is None else held.rewritten(pairs), command=command)
     if held is not None:
         held.count = 0

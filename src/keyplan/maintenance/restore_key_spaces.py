@@ -247,7 +247,8 @@ class _Restore:
                     # Why the longest: which prefix a new one is, is known only when it is made. Text, as nearly all are.
                     prefix = step.prefix if step.prefix is not None else b"\x7f" * PREFIX_BYTES_MAX
                     held = self._held(section, prefix)
-                    check_fits(self._engine, prefix, reader.pairs() if held is None else held.rewritten(reader.pairs()))
+                    pairs = reader.pairs() if held is None else held.rewritten(reader.pairs())
+                    check_fits(self._engine, prefix, pairs, command=self._command)
 
     # ---- step by step -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ The claim (claims.py) stands in the target for as long as the work is not done, 
 who takes the work over writes it anew, and the other one ends. Whatever reads the target meanwhile sees a part of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -82,8 +82,16 @@ def pairs_of(
         yield entry.key[size:], entry.value
 
 
-def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+_CLAIM_BYTES: Final = 1_200
+"""Why: a claim without its command, and the guards of a commit, beside their keys."""
+
+
+def check_fits(
+    engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes]], *, command: Sequence[str] = ()
+) -> None:
     """Go through pairs that are to be written below `prefix`, to see whether the target takes them.
+
+    `command` is what the claim will hold, which is written beside each of them.
 
     Raises EngineLimitError when the target does not take one of them, with the first one's key, the limit, and how many there
     are; nothing is written here.
@@ -93,12 +101,13 @@ def check_fits(engine: Engine, prefix: bytes, pairs: Iterable[tuple[bytes, bytes
     value_max = profile.value_bytes_max
     if profile.commit_bytes_max is not None:
         value_max = min(value_max or profile.commit_bytes_max, profile.commit_bytes_max)
+    beside = _CLAIM_BYTES + 2 * len(prefix) + len(" ".join(command).encode())
     first: dict[str, object] = {}
     count = 0
     for key, value in pairs:
         key_bytes = len(prefix) + len(key)
         # Why: where the bound is on a commit, key and claim count as well.
-        value_bytes = len(value) + (key_bytes + JOB_BYTES_MAX if value_max == profile.commit_bytes_max else 0)
+        value_bytes = len(value) + (key_bytes + beside if value_max == profile.commit_bytes_max else 0)
         if key_max is not None and key_bytes > key_max:
             limit, allowed, actual = "key_bytes_max", key_max, key_bytes
         elif value_max is not None and value_bytes > value_max:
