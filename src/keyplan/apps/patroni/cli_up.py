@@ -55,7 +55,7 @@ def up(
     set_up_logging(nodes.log_level)
     _require_address(listen)
     # Why here: what is wrong or missing is said now, and not in the log of a cell.
-    nodes.parameters, nodes.dynamic  # noqa: B018
+    _ = nodes.parameters, nodes.dynamic
     host = find_host(user=nodes.user, programs=nodes.postgresql)
     folder = data.absolute()
     settings = UpSettings(
