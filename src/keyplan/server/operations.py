@@ -77,9 +77,10 @@ class Responder:
 
     def write(self, operation: Operation, result: Any, status: int, headers: Mapping[str, str]) -> Response:
         """Return a result as an answer: in JSON, or as its form says; None, of an outcome without content, without any."""
-        if result is None:
-            return Response(status_code=status, headers=dict(headers))
         form = operation.answer
+        # Why the form first: to it None may be a result like others, or one that it refuses.
+        if result is None and (form is None or status != operation.status):
+            return Response(status_code=status, headers=dict(headers))
         if form is not None and form.content_type != JSON:
             return Response(form.write(result), status, dict(headers), form.content_type)
         return JsonAnswer(write_answer(operation, result), status, headers=dict(headers))
