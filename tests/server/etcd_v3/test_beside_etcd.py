@@ -1,6 +1,6 @@
 """The same calls to a real etcd 3.4 and to the gateway: the same statuses and the same JSON, but for ids."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +21,22 @@ def compare(key: str, **wanted: Any) -> dict[str, Any]:
 
 def put(key: str, value: str, **more: Any) -> dict[str, Any]:
     return {"request_put": {"key": b64(key), "value": b64(value), **more}}
+
+
+def delete(key: str, **more: Any) -> dict[str, Any]:
+    return {"request_delete_range": {"key": b64(key), **more}}
+
+
+def nested(*, success: Sequence[dict[str, Any]] = (), failure: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    return {"request_txn": {"success": [*success], "failure": [*failure]}}
+
+
+def levels(count: int, *, width: int = 1) -> dict[str, Any]:
+    """So many transactions, one in the other, each with so many operations."""
+    inner: dict[str, Any] = {"success": [put(f"/p/leaf{number}", "1") for number in range(width)]}
+    for _ in range(count):
+        inner = {"success": [{"request_txn": inner}, *({"request_range": PREFIX} for _ in range(width - 1))]}
+    return inner
 
 
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
@@ -123,6 +139,68 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         {"success": [{"request_delete_range": {"key": b64("/p/t"), "prev_kv": True}}]},
     ),
     ("an empty transaction", "/v3/kv/txn", {}),
+    ("one key twice, in the branch that is not taken", "/v3/kv/txn", {"failure": [put("/p/x", "1"), put("/p/x", "2")]}),
+    (
+        "a put into what is deleted, in the branch that is not taken",
+        "/v3/kv/txn",
+        {"failure": [put("/p/x", "1"), delete("/p/a", range_end=b64("/p/y")), delete("/p/b", range_end=b64("/p/c"))]},
+    ),
+    (
+        "a put beside what is deleted",
+        "/v3/kv/txn",
+        {"failure": [delete("/p/a", range_end=b64("/p/x")), put("/p/x", "1")]},
+    ),
+    (
+        "a put behind a deletion without an end",
+        "/v3/kv/txn",
+        {"failure": [delete("/p/a", range_end=b64("\x00")), put("/q", "1")]},
+    ),
+    ("one key in both branches", "/v3/kv/txn", {"success": [put("/p/x", "1")], "failure": [put("/p/x", "2")]}),
+    (
+        "one key in both nested branches",
+        "/v3/kv/txn",
+        {"success": [nested(success=[put("/p/x", "1")], failure=[put("/p/x", "2")])]},
+    ),
+    (
+        "one key in two nested transactions",
+        "/v3/kv/txn",
+        {"failure": [nested(success=[put("/p/x", "1")]), nested(failure=[put("/p/x", "2")])]},
+    ),
+    (
+        "one key here and in a nested transaction",
+        "/v3/kv/txn",
+        {"failure": [put("/p/x", "1"), nested(failure=[put("/p/x", "2")])]},
+    ),
+    (
+        "a nested put into what is deleted",
+        "/v3/kv/txn",
+        {"failure": [delete("/p/x"), nested(failure=[put("/p/x", "2")])]},
+    ),
+    (
+        "a nested deletion of what is put",
+        "/v3/kv/txn",
+        {"failure": [nested(failure=[delete("/p/x")]), put("/p/x", "2")]},
+    ),
+    ("nested deletions that overlap", "/v3/kv/txn", {"success": [delete("/p/x"), nested(success=[delete("/p/x")])]}),
+    (
+        "a put without a key, in the branch that is not taken",
+        "/v3/kv/txn",
+        {"failure": [{"request_put": {"value": b64("1")}}]},
+    ),
+    (
+        "a put that keeps and gives a value, in the branch that is not taken",
+        "/v3/kv/txn",
+        {"failure": [put("/p/x", "1", ignore_value=True)]},
+    ),
+    ("a range without a key, in the branch that is not taken", "/v3/kv/txn", {"failure": [{"request_range": {}}]}),
+    ("a deletion without a key, nested", "/v3/kv/txn", {"failure": [nested(failure=[{"request_delete_range": {}}])]}),
+    ("a compare without a key", "/v3/kv/txn", {"compare": [{"target": "VERSION"}], "failure": [put("/p/x", "1")]}),
+    ("an operation of no kind, in the branch that is not taken", "/v3/kv/txn", {"failure": [{}]}),
+    ("128 operations", "/v3/kv/txn", {"success": [put(f"/p/n{number}", "1") for number in range(128)]}),
+    ("129 operations", "/v3/kv/txn", {"failure": [put(f"/p/n{number}", "1") for number in range(129)]}),
+    ("two levels that share 128 operations", "/v3/kv/txn", levels(1, width=64)),
+    ("two levels with more than 128 operations", "/v3/kv/txn", levels(1, width=65)),
+    ("ten levels", "/v3/kv/txn", levels(10)),
     ("a delete", "/v3/kv/deleterange", {"key": b64("/p/empty")}),
     ("a delete of nothing", "/v3/kv/deleterange", {"key": b64("/p/empty")}),
     ("a delete of a prefix", "/v3/kv/deleterange", {**PREFIX, "prev_kv": True}),

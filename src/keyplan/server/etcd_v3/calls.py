@@ -9,6 +9,7 @@ from keyplan.engine import ALL_KEYS, Backoff, Engine, KeyRange, Lease
 from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
+from keyplan.server.etcd_v3.admission import check_put, check_transaction
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS, header
@@ -56,6 +57,7 @@ class Calls:
 
     def put(self, request: Request) -> Response:
         """Write."""
+        check_put(request)
         return self._commit(put, request)
 
     def delete_range(self, request: Request) -> Response:
@@ -64,6 +66,7 @@ class Calls:
 
     def transact(self, request: Request) -> Response:
         """Compare and write."""
+        check_transaction(request)
         return self._commit(transact, request)
 
     def _commit(self, plan: Callable[[Changes, Request], Answer], request: Request) -> Response:

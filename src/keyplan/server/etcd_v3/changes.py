@@ -13,6 +13,7 @@ from keyplan.engine import (
 )
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
+from keyplan.server.etcd_v3.admission import duplicate_key
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import NEW_REVISION
 
@@ -59,15 +60,19 @@ class Changes:
         if is_reserved(key):
             raise _reserved()
         if self._writes.is_written(key) or any(key in deleted for deleted in self._deleted):
-            raise _duplicate()
+            raise duplicate_key()
         self._writes.put(key, value, lease)
 
     def delete(self, key_range: KeyRange) -> list[Entry]:
-        """Remove a range; return what was there. Raises CallFailure as `put` does."""
+        """Remove a range; return what was there. Raises CallFailure as `put` does.
+
+        Departure: etcd takes a put in one nested transaction and its deletion in a later one, and a put behind a deletion up
+        to the last key; here a key is written once.
+        """
         if key_range.start < (_RESERVED_RANGE.end or b"") and (key_range.end is None or key_range.end > RESERVED):
             raise _reserved()
         if self._writes.put_keys_in(key_range):
-            raise _duplicate()
+            raise duplicate_key()
         stored = list(self._reads.look_through(key_range))
         self._delete_guards.append(RangeUnchanged(key_range, self.revision, tuple(entry.key for entry in stored)))
         gone = [entry for entry in stored if entry.key not in self._gone]
@@ -98,10 +103,6 @@ class Changes:
                 guards.append(guard)
                 size = grown
         return self._writes.commit(guards)
-
-
-def _duplicate() -> CallFailure:
-    return CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: duplicate key given in txn request")
 
 
 def _reserved() -> CallFailure:
