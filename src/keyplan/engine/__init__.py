@@ -29,6 +29,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.lineage import LEAP, Lineage, leapt
 from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
+from keyplan.engine.owned import HistoryFloor, LeaseOwner, OwnedHistory, OwnedLeases
 from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
 from keyplan.engine.profile import Capability, Profile
 from keyplan.engine.recording import Call, RecordingEngine
@@ -73,15 +74,19 @@ __all__ = [
     "ExposedFile",
     "FailedGuard",
     "Guard",
+    "HistoryFloor",
     "KeyAbsent",
     "KeyPrefix",
     "KeyRange",
     "KeyUnchanged",
     "Lease",
+    "LeaseOwner",
     "Lineage",
     "Memory",
     "MemoryEngine",
     "Mutation",
+    "OwnedHistory",
+    "OwnedLeases",
     "PrefixedEngine",
     "PrefixedSnapshot",
     "PrefixedWatch",
