@@ -32,6 +32,7 @@ from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.owned import HistoryFloor, LeaseOwner, OwnedHistory, OwnedLeases
 from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
 from keyplan.engine.profile import Capability, Profile
+from keyplan.engine.reach import Area, Reach
 from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import (
     ENTRY_POINT_GROUP,
@@ -57,6 +58,7 @@ __all__ = [
     "MEMORY_PROFILE",
     "NO_LEASE",
     "SYSTEM_CLOCK",
+    "Area",
     "AscendingKeys",
     "Backoff",
     "Call",
@@ -94,6 +96,7 @@ __all__ = [
     "Put",
     "RangeEmpty",
     "RangeUnchanged",
+    "Reach",
     "ReadOnlyEngine",
     "Reads",
     "RecordingEngine",

@@ -32,6 +32,7 @@ from keyplan.errors.keyspaces import (
 )
 from keyplan.errors.rings import RingMismatchError, SplitCommitError
 from keyplan.errors.tree import (
+    AccessDeniedError,
     AlreadyExistsError,
     CommitConflictError,
     CommitOutcomeUnknownError,
@@ -73,6 +74,7 @@ from keyplan.errors.tree import (
 )
 
 __all__ = [
+    "AccessDeniedError",
     "AlreadyExistsError",
     "CommitConflictError",
     "CommitOutcomeUnknownError",

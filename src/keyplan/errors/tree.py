@@ -36,6 +36,7 @@
     │   └── EngineOpenError               the file, folder or address cannot be opened
     │       ├── StoreMissingError           there is no store, and none was to be made
     │       └── StoreUnreachableError       no server answers there, or not yet
+    ├── AccessDeniedError               nothing that was granted allows it: ask for a grant
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
 
@@ -51,6 +52,7 @@ from typing import Any, ClassVar
 from keyplan.grpc_status import GrpcStatus
 
 __all__ = [
+    "AccessDeniedError",
     "AlreadyExistsError",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
@@ -449,6 +451,20 @@ class StoreUnreachableError(EngineOpenError):
 
     code = "store-unreachable"
     summary = "the store cannot be reached"
+
+
+class AccessDeniedError(KeyplanError):
+    """No grant allows it, or the one that did holds no more. Nothing was read or written.
+
+    Facts: `who` asked, "" where no name is known; `act`, as "read" or "write"; `where`, as it was asked for. They never tell
+    whether something is stored there.
+    """
+
+    code = "access-denied"
+    summary = "no grant allows this"
+    exit_code = 11
+    http_status = 403
+    grpc_status = GrpcStatus.PERMISSION_DENIED
 
 
 class CorruptionError(KeyplanError):
