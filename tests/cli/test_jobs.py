@@ -216,6 +216,40 @@ def test_a_job_is_told_in_words(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -
     assert f"goes on with `keyplan copy --from lmdb:{here}/source.kv --prefix /site/`" in said
 
 
+NO_TEXT: Final = "b\udcff"
+"""The byte ff, as Python has it in the name of a file."""
+
+
+def test_a_backup_whose_name_is_no_text_is_restored_and_its_job_is_told_without_a_command(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes_in("lmdb:./source.kv")
+    assert run("backup", NO_TEXT, "--store", "lmdb:./source.kv").code == 0
+    command = ["restore", NO_TEXT, "--store", "lmdb:./store.kv"]
+    with killed_at(monkeypatch, 2):
+        assert run(*command).code == INTERRUPTED
+    [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
+    assert (job["command"], "give `keyplan restore FILE` with the backup" in job["remedy"]) == (None, True)
+    assert run(*command).code == 0
+    assert content("lmdb:./store.kv") == content("lmdb:./source.kv")
+
+
+def test_a_copy_goes_on_from_anywhere_whose_folder_is_no_text(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / NO_TEXT
+    home.mkdir()
+    monkeypatch.chdir(home)
+    command = copied(run)
+    with killed_at(monkeypatch, 2):
+        assert run(*command).code == INTERRUPTED
+    [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
+    monkeypatch.chdir(tmp_path)
+    assert "%FF" in job["command"]
+    assert run(*shlex.split(job["command"])[1:]).code == 0
+    assert run("jobs", "--store", f"lmdb:{tmp_path}/b%FF/store.kv").lines == ["no job is open"]
+
+
 def test_work_within_a_key_space_is_listed_with_its_name(run: Keyplan) -> None:
     spaces_in("lmdb:./store.kv")
     at = ["--store", "lmdb:./store.kv", "--layout", SITE, "--keyspace", "orders"]

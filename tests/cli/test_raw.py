@@ -55,6 +55,13 @@ def test_a_damaged_record_is_set_aside_seen_and_put_back(broken: Keyplan) -> Non
     assert broken("check").code == 0
 
 
+def test_a_reason_that_is_no_text_is_refused_by_its_option(broken: Keyplan) -> None:
+    answer = broken("raw", "quarantine", BOX, "--reason", "torn\udcff", "--yes")
+    assert (answer.code, "source --reason" in answer.err) == (5, True)
+    assert broken("raw", "quarantined").out == ""
+    assert broken("raw", "delete", BOX, "--yes").code == 0
+
+
 def test_an_unknown_key_and_a_counter_are_mended(site: Keyplan) -> None:
     assert site("raw", "put", "/site/what", "x", "--yes").code == 0
     assert site("raw", "put", "/site/tickets", "5", "--yes").code == 0

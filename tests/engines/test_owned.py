@@ -158,7 +158,9 @@ def test_a_floor_moves_up_alone_and_never_beyond_the_store() -> None:
             history.compact(revisions[3] + 100)
 
 
-@pytest.mark.parametrize("value", [b"", b"no json", b"[]", b'{"owner":"bob","revision":9}'])
+@pytest.mark.parametrize(
+    "value", [b"", b"no json", b"[]", b'{"owner":"\xff","revision":9}', b'{"owner":"bob","revision":9}']
+)
 def test_what_is_no_floor_of_the_owner_s_forgets_nothing(value: bytes) -> None:
     with MemoryEngine() as engine:
         revision = put(engine, b"a")

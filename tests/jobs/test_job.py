@@ -133,6 +133,31 @@ def test_a_commit_whose_answer_was_lost_is_made_once(*, is_made: bool, with_curs
     assert stored(engine) is None
 
 
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_record_that_is_written_again_as_it_stands_is_no_sign_of_its_commit(*, is_made: bool) -> None:
+    engine = Lossy(MemoryEngine())
+    job = begin(engine)
+    engine.commit(Commit((), (Put(b"a", b"somebody's"),)))
+    with pytest.raises(CommitConflictError):
+        job.commit([Put(b"a", b"1")], guards=[KeyAbsent(b"a")], record=job.record)
+    assert engine.value(b"a") == b"somebody's"
+    engine.is_made, engine.losing = is_made, 1
+    job.commit([Put(b"b", b"1")], guards=[KeyAbsent(b"b")], record=job.record)
+    assert engine.value(b"b") == b"1"
+    job.end()
+    assert stored(engine) is None
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_work_that_has_not_begun_leaves_the_record_of_the_work_before_it(*, is_made: bool) -> None:
+    engine = Lossy(MemoryEngine())
+    before = begin(engine).record
+    job = begin(engine)
+    engine.is_made, engine.losing = is_made, 1
+    job.end(leaving=before)
+    assert stored(engine) == before
+
+
 def test_a_job_tells_how_far_it_is_with_one_of_its_commits_every_few_seconds() -> None:
     engine, clock = MemoryEngine(), FakeClock()
     job = begin(engine, clock)
@@ -165,6 +190,8 @@ def test_a_command_that_is_too_long_is_not_kept_and_the_earlier_stays() -> None:
     record = begun(Work(), command=("go",))
     assert begun(record, command=("x" * 3_000,)).command == ("go",)
     assert begun(record).command == ("go",)
+    # Why: the name of a file may be of bytes that are no text.
+    assert begun(record, command=("restore", "b\udcff.kpb")).command == ("go",)
 
 
 # ---- batches and pace ----------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ import pytest
 
 import keyplan
 from keyplan.engine import Commit, Engine, MemoryEngine, Put
-from keyplan.errors import InvalidInputError, PrefixConflictError, PrefixInUseError
+from keyplan.errors import CorruptionError, InvalidInputError, PrefixConflictError, PrefixInUseError
 from keyplan.keyspace import KeySpaces
 from keyplan.maintenance import copy_store, prepare_index, restore_store
+from keyplan.maintenance.claims import prefix_claim, read_claim
 from keyplan.store import IndexStates, Store
 from tests.maintenance.backups import content_of, file_of, section_file, write_backup
 from tests.maintenance.layouts import Site
@@ -67,6 +68,35 @@ def test_a_copy_leaves_key_spaces_alone(prefix: bytes) -> None:
         with pytest.raises(REFUSED[prefix]):
             copy_store(source, engine, source_name="s", prefix=prefix, is_overwriting=True)
         assert content_of(engine) == before
+
+
+def test_work_that_gives_way_to_a_key_space_leaves_the_claim_of_the_part_that_stands_there(
+    file: Path, tmp_path: Path
+) -> None:
+    with MemoryEngine() as engine, MemoryEngine() as source:
+        source.commit(Commit((), (Put(b"/bank/2", b"y"),)))
+        other = write_backup(source, tmp_path / "other.kpb", prefix=b"/bank/")
+        with pytest.raises(KeyboardInterrupt):
+            restore_store(AtCommit(engine, 3, lambda _: None, dies=True), other)
+        claim = read_claim(engine, prefix_claim(b"/bank/"))
+        assert claim is not None
+
+        def made(inner: Engine) -> None:
+            KeySpaces(inner).create("bank", "bank", prefix=b"/bank/sub/".hex(), allow_legacy_prefix=True)
+
+        with pytest.raises(PrefixConflictError):
+            restore_store(AtCommit(engine, 1, made), file, prefix=b"/bank/", is_overwriting=True)
+        assert read_claim(engine, prefix_claim(b"/bank/")) == claim
+
+
+@pytest.mark.parametrize("prefix", [b"/bank/", b"/bank/" + b"x" * 600])
+def test_a_claim_that_cannot_be_read_is_told_with_its_key(file: Path, prefix: bytes) -> None:
+    with MemoryEngine() as engine:
+        raw_key = prefix_claim(b"/bank/") + prefix.removeprefix(b"/bank/")
+        engine.commit(Commit((), (Put(raw_key, b"{brok"),)))
+        with pytest.raises(CorruptionError) as raised:
+            restore_store(engine, file, prefix=b"/bank/deeper/" if prefix == b"/bank/" else b"/bank/")
+        assert raised.value.facts["raw_key"] == raw_key.hex()
 
 
 def test_a_prefix_of_nobody_takes_a_restore(file: Path) -> None:

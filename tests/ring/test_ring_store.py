@@ -226,9 +226,10 @@ def test_without_leave_to_create_a_new_ring_is_not_made() -> None:
         assert snapshot.count(ALL_KEYS) == 0
 
 
-def test_a_description_that_is_damaged_is_corruption() -> None:
+@pytest.mark.parametrize("raw", [b"{broken", b'{"ring":"\xff"}', b'{"placed":' * 50_000])
+def test_a_description_that_is_damaged_is_corruption(raw: bytes) -> None:
     engines = memories(1)
-    engines[0].commit(Commit((), (Put(RING_KEY, b"{broken"),)))
+    engines[0].commit(Commit((), (Put(RING_KEY, raw),)))
     with pytest.raises(CorruptionError):
         ring_of(engines, Site)
 

@@ -188,6 +188,31 @@ def broad_excepts(source: Source) -> Iterator[Finding]:
             )
 
 
+_UNREADABLE: Final = frozenset({"ValueError", "UnicodeError", "UnicodeDecodeError", "UnicodeEncodeError"})
+
+
+def half_caught_decoding(source: Source) -> Iterator[Finding]:
+    """msgspec has errors of its own for most that cannot be read; bytes that are no UTF-8 and deep nesting raise Python's."""
+    for node in source.nodes:
+        if not isinstance(node, ast.Try):
+            continue
+        named = {
+            (kind.attr if isinstance(kind, ast.Attribute) else kind.id if isinstance(kind, ast.Name) else "")
+            for handler in node.handlers
+            for kind in (handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type])
+        }
+        calls = (call.func for part in node.body for call in ast.walk(part) if isinstance(call, ast.Call))
+        decodes = any(
+            (isinstance(call, ast.Attribute) and call.attr == "decode")
+            or (isinstance(call, ast.Name) and call.id == "decode")
+            for call in calls
+        )
+        is_whole = "RecursionError" in named and named & _UNREADABLE
+        if decodes and named & {"MsgspecError", "DecodeError"} and not is_whole:
+            words = "(msgspec.MsgspecError, ValueError, RecursionError)"
+            yield Finding(source.path, node.handlers[0].lineno, "an except that some damaged bytes pass by", words)
+
+
 def commits_without_epoch(source: Source) -> Iterator[Finding]:
     """A guard holds within the epoch in which it was read: a commit that has guards says which one that is.
 

@@ -26,6 +26,7 @@ CHECKS: Final[dict[Check, tuple[str, ...]]] = {
     calls.code_in_data: OURS,
     calls.commits_without_epoch: PRODUCT,
     calls.broad_excepts: EVERYTHING,
+    calls.half_caught_decoding: PRODUCT,
     calls.mutable_defaults: EVERYTHING,
     calls.native_byte_order: EVERYTHING,
     calls.prints: OURS,

@@ -247,6 +247,22 @@ def test_a_commit_with_guards_names_its_epoch(call: str, *, is_found: bool) -> N
     assert bool(lines(calls.commits_without_epoch(source(call)))) is is_found
 
 
+@pytest.mark.parametrize(
+    ("kinds", "call", "found"),
+    [
+        ("msgspec.MsgspecError", "msgspec.json.decode(raw)", [3]),
+        ("(msgspec.DecodeError, UnicodeDecodeError)", "decode(raw)", [3]),
+        ("(OSError, msgspec.MsgspecError, RecursionError)", "form.decode(raw)", [3]),
+        ("(msgspec.MsgspecError, ValueError, RecursionError)", "msgspec.json.decode(raw)", []),
+        ("msgspec.MsgspecError", "msgspec.json.encode(record)", []),
+        ("UnicodeDecodeError", "raw.decode()", []),
+    ],
+)
+def test_what_decodes_catches_all_that_damaged_bytes_raise(kinds: str, call: str, found: list[int]) -> None:
+    text = f"try:\n    {call}\nexcept {kinds}:\n    pass\n"
+    assert lines(calls.half_caught_decoding(source(text))) == found
+
+
 def test_mutable_defaults_are_found() -> None:
     assert lines(calls.mutable_defaults(source("def f(a=[], *, b=dict(), c=(), d=None): ...\n"))) == [1, 1]
 

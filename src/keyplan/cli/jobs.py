@@ -1,10 +1,11 @@
 """The command `keyplan jobs`: the long work that stands open in a store. And the words of a command, kept with such work."""
 
+import re
 import shlex
 from collections.abc import Collection, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import typer
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from keyplan.maintenance import OpenJob
 
 __all__ = ["absolute_url", "jobs_command", "words_of"]
+
+_OF_FILES: Final = frozenset({"lmdb", "ring"})
+_NO_TEXT: Final = re.compile(r"[\udc80-\udcff]+")
+"""Bytes of a file's name that are no UTF-8, as Python has them."""
 
 
 def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
@@ -142,9 +147,8 @@ def _word(value: object) -> str:
 
 
 def absolute_url(url: str) -> str:
-    """Return a store's URL as it is from any folder, without its secrets."""
-    text = EngineUrl.parse(url).text
-    scheme, _, rest = text.partition(":")
-    if scheme.lower() != "lmdb" or rest.startswith("/"):
-        return text
-    return f"{scheme}:{quote(str(Path.cwd()))}/{rest.removeprefix('./')}"
+    """Return a store's URL as it is from any folder, without its secrets; in text, also where files are not called in text."""
+    scheme, colon, rest = EngineUrl.parse(url).text.partition(":")
+    if scheme.lower() in _OF_FILES and not rest.startswith("/"):
+        rest = f"{quote(bytes(Path.cwd()))}/{rest.removeprefix('./')}"
+    return scheme + colon + _NO_TEXT.sub(lambda found: quote(found[0], errors="surrogateescape"), rest)

@@ -367,6 +367,7 @@ def quarantine_command(
 ) -> None:
     """Set an entry aside: its key becomes free, and `keyplan raw release` puts it back."""
     raw_key = raw_key_of_option(key, is_hex=is_hex)
+    _require_text(reason, "--reason")
 
     def plan(engine: Engine, bound: BoundLayout | None) -> RawChange:
         return plan_quarantine(engine, raw_key, layout=bound, reason=reason, past_fence=options.past_fence)
@@ -417,11 +418,15 @@ def release_command(
 def _bytes_of(value: str) -> bytes:
     if value == "-":
         return sys.stdin.buffer.read()
+    return _require_text(value, "VALUE", ": pass --file FILE, or - for standard input")
+
+
+def _require_text(text: str, source: str, remedy: str = "") -> bytes:
+    """Return a text in UTF-8. Raises InvalidInputError for bytes of the command line that are none."""
     try:
-        return value.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
-        problem = "not text in UTF-8: pass --file FILE, or - for standard input"
-        raise InvalidInputError(source="VALUE", problem=problem) from error
+        raise InvalidInputError(source=source, problem=f"not text in UTF-8{remedy}") from error
 
 
 def _change(at: LayoutOptions, options: WriteOptions, plan: Callable[[Engine, BoundLayout | None], RawChange]) -> None:

@@ -138,7 +138,7 @@ class OwnedHistory:
             return 0
         try:
             floor = msgspec.json.decode(value, type=HistoryFloor)
-        except msgspec.DecodeError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             # Why: what an owner has forgotten is its own. A damaged floor must not take the rest away from it.
             return 0
         return floor.revision if floor.owner == self._owner else 0

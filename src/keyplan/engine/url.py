@@ -39,7 +39,8 @@ class EngineUrl:
             if name in options:
                 raise EngineOpenError(url=shown, problem=f"the option {name} is given twice")
             options[name] = value
-        address = unquote(address)
+        # Why so: a file's name may be of any bytes, and percent-encoded it is text.
+        address = unquote(address, errors="surrogateescape")
         if "\x00" in unquote(text):
             # Why here: drivers cut a text off there, and reach another host than the one that was named.
             problem = "it holds a zero byte: a character that no file name can have, and no host, user or password"

@@ -191,10 +191,15 @@ class Job(Generic[R]):
         self.record = new
         self._touched = self._clock.monotonic()
 
-    def end(self) -> None:
-        """Take the record away: the work is done. The conditions are not asked any more."""
+    def end(self, *, leaving: R | None = None) -> None:
+        """Take the record away: the work is done. The conditions are not asked any more.
+
+        `leaving`: the record of other work, which this one was to replace and has not begun to, is written back.
+        """
         self._conditions = NO_CONDITIONS
-        self._send((Delete(self._seen.key),), (), is_applied=lambda: self._stands(None))
+        key = self._seen.key
+        last = Delete(key) if leaving is None else Put(key, self._form.encode(leaving))
+        self._send((last,), (), is_applied=lambda: self._stands(leaving))
 
     def _as_told(self, record: R | None) -> R | None:
         """Return the record to write, with how far the work is when it is time to say so; None: it stays."""
@@ -245,8 +250,12 @@ class Job(Generic[R]):
             return Held(as_read(self._seen.key, snapshot.get(self._seen.key)), snapshot.epoch) == self._seen.held
 
     def _stands(self, record: R | None) -> bool:
-        value = self.engine.value(self._seen.key)
-        return value == (None if record is None else self._form.encode(record))
+        with self.engine.snapshot() as snapshot:
+            entry = snapshot.get(self._seen.key)
+        if entry is None or record is None:
+            return entry is None and record is None
+        # Why not by its value alone: a record that is written again as it stands has not been written yet.
+        return as_read(entry.key, entry) != self._seen.held.guard and entry.value == self._form.encode(record)
 
     def _holds(self, mutations: Iterable[Mutation]) -> bool:
         with self.engine.snapshot() as snapshot:

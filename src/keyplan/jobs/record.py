@@ -14,7 +14,7 @@ from msgspec import structs
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, utc_time
 
-__all__ = ["Holder", "JobRecord", "begun", "this_process"]
+__all__ = ["Holder", "JobRecord", "begun", "kept_command", "this_process"]
 
 _COMMAND_BYTES_MAX: Final = 600
 """Why: the record is written beside the work, in commits that an engine bounds, and a value may take nearly all of one."""
@@ -87,16 +87,28 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
 
 
+def kept_command(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command as a record keeps them: none of one that is too long, or that is no text in UTF-8.
+
+    Why the latter: the name of a file may be of any bytes, and whoever reads the record is to read all of it.
+    """
+    try:
+        size = len(" ".join(command).encode())
+    except UnicodeEncodeError:
+        return ()
+    return tuple(command) if size <= _COMMAND_BYTES_MAX else ()
+
+
 R = TypeVar("R", bound=JobRecord)
 
 
 def begun(record: R, *, command: Sequence[str] = (), clock: Clock = SYSTEM_CLOCK, **changes: Any) -> R:
     """Return the record as this process writes it who begins the work, or takes it over.
 
-    When it was first begun stays. A command that is too long to be kept is left out; without one the earlier stays.
+    When it was first begun stays. A command that cannot be kept is left out; without one the earlier stays.
     """
     now = utc_time(clock.wall())
-    kept = tuple(command) if len(" ".join(command).encode()) <= _COMMAND_BYTES_MAX else ()
+    kept = kept_command(command)
     own = {
         "run": uuid4().hex,
         "holder": this_process(),

@@ -73,7 +73,7 @@ class Transfer:
         return self.before is not None
 
     def begin(self, clock: Clock, command: Sequence[str], **facts: Any) -> Target:
-        """Write the claim, with further facts of it, and look once more; take it away where the work has not begun.
+        """Write the claim, with further facts of it, and look once more; where the work has not begun, undo that.
 
         Why: whoever begins looks before and after it has written that it begins; of two, at least one sees the other.
         """
@@ -87,7 +87,8 @@ class Transfer:
             refuse_registered(self._engine, self._prefix, is_resumed=self.is_resumed)
         except (ConflictError, InvalidInputError):
             if not self.is_resumed:
-                target.finish()
+                # Why not only away: the part that other work has brought here is a part as long as its claim says so.
+                target.job.end(leaving=self._seen.record)
             raise
         return target
 

@@ -5,7 +5,7 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from shlex import quote
 from typing import Final
 
@@ -96,21 +96,27 @@ def standing_claim(engine: Engine, raw_key: bytes) -> Seen[Claim]:
 
 
 def decoded_claim(entry: Entry) -> Claim:
-    """Return the claim that an entry holds. Raises CorruptionError."""
-    claim: Claim = CLAIM_FORM.decode(entry.value)
+    """Return the claim that an entry holds. Raises CorruptionError, which names its key."""
+    try:
+        claim: Claim = CLAIM_FORM.decode(entry.value)
+    except CorruptionError as error:
+        raise CorruptionError(**{**error.facts, "raw_key": entry.key.hex()}) from error
     return claim
 
 
 def standing_claims(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, Claim]]:
     """Return the prefixes that something is brought into and that lie above or below one of the roots, with their claims."""
-    prefixes = _table("prefixes")
-    found = []
-    for entry in snapshot.scan(KeyRange(*prefixes.keys.range(()))):
-        prefix = prefixes.keys.decode(entry.key)
-        assert isinstance(prefix, bytes)
-        if any(prefix.startswith(root) or root.startswith(prefix) for root in roots):
-            found.append((prefix, decoded_claim(entry)))
-    return found
+    return [(prefix, decoded_claim(entry)) for prefix, entry in _across(snapshot, roots)]
+
+
+def _across(snapshot: Snapshot, roots: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
+    """The claims on prefixes that lie above or below one of the roots, unread."""
+    wanted = tuple(roots)
+    low, high = _table("prefixes").keys.range(())
+    for entry in snapshot.scan(KeyRange(low, high)):
+        prefix = entry.key[len(low) :]
+        if any(prefix.startswith(root) or root.startswith(prefix) for root in wanted):
+            yield prefix, entry
 
 
 def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, str]]:
@@ -118,13 +124,8 @@ def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[by
 
     A claim that cannot be read says so too: work was begun there, and nobody knows that it ended.
     """
-    wanted = tuple(roots)
-    low, high = _table("prefixes").keys.range(())
     found = []
-    for entry in snapshot.scan(KeyRange(low, high)):
-        prefix = entry.key[len(low) :]
-        if not any(prefix.startswith(root) or root.startswith(prefix) for root in wanted):
-            continue
+    for prefix, entry in _across(snapshot, roots):
         into = shown_key(prefix) or "the whole store"
         try:
             claim = decoded_claim(entry)

@@ -33,7 +33,18 @@ from keyplan.errors import (
     RecordError,
     TargetTakenError,
 )
-from keyplan.jobs import CommitRoom, Lookup, Pace, Progress, as_read, batch_of, halved, joined, read_batches
+from keyplan.jobs import (
+    CommitRoom,
+    Lookup,
+    Pace,
+    Progress,
+    as_read,
+    batch_of,
+    halved,
+    joined,
+    kept_command,
+    read_batches,
+)
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.maintenance.examine import Examiner, calls_for, primary_of
@@ -97,7 +108,9 @@ def build_index(
     """
     bound = bound_layout_of(layout)
     pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
-    builder = _Builder(store, bound, index_named(bound, name), pace, tuple(command), progress, backoff or Backoff())
+    builder = _Builder(
+        store, bound, index_named(bound, name), pace, kept_command(command), progress, backoff or Backoff()
+    )
     return builder.run()
 
 

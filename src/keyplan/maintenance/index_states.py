@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, KeyRange, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
-from keyplan.jobs import Held, as_read, batches_of, operations_max
+from keyplan.jobs import Held, as_read, batches_of, kept_command, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
@@ -92,7 +92,7 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str, *, comm
     seen = read_index_state(store.engine, index)
     if seen.state is not None:
         return False
-    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), command=tuple(command))
+    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), command=kept_command(command))
     replace_index_state(store.engine, index, seen, state)
     return True
 
@@ -125,7 +125,7 @@ def claim_index(engine: Engine, index: BoundIndex, seen: IndexStateRead, command
     never removed from an index that a build has made readable meanwhile. Raises CommitConflictError when the state is not as
     it was seen any more.
     """
-    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex, command=tuple(command))
+    state = IndexState(IndexStage.WRITE_ONLY, index_definition(index), run=uuid4().hex, command=kept_command(command))
     replace_index_state(engine, index, seen, state)
     raw_key = index_state_key(index)
     with engine.snapshot() as snapshot:

@@ -33,7 +33,7 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
-from keyplan.jobs import JOB_BYTES_MAX, NO_CONDITIONS, CommitRoom, Conditions, Job, Seen, cut, size_of
+from keyplan.jobs import JOB_BYTES_MAX, NO_CONDITIONS, CommitRoom, Conditions, Job, Seen, cut, kept_command, size_of
 from keyplan.maintenance.claims import CLAIM_FORM, Claim
 from keyplan.maintenance.pair_digest import PairDigest, PairSum, Tally
 from keyplan.store import TRANSFER_AREA
@@ -101,7 +101,7 @@ def check_fits(
     value_max = profile.value_bytes_max
     if profile.commit_bytes_max is not None:
         value_max = min(value_max or profile.commit_bytes_max, profile.commit_bytes_max)
-    beside = _CLAIM_BYTES + 2 * len(prefix) + len(" ".join(command).encode())
+    beside = _CLAIM_BYTES + 2 * len(prefix) + len(" ".join(kept_command(command)).encode())
     first: dict[str, object] = {}
     count = 0
     for key, value in pairs:

@@ -54,7 +54,7 @@ def read_description(snapshot: Snapshot) -> RingDescription | None:
         return None
     try:
         description = msgspec.json.decode(raw, type=RingDescription)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise CorruptionError(raw_key=RING_KEY.hex(), problem="the ring's description cannot be read") from error
     if description.format != _FORMAT or description.hash != "fnv1a64/lookup3x4":
         raise CorruptionError(raw_key=RING_KEY.hex(), problem="the ring's description is of another version of keyplan")

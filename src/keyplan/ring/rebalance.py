@@ -19,6 +19,7 @@ import msgspec
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, CorruptionError, RingMismatchError
+from keyplan.jobs import kept_command
 from keyplan.ring.description import RING_KEY, RingDescription
 from keyplan.ring.opening import remembered
 from keyplan.ring.placement import Placement, read_placement
@@ -60,7 +61,7 @@ def rebalance(
     Nobody can write to the ring meanwhile: a handle that is open raises RingMismatchError. Raises RingMismatchError when the
     databases are no ring that can grow to these, or when another run has changed it.
     """
-    run = _Rebalance(engines, progress or (lambda _: None), tuple(command), recount=recount)
+    run = _Rebalance(engines, progress or (lambda _: None), kept_command(command), recount=recount)
     return run.carry_out()
 
 

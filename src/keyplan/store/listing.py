@@ -46,7 +46,7 @@ def unsealed(text: str, kind: type[Content]) -> Content:
         raise ValueError("the check sum is wrong")
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError("the content is of another kind") from error
 
 

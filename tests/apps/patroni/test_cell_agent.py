@@ -365,7 +365,7 @@ def test_a_folder_that_vanished_is_a_fault_of_its_node_alone(agents: Agents, fol
     steps_until(agent, lambda: "n3" in names(agent))
 
 
-@pytest.mark.parametrize("content", [b"{broken", None])
+@pytest.mark.parametrize("content", [b"{broken", b'{"instance":"\xff"}', None])
 def test_a_node_without_a_readable_description_is_left_as_it_is(
     agents: Agents, folder: Path, content: bytes | None
 ) -> None:

@@ -129,7 +129,7 @@ def read_sidecar(path: Path) -> MigrationSidecar:
         return MigrationSidecar(file.source, file.racks, file.users, entries, tuple(_raw(key) for key in file.absent))
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=f"the file cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, binascii.Error, UnicodeError) as error:
+    except (msgspec.MsgspecError, binascii.Error, UnicodeError, RecursionError) as error:
         problem = "the file is not what a migration carries aside, or it is damaged"
         raise InvalidInputError(source=str(path), problem=problem) from error
 

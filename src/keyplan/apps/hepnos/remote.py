@@ -86,12 +86,12 @@ class RemoteServer:
         try:
             raw = self.calls.ask(_LIST_DATABASES.method, _LIST_DATABASES.path).body
             self._databases = msgspec.json.decode(raw, type=Store).databases
-        except msgspec.MsgspecError as error:
-            self.calls.close()
-            raise EngineUnavailableError(engine=_NAME, problem=f"{url} is no HEPnOS server") from error
         except KeyplanError:
             self.calls.close()
             raise
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self.calls.close()
+            raise EngineUnavailableError(engine=_NAME, problem=f"{url} is no HEPnOS server") from error
 
     def database(self, kind: Kind, number: int) -> "RemoteDatabase":
         """Return one of the databases. Raises StoreMissingError."""

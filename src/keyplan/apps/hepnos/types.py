@@ -273,7 +273,7 @@ class _Serialized(ProductType):
     def decode(self, raw: bytes) -> Any:
         try:
             return self._read.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise self.damaged("it does not fit its class") from error
 
 

@@ -78,7 +78,7 @@ def read_callbacks(path: Path) -> Callbacks:
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Callbacks)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInputError(source=str(path), problem=f"the callbacks cannot be read: {error}") from error
 
 
@@ -124,7 +124,7 @@ class Backups:
             return None
         try:
             return msgspec.json.decode(printed, type=ClusterData)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             # Why not the cause: its text may hold a part of what was read, and that are passwords.
             raise CallbackFailedError(f"{name} prints no data of a cluster") from None
 

@@ -189,5 +189,5 @@ def read_catalog(path: Path) -> Catalog:
         return msgspec.json.decode(path.read_bytes(), type=Catalog)
     except OSError as error:
         raise InvalidInputError(source=str(path), problem="the catalog cannot be read") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidInputError(source=str(path), problem=str(error)) from error

@@ -245,7 +245,7 @@ def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundN
                 found.damaged[child.name] = (
                     "node.json is missing, and there are data. Put it back, or move the folder away"
                 )
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             found.damaged[child.name] = "node.json is no description of a node. Put it back, or move the folder away"
     return found
 

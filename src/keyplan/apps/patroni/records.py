@@ -84,7 +84,7 @@ class OpenJson(ValueForm[R]):
             # Why: Patroni writes null for what it has nothing to say about.
             known = {name: part for name, part in fields.items() if name in self._known and part is not None}
             record = msgspec.convert(known, self._type)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptionError(problem=f"the value is no JSON of a {self._type.__name__}") from error
         record.unknown = {name: part for name, part in fields.items() if name not in self._known}
         return record

@@ -348,7 +348,7 @@ class HAProxy:
         """Where the router before this one led: connections that it left may still go there."""
         try:
             return msgspec.json.decode((self._folder / "routes.json").read_bytes(), type=tuple[Route, ...])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
             return ()
 
     def _write(self, routes: Sequence[Route], replicas: Sequence[ReplicaRoute]) -> None:

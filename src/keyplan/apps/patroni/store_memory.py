@@ -70,7 +70,7 @@ class StoreMemory:
         """Say why the store is not the one that was remembered; empty when it is."""
         try:
             known = msgspec.json.decode(content, type=_Remembered) if content else _Remembered()
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return f"{self._file.name} cannot be read"
         if not known.identity and has_nodes:
             return "the cell has nodes, and does not know of which store they are"

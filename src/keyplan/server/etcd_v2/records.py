@@ -130,7 +130,7 @@ def _unpacker(record_type: type[R]) -> Callable[[bytes], R]:
     def unpack(raw: bytes) -> R:
         try:
             return decode(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptionError(problem=f"a {record_type.__name__} of the v2 gateway cannot be read") from error
 
     return unpack
