@@ -9,7 +9,9 @@ import pytest
 
 from keyplan.errors import InvalidArgumentError
 from keyplan.operations import (
+    ITSELF,
     PRESENT,
+    Act,
     Answered,
     AnswerForm,
     Asked,
@@ -17,6 +19,7 @@ from keyplan.operations import (
     Contract,
     Failures,
     In,
+    Need,
     Outcome,
     Place,
     Refused,
@@ -66,6 +69,7 @@ class Pages:
         "PUT",
         "/pages/{page}",
         name="putPage",
+        needs=Need(Act.WRITE, ITSELF),
         answers="It.",
         also={201: "It was made.", 304: Outcome("It was so.")},
         caller=Who.KEEPER,
@@ -82,7 +86,9 @@ class Pages:
         """Write a page."""
         raise NotImplementedError
 
-    @operation("POST", "/pages", name="addPage", answers="It.", takes_unknown_fields=True)
+    @operation(
+        "POST", "/pages", name="addPage", needs=Need(Act.WRITE, ITSELF), answers="It.", takes_unknown_fields=True
+    )
     def add(
         self, *, text: str, since: Annotated[int | None, In("If-Match", WordForm(revision, str), Place.HEADER)] = None
     ) -> str:
@@ -167,6 +173,7 @@ class Numbers:
         "POST",
         "/sums",
         name="sum",
+        needs=Need(Act.WRITE, ITSELF),
         answers="The sum.",
         body=BodyForm(
             bytes,

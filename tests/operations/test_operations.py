@@ -13,15 +13,19 @@ from starlette.routing import compile_path
 from keyplan.errors import ConflictError, InvalidArgumentError, InvalidInputError, NotFoundError
 from keyplan.keyspace import KeySpaceIdentity, RegistryOperations, State
 from keyplan.operations import (
+    ITSELF,
+    Act,
     Asked,
     CallerKind,
     Contract,
     In,
+    Need,
     Operation,
     Schema,
     ask,
     body_type,
     described,
+    key_space,
     operation,
     operations_of,
     read_answer,
@@ -56,6 +60,7 @@ class Counters:
         "POST",
         "/counters/{id}:add",
         name="addToCounter",
+        needs=Need(Act.WRITE, key_space("name")),
         answers="The new value.",
         raises=(NotFoundError, ConflictError),
         also={201: "It was made."},
@@ -75,7 +80,15 @@ class Counters:
         """
         raise NotImplementedError
 
-    @operation("GET", "/counters", name="total", answers="It.", caller=CallerKind.ADMINISTRATOR, seconds=60.0)
+    @operation(
+        "GET",
+        "/counters",
+        name="total",
+        needs=Need(Act.READ, ITSELF),
+        answers="It.",
+        caller=CallerKind.ADMINISTRATOR,
+        seconds=60.0,
+    )
     def total(
         self,
         *,

@@ -4,12 +4,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations import CallerKind, operations_of, rpc, rpcs_of, service_table
+from keyplan.operations import ITSELF, Act, CallerKind, Need, operations_of, rpc, rpcs_of, service_table
 from keyplan.protobuf import Schema
 
 
 class Images:
-    @rpc("ImageGetRequest", "Image", caller=CallerKind.SESSION, statuses=(GrpcStatus.NOT_FOUND,), is_read=True)
+    @rpc(
+        "ImageGetRequest",
+        "Image",
+        needs=Need(Act.READ, ITSELF),
+        caller=CallerKind.SESSION,
+        statuses=(GrpcStatus.NOT_FOUND,),
+    )
     def image_get(self, **fields: Any) -> Any:
         """Return the image
         of a name.
@@ -18,14 +24,14 @@ class Images:
         """
         raise NotImplementedError
 
-    @rpc("ImageFindRequest", "Image", is_read=True)
+    @rpc("ImageFindRequest", "Image", needs=Need(Act.READ, ITSELF))
     def image_find(self, **fields: Any) -> Iterator[Any]:
         """Stream images."""
         raise NotImplementedError
 
 
 class MoreImages(Images):
-    @rpc("ImageGetRequest", "Image")
+    @rpc("ImageGetRequest", "Image", needs=Need(Act.WRITE, ITSELF))
     def image_make(self, **fields: Any) -> Any:
         """Make an image."""
         raise NotImplementedError

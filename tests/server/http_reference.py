@@ -35,6 +35,9 @@ What `keyplan serve` answers: its own routes, those of the key space registry, a
 ([The explorer](../guide/explorer.md)). This page is made from the OpenAPI 3.1 description, which a server gives at
 `/openapi.json`; other services add theirs there. How to run a server, and who may ask: [Serving a store](../guide/serving.md).
 
+What an operation *needs* is the grant that its declaration names; a token's role stands for grants: an administrator has all of
+them, a client what is not said to be for administrators.
+
 An error is `{"error": {"code", "message", "detail"}}` with the status of its row below; the codes are those of
 [errors](errors.md), with `_` for `-`. 401 is for a token that is not known, 413 and 431 are for what is too large, 415 is for a
 body that is not `application/json`.
@@ -48,7 +51,7 @@ What `keyplan serve --app cloudchamber` answers besides [the routes of the serve
 
 A session is a cookie, which `PUT /api/users/{name}?op=login` gives. Paths may be written in any case. Bodies and answers are
 proto3 JSON: a field that is left out is zero, numbers of 64 bits are strings, and a stored record keeps fields that it does not
-know. Errors are text.
+know. Errors are text. What an operation *needs* is the grant that its declaration names; a user's rights stand for grants.
 """
 
 _BROKER: Final = """# The service broker over HTTP
@@ -59,7 +62,8 @@ OpenAPI 3.1 description, which a server gives at `/openapi.json`.
 
 Every request logs in by Basic authentication with the token of an administrator as the password. Below `/v2` it says its
 version, as in `X-Broker-API-Version: 2.17`. Words of a query and fields of a body that no operation has are passed over. An
-error is a [BrokerFailure](#brokerfailure).
+error is a [BrokerFailure](#brokerfailure). What an operation *needs* is the grant that its declaration names; an administrator
+has them all.
 """
 
 PAGES: Final = {
@@ -75,8 +79,15 @@ def _routes(description: dict[str, Any]) -> Iterator[str]:
             if method != "parameters":
                 yield f"### `{method.upper()} {path}`\n"
                 yield f"{operation['summary']}\n"
+                if "x-needs" in operation:
+                    yield f"{_needs(operation['x-needs'])}\n"
                 yield from _inputs([*operations.get("parameters", ()), *operation.get("parameters", ())], operation)
                 yield from _answers(operation)
+
+
+def _needs(needs: dict[str, str]) -> str:
+    named = f" `{needs['named']}`" if "named" in needs else ""
+    return f"Needs `{needs['act']}` on the {needs['on']}{named}." if needs["on"] != "nothing" else "Needs no grant."
 
 
 def _inputs(parameters: list[dict[str, Any]], operation: dict[str, Any]) -> Iterator[str]:

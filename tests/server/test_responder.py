@@ -10,7 +10,20 @@ import pytest
 from starlette.requests import Request
 
 from keyplan.errors import InvalidArgumentError
-from keyplan.operations import Answered, In, Operation, Outcome, Place, Whole, WordForm, operation, operations_of
+from keyplan.operations import (
+    ITSELF,
+    Act,
+    Answered,
+    In,
+    Need,
+    Operation,
+    Outcome,
+    Place,
+    Whole,
+    WordForm,
+    operation,
+    operations_of,
+)
 from keyplan.server import AnswerError, Application, Responder, Service, ServiceContext
 from keyplan.store import open_store
 
@@ -34,7 +47,15 @@ def refusing(word: str) -> WordForm:
 class Things:
     """Every kind of method."""
 
-    @operation("PUT", "/things/{name}", name="putThing", answers="It.", also={201: "It was made."}, caller=Who.KEEPER)
+    @operation(
+        "PUT",
+        "/things/{name}",
+        name="putThing",
+        needs=Need(Act.WRITE, ITSELF),
+        answers="It.",
+        also={201: "It was made."},
+        caller=Who.KEEPER,
+    )
     def put(
         self,
         name: Annotated[str, In(form=refusing("path"))],
@@ -46,12 +67,19 @@ class Things:
         """Put a thing."""
         return Answered([name, thing, version, word], 201, {"X-Made": "yes"})
 
-    @operation("GET", "/things/{name}", name="getThing", answers="It.", also={304: Outcome("It is known.")})
+    @operation(
+        "GET",
+        "/things/{name}",
+        name="getThing",
+        needs=Need(Act.READ, ITSELF),
+        answers="It.",
+        also={304: Outcome("It is known.")},
+    )
     async def get(self, name: str) -> Answered[list[str] | None]:
         """Return a thing."""
         return Answered(None, 304, {"ETag": name}) if name == "known" else Answered([name])
 
-    @operation("POST", "/things/{name}:mirror", name="mirrorThing", answers="It.")
+    @operation("POST", "/things/{name}:mirror", name="mirrorThing", needs=Need(Act.WRITE, ITSELF), answers="It.")
     async def mirror(self, name: str, body: Annotated[bytes, In(place=Place.WHOLE_BODY)]) -> list[str]:
         """Return what was sent."""
         return [name, body.decode()]

@@ -42,7 +42,21 @@ from keyplan.keyspace.records import HEX_GIVEN_PATTERN, NAME_PATTERN, Configurat
 from keyplan.keyspace.removal import SweepProgress
 from keyplan.keyspace.roles import Registry
 from keyplan.keyspace.soundness import Fault
-from keyplan.operations import AnswerForm, CallerKind, In, Place, Schema, operation, words
+from keyplan.operations import (
+    ITSELF,
+    NOTHING,
+    Act,
+    AnswerForm,
+    CallerKind,
+    In,
+    Need,
+    Place,
+    Schema,
+    application,
+    key_space,
+    operation,
+    words,
+)
 
 __all__ = ["RegistryOperations"]
 
@@ -51,6 +65,8 @@ _WORK_SECONDS: Final = 600.0
 """Why: what reads or removes key by key takes a second for a million keys, and more."""
 
 _ADMINISTRATOR: Final = CallerKind.ADMINISTRATOR
+_READ: Final = Need(Act.READ, key_space("name"))
+_ADMINISTERED: Final = Need(Act.ADMINISTER, key_space("name"))
 _ONE: Final = "The key space."
 
 _CHANGES: Final = (
@@ -86,6 +102,7 @@ class RegistryOperations(Registry):
         "POST",
         "/keyspaces",
         name="createKeySpace",
+        needs=Need(Act.ADMINISTER, application("application")),
         answers="It was made.",
         status=201,
         also={200: "`if_not_exists`: it was there."},
@@ -141,6 +158,7 @@ class RegistryOperations(Registry):
         "GET",
         "/keyspaces",
         name="listKeySpaces",
+        needs=Need(Act.READ, NOTHING),
         answers="A page of them.",
         raises=(InvalidArgumentError, KeySpaceApiDisabledError),
         answer=AnswerForm(KeySpacePage.to_json, KeySpacePage.from_json, KeySpaceListShown),
@@ -197,7 +215,7 @@ class RegistryOperations(Registry):
 
     # ---- one ------------------------------------------------------------------------------------------------------------
 
-    @operation("GET", "/keyspaces/{id}", name="getKeySpace", answers=_ONE, raises=_READS, is_quick=True)
+    @operation("GET", "/keyspaces/{id}", name="getKeySpace", needs=_READ, answers=_ONE, raises=_READS, is_quick=True)
     def get(self, name: NamedKeySpace) -> KeySpace:
         """Read a key space, or its last tombstone."""
         raise NotImplementedError
@@ -206,6 +224,7 @@ class RegistryOperations(Registry):
         "PUT",
         "/keyspaces/{id}",
         name="updateKeySpace",
+        needs=_ADMINISTERED,
         answers=_ONE,
         raises=(
             InvalidArgumentError,
@@ -231,6 +250,7 @@ class RegistryOperations(Registry):
         "DELETE",
         "/keyspaces/{id}",
         name="deleteKeySpace",
+        needs=_ADMINISTERED,
         answers="The deletion has begun.",
         status=202,
         raises=_CHANGES,
@@ -239,17 +259,23 @@ class RegistryOperations(Registry):
         """Begin to delete a key space; what it holds is removed in the background."""
         raise NotImplementedError
 
-    @operation("POST", "/keyspaces/{id}:disable", name="disableKeySpace", answers=_ONE, raises=_CHANGES)
+    @operation(
+        "POST", "/keyspaces/{id}:disable", name="disableKeySpace", needs=_ADMINISTERED, answers=_ONE, raises=_CHANGES
+    )
     def disable(self, name: NamedKeySpace, *, expected: ExpectedIdentity = None) -> KeySpace:
         """Refuse opens and writes."""
         raise NotImplementedError
 
-    @operation("POST", "/keyspaces/{id}:enable", name="enableKeySpace", answers=_ONE, raises=_CHANGES)
+    @operation(
+        "POST", "/keyspaces/{id}:enable", name="enableKeySpace", needs=_ADMINISTERED, answers=_ONE, raises=_CHANGES
+    )
     def enable(self, name: NamedKeySpace, *, expected: ExpectedIdentity = None) -> KeySpace:
         """Allow opens and writes again."""
         raise NotImplementedError
 
-    @operation("POST", "/keyspaces/{id}:undelete", name="undeleteKeySpace", answers=_ONE, raises=_CHANGES)
+    @operation(
+        "POST", "/keyspaces/{id}:undelete", name="undeleteKeySpace", needs=_ADMINISTERED, answers=_ONE, raises=_CHANGES
+    )
     def undelete(self, name: NamedKeySpace, *, expected: ExpectedIdentity = None) -> KeySpace:
         """Take a deletion back, until the first key was removed."""
         raise NotImplementedError
@@ -258,6 +284,7 @@ class RegistryOperations(Registry):
         "POST",
         "/keyspaces/{id}:sweep",
         name="sweepKeySpace",
+        needs=_ADMINISTERED,
         answers="How far it is.",
         raises=(KeySpaceNotFoundError,),
         caller=_ADMINISTRATOR,
@@ -271,6 +298,7 @@ class RegistryOperations(Registry):
         "GET",
         "/keyspaces/{id}/history",
         name="getKeySpaceHistory",
+        needs=_READ,
         answers="They, on one page.",
         raises=_READS,
         answer=AnswerForm(
@@ -287,6 +315,7 @@ class RegistryOperations(Registry):
         "GET",
         "/keyspaces/{id}/usage",
         name="getKeySpaceUsage",
+        needs=_READ,
         answers="The figures.",
         raises=_READS,
         seconds=_WORK_SECONDS,
@@ -299,6 +328,7 @@ class RegistryOperations(Registry):
         "GET",
         "/keyspaces/{id}/quota",
         name="getKeySpaceQuota",
+        needs=_READ,
         answers="The quota; null: no bound.",
         raises=_READS,
         is_quick=True,
@@ -311,6 +341,7 @@ class RegistryOperations(Registry):
         "PUT",
         "/keyspaces/{id}/quota",
         name="setKeySpaceQuota",
+        needs=_ADMINISTERED,
         answers="The quota.",
         raises=_CHANGES,
         body=QUOTA,
@@ -332,6 +363,7 @@ class RegistryOperations(Registry):
         "GET",
         "/registry",
         name="getRegistry",
+        needs=Need(Act.READ, ITSELF),
         answers="The header.",
         raises=(KeySpaceNotFoundError,),
         caller=_ADMINISTRATOR,
@@ -346,6 +378,7 @@ class RegistryOperations(Registry):
         "POST",
         "/registry:init",
         name="initRegistry",
+        needs=Need(Act.ADMINISTER, ITSELF),
         answers="The header, also of one that was there.",
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
@@ -368,6 +401,7 @@ class RegistryOperations(Registry):
         "GET",
         "/registry/diagnosis",
         name="diagnoseRegistry",
+        needs=Need(Act.AUDIT, ITSELF),
         answers="What was found.",
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
@@ -390,6 +424,7 @@ class RegistryOperations(Registry):
         "POST",
         "/registry:repair",
         name="repairRegistry",
+        needs=Need(Act.ADMINISTER, ITSELF),
         answers="What was wrong and is right now.",
         caller=_ADMINISTRATOR,
         seconds=_WORK_SECONDS,
@@ -407,6 +442,7 @@ class RegistryOperations(Registry):
         "GET",
         "/config",
         name="getRegistryConfiguration",
+        needs=Need(Act.READ, ITSELF),
         answers="The switches.",
         caller=_ADMINISTRATOR,
         is_quick=True,
@@ -419,6 +455,7 @@ class RegistryOperations(Registry):
         "PATCH",
         "/config",
         name="changeRegistryConfiguration",
+        needs=Need(Act.ADMINISTER, ITSELF),
         answers="All switches.",
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
@@ -432,6 +469,7 @@ class RegistryOperations(Registry):
         "GET",
         "/audit",
         name="getAudit",
+        needs=Need(Act.AUDIT, ITSELF),
         answers="Entries, by number.",
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
@@ -472,10 +510,10 @@ class RegistryOperations(Registry):
         "POST",
         "/audit:verify",
         name="verifyAudit",
+        needs=Need(Act.AUDIT, ITSELF),
         answers="The verdict.",
         caller=_ADMINISTRATOR,
         seconds=_WORK_SECONDS,
-        is_read=True,
     )
     def verify_audit(self) -> AuditVerdict:
         """Go through the whole log and tell whether it is whole."""

@@ -18,6 +18,7 @@ from keyplan.operations.declare import (
     operations_of,
 )
 from keyplan.operations.description import Contract, Failures, Refused, described
+from keyplan.operations.needs import ITSELF, NOTHING, Act, Need, On, OnKind, application, key_space, prefix
 from keyplan.operations.rpc import Rpc, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
@@ -36,8 +37,11 @@ from keyplan.operations.wire import (
 )
 
 __all__ = [
+    "ITSELF",
     "JSON",
+    "NOTHING",
     "PRESENT",
+    "Act",
     "AnswerForm",
     "Answered",
     "Asked",
@@ -48,6 +52,9 @@ __all__ = [
     "Declared",
     "Failures",
     "In",
+    "Need",
+    "On",
+    "OnKind",
     "Operation",
     "Outcome",
     "Parameter",
@@ -58,11 +65,14 @@ __all__ = [
     "Some",
     "Whole",
     "WordForm",
+    "application",
     "ask",
     "body_type",
     "described",
+    "key_space",
     "operation",
     "operations_of",
+    "prefix",
     "read_answer",
     "read_body",
     "read_headers",

@@ -1,7 +1,7 @@
 """An operation is declared once: as a method of an interface, whose signature, docstring and decorator say all there is to it.
 
     class Counters:
-        @operation("POST", "/counters/{id}:add", name="addToCounter", answers="The new value.", raises=(NotFoundError,))
+        @operation("POST", "/counters/{id}:add", name="addToCounter", answers="The new value.", needs=Need(Act.WRITE, ITSELF))
         def add(self, name: Annotated[str, In("id")], *, amount: int = 1) -> Count:
             "Add to a counter."
             raise NotImplementedError
@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from keyplan.errors import KeyplanError
+from keyplan.operations.needs import Act, Need
 
 __all__ = [
     "JSON",
@@ -158,11 +159,26 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Declared:
-    """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it."""
+    """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it.
+
+    `caller` is who the service itself lets in, `needs` what has to be granted. Raises ValueError for a need that names no
+    parameter of the method.
+    """
 
     name: str
     function: Callable[..., Any]
+    needs: Need
     caller: StrEnum = CallerKind.ANYBODY
+
+    def __post_init__(self) -> None:
+        named = self.needs.on.parameter
+        if named and named not in inspect.signature(self.function).parameters:
+            raise ValueError(f"{self.name} has no parameter {named}")
+
+    @property
+    def changes(self) -> bool:
+        """True unless it only reads, as all do for which reading or auditing is granted."""
+        return self.needs.act not in {Act.READ, Act.AUDIT}
 
     @property
     def attribute(self) -> str:
@@ -187,10 +203,10 @@ class Operation(Declared):
 
     `raises` are the errors that are answers of its contract, `failures` the statuses of those whose class does not say its own.
     `answers` names a success, `status` is its status, and `also` has further ones, of the same type where they are no Outcome;
-    `headers` are those of a success, with what they mean. `is_quick` for what reads a record or two, `is_read` for what only
-    reads though it is no GET, `is_polled` for what is asked again and again, and leaves no line in a log. `seconds` is how long
-    a caller waits where that is longer than usual. `body_name` is that of the body's schema, where the parameters are its
-    fields; with `takes_unknown_fields` it may have others.
+    `headers` are those of a success, with what they mean. `is_quick` for what reads a record or two, `is_polled` for what is
+    asked again and again, and leaves no line in a log. `seconds` is how long a caller waits where that is longer than usual.
+    `body_name` is that of the body's schema, where the parameters are its fields; with `takes_unknown_fields` it may have
+    others.
     """
 
     method: str
@@ -203,7 +219,6 @@ class Operation(Declared):
     headers: Mapping[str, str] = field(default_factory=dict)
     has_slash: bool = False
     is_quick: bool = False
-    is_read: bool = False
     is_polled: bool = False
     takes_unknown_fields: bool = False
     seconds: float | None = None
@@ -213,8 +228,8 @@ class Operation(Declared):
 
     @property
     def changes(self) -> bool:
-        """True unless it only reads."""
-        return self.method != "GET" and not self.is_read
+        """True unless it only reads: what GET asks for changes nothing, whatever is needed for it."""
+        return self.method != "GET" and super().changes
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

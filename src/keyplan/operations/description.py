@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, Final, NamedTuple
 
 from keyplan.operations.declare import JSON, CallerKind, Operation, Outcome, Parameter, Place
+from keyplan.operations.needs import OnKind
 from keyplan.operations.schema import Components, parts_of, schema_of
 from keyplan.operations.wire import without_notes
 
@@ -52,7 +53,10 @@ class Contract:
 
 
 def described(operations: Iterable[Operation], contract: Contract) -> dict[str, Any]:
-    """Return `paths` and `components`, as `Service.openapi` takes them. The response "Failure" is the server's."""
+    """Return `paths` and `components`, as `Service.openapi` takes them. The response "Failure" is the server's.
+
+    `x-needs` of an operation is what has to be granted for it.
+    """
     paths: dict[str, dict[str, Any]] = {}
     components: Components = {}
     for operation in operations:
@@ -74,6 +78,7 @@ def _operation(operation: Operation, contract: Contract, components: Components)
         "tags": [contract.tag],
         "responses": _responses(operation, contract, components),
     }
+    found["x-needs"] = _needs(operation)
     if contract.schemes:
         found["security"] = [{scheme: []} for scheme in contract.schemes]
     beside = [_parameter(one, components) for place in (Place.QUERY, Place.HEADER) for one in operation.at(place)]
@@ -83,6 +88,14 @@ def _operation(operation: Operation, contract: Contract, components: Components)
     if content:
         found["requestBody"] = {"required": True, "content": content}
     return found
+
+
+def _needs(operation: Operation) -> dict[str, str]:
+    """What a caller has to be granted: the act, on what, and what names that, a word of the request or the operation."""
+    act, (kind, parameter) = operation.needs
+    words = {one.name: one.word for one in operation.parameters}
+    named = operation.name if kind is OnKind.OPERATION else words.get(parameter, "")
+    return {"act": str(act), "on": str(kind), **({"named": named} if named else {})}
 
 
 def _responses(operation: Operation, contract: Contract, components: Components) -> dict[str, Any]:

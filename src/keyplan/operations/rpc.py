@@ -1,7 +1,7 @@
 """Operations that are spoken in gRPC, declared as those of HTTP are: as methods of an interface.
 
     class Images:
-        @rpc("ImageGetRequest", "Image", statuses=(GrpcStatus.NOT_FOUND,), is_read=True)
+        @rpc("ImageGetRequest", "Image", needs=Need(Act.READ, ITSELF), statuses=(GrpcStatus.NOT_FOUND,))
         def image_get(self, **fields: Any) -> Any:
             "Return the image of a name."
             raise NotImplementedError
@@ -36,13 +36,7 @@ class Rpc(Declared):
     request: str
     answer: str
     statuses: tuple[GrpcStatus, ...] = ()
-    is_read: bool = False
     is_endless: bool = False
-
-    @property
-    def changes(self) -> bool:
-        """True unless it only reads."""
-        return not self.is_read
 
     @cached_property
     def is_stream(self) -> bool:

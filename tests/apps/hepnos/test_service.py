@@ -389,7 +389,9 @@ def test_the_routes_are_described(client: httpx.Client) -> None:
 def test_an_operation_stands_in_the_reference(name: str) -> None:
     declared = operations_of(DatabaseOperations)[name]
     page = (Path(__file__).parents[3] / "docs/reference/hepnos-http.md").read_text()
-    assert f"`{declared.path.rpartition('/')[2]}`" in page or f"`{declared.method} {declared.path}`" in page
+    row, route = f"| `{declared.path.rpartition('/')[2]}` |", f"`{declared.method} {declared.path}`"
+    (said,) = [part for part in re.split(r"\n\n|\n(?=\|)", page) if part.startswith((row, route))]
+    assert f"`{declared.needs.act}`" in said
     for parameter in declared.at(Place.QUERY):
         assert re.search(rf"[`?]{parameter.word}\b", page), parameter.word
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.apps.runm.wire_table import RUNM
-from keyplan.operations import CallerKind, Rpc, rpcs_of
+from keyplan.operations import CallerKind, OnKind, Rpc, rpcs_of
 from keyplan.protobuf import Field
 
 __all__ = ["PAGE", "page"]
@@ -22,7 +22,7 @@ A call *of a session* is refused with FAILED_PRECONDITION unless its request has
 partition that there is. With tokens every call needs one: UNAUTHENTICATED. FAILED_PRECONDITION is also for a field that a
 call needs and that is empty, or that names a partition or type that there is not. INVALID_ARGUMENT is for bytes that are no
 message of the call. UNAVAILABLE, INTERNAL, DATA_LOSS, CANCELLED and DEADLINE_EXCEEDED are for what goes wrong on the way or
-in the store. Further statuses stand with each call.
+in the store. Further statuses stand with each call. What a call *needs* is the grant that its declaration names.
 
 At `--log-level 2` the log has a line for each call that has ended: whether it changes something, its name, the session's user
 and partition, and the status.
@@ -48,8 +48,9 @@ def _call(declared: Rpc) -> Iterator[str]:
     statuses = ", ".join(status.name for status in sorted(declared.statuses))
     yield f"### `{declared.name}`\n"
     yield f"{' '.join((declared.function.__doc__ or '').split())}\n"
+    needs = f"needs `{declared.needs.act}` on it" if declared.needs.on.kind is OnKind.OPERATION else "needs no grant"
     refused = f" Further statuses: {statuses}." if statuses else ""
-    yield f"`{declared.request}` gives {answers}; {who}, {does}.{refused}\n"
+    yield f"`{declared.request}` gives {answers}; {who}, {does}, {needs}.{refused}\n"
 
 
 def _fields(fields: tuple[Field, ...]) -> str:

@@ -34,7 +34,20 @@ from keyplan.apps.cloudchamber.stepper import Stepper
 from keyplan.apps.cloudchamber.traces import Traces
 from keyplan.apps.cloudchamber.waiting import Waiting
 from keyplan.errors import CorruptionError, KeyplanError
-from keyplan.operations import Contract, Failures, In, Operation, Place, Schema, WordForm, operation, operations_of
+from keyplan.operations import (
+    ITSELF,
+    Act,
+    Contract,
+    Failures,
+    In,
+    Need,
+    Operation,
+    Place,
+    Schema,
+    WordForm,
+    operation,
+    operations_of,
+)
 from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
 from keyplan.server import LOGGER, AnswerError, Responder, ServiceContext
 
@@ -101,13 +114,25 @@ CONTRACT: Final = Contract(
 )
 
 
-def rest(method: str, path: str, who: Who, *failures: int, **facts: Any) -> Callable[[F], F]:
-    """Declare that a method of a resource is an operation; `failures` are those beside 403 and 503."""
+_ACTS: Final = {
+    Who.LOGGED_IN: Act.READ,
+    Who.ACCOUNT_MANAGER: Act.ADMINISTER,
+    Who.TIME_STEPPER: Act.WRITE,
+    Who.WORKLOAD_MODIFIER: Act.WRITE,
+}
+
+
+def rest(method: str, path: str, who: Who, *failures: int, needs: Need | None = None, **facts: Any) -> Callable[[F], F]:
+    """Declare that a method of a resource is an operation; `failures` are those beside 403 and 503.
+
+    Unless `needs` says another, the grant that it needs is on the operation, and is to read, or what the right of `who` is for.
+    """
     words = re.findall(r"\w+", path.removeprefix("/api"))
     name = method.lower() + "".join(word[0].upper() + word[1:] for word in words)
     # Why 400 for every name: one that no key can have is refused, whatever is asked of it.
     failures = (*failures, 400) if "{" in path else failures
-    return operation(method, path, name=name, answers="As asked.", caller=who, failures=failures, **facts)
+    needs = needs or Need(_ACTS[who], ITSELF)
+    return operation(method, path, name=name, answers="As asked.", needs=needs, caller=who, failures=failures, **facts)
 
 
 Name = Annotated[str, Schema(pattern="^[A-Za-z0-9]+$")]

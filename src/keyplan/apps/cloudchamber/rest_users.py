@@ -29,7 +29,7 @@ from keyplan.apps.cloudchamber.rest_routes import (
 )
 from keyplan.apps.cloudchamber.sessions import COOKIE
 from keyplan.layout import Damaged, shown_key
-from keyplan.operations import Answered, BodyForm, In, Place, Schema, Whole, WordForm
+from keyplan.operations import ITSELF, NOTHING, Act, Answered, BodyForm, In, Need, Place, Schema, Whole, WordForm
 
 __all__ = ["Users"]
 
@@ -65,7 +65,7 @@ class Users(Resource):
 
     # ---- accounts --------------------------------------------------------------------------------------------------------
 
-    @rest("GET", "/api/users", Who.USER, 400, 409, has_slash=True)
+    @rest("GET", "/api/users", Who.USER, 400, 409, needs=Need(Act.READ, ITSELF), has_slash=True)
     def list(
         self,
         *,
@@ -97,13 +97,13 @@ class Users(Resource):
         text = f"User {quoted(name)} created, enabled: {enabled}, rights: {described_rights(rights)}"
         return Answered(text, headers=etag(revision))
 
-    @rest("GET", _ONE, Who.USER, 404, is_quick=True)
+    @rest("GET", _ONE, Who.USER, 404, needs=Need(Act.READ, ITSELF), is_quick=True)
     def read(self, name: UserName) -> Answered[UserPublic]:
         """Read a user."""
         found = self.web.accounts.read(self.asked.caller, name)
         return Answered(_shown(found.record), headers=etag(found.revision))
 
-    @rest("PUT", _ONE, Who.ANYBODY, 404, 409, 413, 429, body=_PUT_BODY)
+    @rest("PUT", _ONE, Who.ANYBODY, 404, 409, 413, 429, needs=Need(Act.WRITE, NOTHING), body=_PUT_BODY)
     async def put(
         self,
         name: UserName,
@@ -130,7 +130,7 @@ class Users(Resource):
             return await self._set_password(name, body, match)
         return await self._update(name, body, match)
 
-    @rest("DELETE", _ONE, Who.USER, 404)
+    @rest("DELETE", _ONE, Who.USER, 404, needs=Need(Act.ADMINISTER, ITSELF))
     def delete(self, name: UserName) -> str:
         """Delete a user."""
         self.web.accounts.delete(self.asked.caller, name)

@@ -14,7 +14,19 @@ from keyplan.apps.hepnos.keys import Kind
 from keyplan.apps.hepnos.packed import PACKED, pack, unpack
 from keyplan.engine import KeyRange
 from keyplan.errors import CommitConflictError, InvalidInputError
-from keyplan.operations import Answered, AnswerForm, BodyForm, Contract, In, Schema, WordForm, operation
+from keyplan.operations import (
+    ITSELF,
+    Act,
+    Answered,
+    AnswerForm,
+    BodyForm,
+    Contract,
+    In,
+    Need,
+    Schema,
+    WordForm,
+    operation,
+)
 
 __all__ = [
     "CONTRACT",
@@ -161,6 +173,9 @@ InRing = Annotated[
     Schema("The BLAKE2b sum of the database's description, of 8 bytes, in hex: whoever knows another ring is refused."),
 ]
 
+_TO_READ: Final = Need(Act.READ, ITSELF)
+_TO_WRITE: Final = Need(Act.WRITE, ITSELF)
+
 _PLACE: Final = "/hepnos/databases/{kind}/{number}"
 _FAILURES: Final[dict[str, Any]] = {
     "raises": (InvalidInputError, CommitConflictError),
@@ -207,6 +222,7 @@ class DatabaseOperations:
         "GET",
         "/hepnos/databases",
         name="listHepnosDatabases",
+        needs=_TO_READ,
         answers="The databases of each kind, in order.",
     )
     def databases(self) -> Store:
@@ -217,6 +233,7 @@ class DatabaseOperations:
         "POST",
         f"{_PLACE}/get",
         name="getHepnosValues",
+        needs=_TO_READ,
         answers="A value for each key, or nothing.",
         body=_KEYS,
         answer=AnswerForm(
@@ -226,7 +243,6 @@ class DatabaseOperations:
             PACKED,
         ),
         is_quick=True,
-        is_read=True,
         **_FAILURES,
     )
     def get_values(
@@ -239,6 +255,7 @@ class DatabaseOperations:
         "POST",
         f"{_PLACE}/list",
         name="listHepnosKeys",
+        needs=_TO_READ,
         answers="A page.",
         headers={MORE_HEADER: "1 when the range goes on behind the page, else 0."},
         body=_RANGE,
@@ -249,7 +266,6 @@ class DatabaseOperations:
             PACKED,
         ),
         is_quick=True,
-        is_read=True,
         **_FAILURES,
     )
     def page(
@@ -270,16 +286,24 @@ class DatabaseOperations:
         "POST",
         f"{_PLACE}/count",
         name="countHepnosKeys",
+        needs=_TO_READ,
         answers="How many.",
-        body=_RANGE,
-        is_read=True,  # Why not quick: a count goes through all keys of the range.
+        body=_RANGE,  # Why not quick: a count goes through all keys of the range.
         **_FAILURES,
     )
     def count(self, kind: InKind, number: InNumber, *, ring: InRing, key_range: KeyRange) -> Counted:
         """Count the keys of a range."""
         raise NotImplementedError
 
-    @operation("POST", f"{_PLACE}/put", name="putHepnosPairs", answers="How many are new.", body=_PAIRS, **_FAILURES)
+    @operation(
+        "POST",
+        f"{_PLACE}/put",
+        name="putHepnosPairs",
+        needs=_TO_WRITE,
+        answers="How many are new.",
+        body=_PAIRS,
+        **_FAILURES,
+    )
     def put(
         self,
         kind: InKind,
@@ -295,7 +319,15 @@ class DatabaseOperations:
         """Write keys, in ascending order, durably, in one commit where the engine has no limits for commits."""
         raise NotImplementedError
 
-    @operation("POST", f"{_PLACE}/commit", name="commitHepnos", answers="It is done.", body=_CHANGES, **_FAILURES)
+    @operation(
+        "POST",
+        f"{_PLACE}/commit",
+        name="commitHepnos",
+        needs=_TO_WRITE,
+        answers="It is done.",
+        body=_CHANGES,
+        **_FAILURES,
+    )
     def commit(self, kind: InKind, number: InNumber, *, ring: InRing, changes: Changes) -> Done:
         """Write and remove, all or nothing."""
         raise NotImplementedError

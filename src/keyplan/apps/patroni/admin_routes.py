@@ -16,7 +16,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.operations import Answered
+from keyplan.operations import Act, Answered
 from keyplan.store import Store
 
 __all__ = ["Administration", "Recreations"]
@@ -68,7 +68,7 @@ class Administration:
         self._store = store
         self._recreations = recreations
 
-    @administered("GET", "/admin/cells", name="listCells", answers="Them.")
+    @administered(Act.READ, "GET", "/admin/cells", name="listCells", answers="Them.")
     def cells(self) -> Shown:
         """List cells and their loads."""
         with self._store.snapshot() as state:
@@ -77,6 +77,7 @@ class Administration:
             return {"cells": [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]}
 
     @administered(
+        Act.ADMINISTER,
         "POST",
         "/admin/cells/{cell}/demote",
         name="demoteCell",
@@ -90,7 +91,7 @@ class Administration:
         has_failed = any(result["status"] == "failed" for result in results)
         return Answered({"results": results}, 207 if has_failed else 200)
 
-    @administered("GET", "/admin/service_instances", name="listInstances", answers="Them.")
+    @administered(Act.READ, "GET", "/admin/service_instances", name="listInstances", answers="Them.")
     def instances(self) -> Shown:
         """List clusters with their nodes."""
         with self._store.snapshot() as state:
@@ -99,7 +100,7 @@ class Administration:
             ]
         return {"service_instances": shown}
 
-    @administered("GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
+    @administered(Act.READ, "GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
     def instance(self, instance: PathId) -> Shown:
         """Read an instance's record."""
         with self._store.snapshot() as pinned:
@@ -131,6 +132,7 @@ class Administration:
         }
 
     @administered(
+        Act.ADMINISTER,
         "POST",
         f"{_ONE}/recreate",
         name="recreateInstance",
@@ -143,6 +145,7 @@ class Administration:
         return OperationBegun(self._recreations.begin(instance).id)
 
     @administered(
+        Act.READ,
         "GET",
         "/admin/spaces/{space}/clusterdata_backup_by_name/{name}",
         name="findKeptInstance",
@@ -153,7 +156,7 @@ class Administration:
         """Read what is kept of an instance."""
         return self._recreations.kept(space, name)
 
-    @administered("GET", "/admin/findings", name="listFindings", answers="What is wrong.")
+    @administered(Act.AUDIT, "GET", "/admin/findings", name="listFindings", answers="What is wrong.")
     def findings(self) -> Shown:
         """Examine the store."""
         return {"findings": [finding._asdict() for finding in diagnose(self._store)]}

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from keyplan.apps.patroni.osb_bodies import BrokerFailure
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
 from keyplan.errors import KeyplanError
-from keyplan.operations import CallerKind, Contract, Failures, Operation, operation
+from keyplan.operations import ITSELF, Act, CallerKind, Contract, Failures, Need, Operation, operation
 from keyplan.server import (
     LOGGER,
     AnswerError,
@@ -69,9 +69,10 @@ CONTRACT: Final = Contract(
 )
 
 
-def administered(method: str, path: str, name: str, answers: str, **facts: Any) -> Callable[[F], F]:
-    """Declare that a method is an operation of the broker: all of them are for administrators."""
-    return operation(method, path, name=name, answers=answers, caller=CallerKind.ADMINISTRATOR, **facts)
+def administered(act: Act, method: str, path: str, name: str, answers: str, **facts: Any) -> Callable[[F], F]:
+    """Declare that a method is an operation of the broker, which needs the grant `act` on it. All are for administrators."""
+    needs = Need(act, ITSELF)
+    return operation(method, path, name=name, answers=answers, needs=needs, caller=CallerKind.ADMINISTRATOR, **facts)
 
 
 class BrokerResponder(Responder):

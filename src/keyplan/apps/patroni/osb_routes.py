@@ -33,7 +33,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.operations import Answered, In, Outcome, Place, Schema
+from keyplan.operations import Act, Answered, In, Outcome, Place, Schema
 from keyplan.store import Store
 
 __all__ = ["ServiceBroker"]
@@ -73,6 +73,7 @@ class ServiceBroker:
         self._on_begun = on_begun
 
     @administered(
+        Act.READ,
         "GET",
         "/v2/catalog",
         name="getCatalog",
@@ -96,6 +97,7 @@ class ServiceBroker:
     # ---- instances -----------------------------------------------------------------------------------------------------
 
     @administered(
+        Act.WRITE,
         "PUT",
         _ONE,
         name="provision",
@@ -134,6 +136,7 @@ class ServiceBroker:
         return Answered(Nothing()) if is_complete else self._accepted(begun)
 
     @administered(
+        Act.WRITE,
         "PATCH",
         _ONE,
         name="updateInstance",
@@ -162,7 +165,7 @@ class ServiceBroker:
         begun = self._beginnings.update(instance, service_id, plan, checked, may_wait=may_wait)
         return Answered(Nothing()) if begun is None else self._accepted(begun)
 
-    @administered("DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
+    @administered(Act.WRITE, "DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
     def deprovision(
         self, instance: PathId, *, may_wait: MayWait = False, service_id: RemovedId, plan_id: RemovedId
     ) -> Answered[OperationBegun]:
@@ -173,7 +176,7 @@ class ServiceBroker:
         self._on_begun()
         return Answered(OperationBegun(begun.id), 202)
 
-    @administered("GET", _ONE, name="getInstance", answers="It.", failures=(404, 422), is_quick=True)
+    @administered(Act.READ, "GET", _ONE, name="getInstance", answers="It.", failures=(404, 422), is_quick=True)
     def instance(self, instance: PathId) -> InstanceShown:
         """Read an instance."""
         with self._store.snapshot() as pinned:
@@ -189,6 +192,7 @@ class ServiceBroker:
         return InstanceShown(state.service_id, state.plan_id, state.parameters)
 
     @administered(
+        Act.READ,
         "GET",
         f"{_ONE}/last_operation",
         name="getLastOperation",
@@ -219,6 +223,7 @@ class ServiceBroker:
     # ---- bindings ------------------------------------------------------------------------------------------------------
 
     @administered(
+        Act.WRITE,
         "PUT",
         _BOUND,
         name="bind",
@@ -252,7 +257,7 @@ class ServiceBroker:
         )
         return Answered(self._shown(key), 201 if is_new else 200)
 
-    @administered("DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
+    @administered(Act.WRITE, "DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
     def unbind(
         self,
         instance: PathId,
@@ -267,12 +272,13 @@ class ServiceBroker:
         self._bindings.unbind(BindingKey(instance, binding), service_id, plan_id, database)
         return {}
 
-    @administered("GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
+    @administered(Act.READ, "GET", _BOUND, name="getBinding", answers="It.", failures=(404,), is_quick=True)
     def binding(self, instance: PathId, binding: PathId) -> BindingShown:
         """Read a binding."""
         return self._shown(BindingKey(instance, binding))
 
     @administered(
+        Act.READ,
         "GET",
         f"{_BOUND}/last_operation",
         name="getLastBindingOperation",

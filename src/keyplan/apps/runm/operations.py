@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations import CallerKind, rpc
+from keyplan.operations import ITSELF, NOTHING, Act, CallerKind, Need, rpc
 
 __all__ = ["ApiOperations", "MetadataOperations"]
 
 _SESSION: Final = CallerKind.SESSION
+_TO_READ: Final = Need(Act.READ, ITSELF)
+_TO_WRITE: Final = Need(Act.WRITE, ITSELF)
+_TO_ADMINISTER: Final = Need(Act.ADMINISTER, ITSELF)
 
 _LISTED: Final = (GrpcStatus.INVALID_ARGUMENT,)
 _ONE: Final = (GrpcStatus.NOT_FOUND,)
@@ -28,22 +31,22 @@ class MetadataOperations:
 
     service: ClassVar = "RunmMetadata"
 
-    @rpc("PartitionGetByUuidRequest", "Partition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("PartitionGetByUuidRequest", "Partition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def partition_get_by_uuid(self, **fields: Any) -> Any:
         """Return the partition of a UUID, however it is spelled."""
         raise NotImplementedError
 
-    @rpc("PartitionGetByNameRequest", "Partition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("PartitionGetByNameRequest", "Partition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def partition_get_by_name(self, **fields: Any) -> Any:
         """Return the partition of a name."""
         raise NotImplementedError
 
-    @rpc("PartitionFindRequest", "Partition", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("PartitionFindRequest", "Partition", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def partition_find(self, **fields: Any) -> Iterator[Any]:
         """Stream the partitions that fit any of the filters, all without filters, by UUID unless told otherwise."""
         raise NotImplementedError
 
-    @rpc("PartitionCreateRequest", "PartitionCreateResponse", statuses=_MADE)
+    @rpc("PartitionCreateRequest", "PartitionCreateResponse", needs=_TO_ADMINISTER, statuses=_MADE)
     def partition_create(self, **fields: Any) -> Any:
         """Make a partition. No session is asked for: there is none to name before the first partition.
 
@@ -51,12 +54,12 @@ class MetadataOperations:
         """
         raise NotImplementedError
 
-    @rpc("ObjectTypeGetByCodeRequest", "ObjectType", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ObjectTypeGetByCodeRequest", "ObjectType", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def object_type_get_by_code(self, **fields: Any) -> Any:
         """Return the object type of a code."""
         raise NotImplementedError
 
-    @rpc("ObjectTypeFindRequest", "ObjectType", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ObjectTypeFindRequest", "ObjectType", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def object_type_find(self, **fields: Any) -> Iterator[Any]:
         """Stream the object types that fit any of the filters, all without filters, by code unless told otherwise."""
         raise NotImplementedError
@@ -64,61 +67,63 @@ class MetadataOperations:
     @rpc(
         "ObjectGetByUuidRequest",
         "Object",
+        needs=_TO_READ,
         caller=_SESSION,
         statuses=(GrpcStatus.NOT_FOUND, GrpcStatus.INVALID_ARGUMENT),
-        is_read=True,
     )
     def object_get_by_uuid(self, **fields: Any) -> Any:
         """Return an object; one answer for what is not there and for what the caller may not see."""
         raise NotImplementedError
 
-    @rpc("ObjectGetByNameRequest", "Object", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ObjectGetByNameRequest", "Object", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def object_get_by_name(self, **fields: Any) -> Any:
         """Return the object of a name, in the session's partition and project unless others are named."""
         raise NotImplementedError
 
-    @rpc("ObjectDeleteByUuidsRequest", "DeleteResponse", caller=_SESSION, statuses=(GrpcStatus.INVALID_ARGUMENT,))
+    @rpc(
+        "ObjectDeleteByUuidsRequest",
+        "DeleteResponse",
+        needs=_TO_WRITE,
+        caller=_SESSION,
+        statuses=(GrpcStatus.INVALID_ARGUMENT,),
+    )
     def object_delete_by_uuids(self, **fields: Any) -> Any:
         """Delete objects; those that are not there, or not the caller's to see, are passed over. All of them are UUIDs (D7)."""
         raise NotImplementedError
 
-    @rpc("ObjectCreateRequest", "ObjectCreateResponse", caller=_SESSION, statuses=_OBJECT_MADE)
+    @rpc("ObjectCreateRequest", "ObjectCreateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_OBJECT_MADE)
     def object_create(self, **fields: Any) -> Any:
         """Store a new object."""
         raise NotImplementedError
 
-    @rpc("ObjectFindRequest", "Object", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ObjectFindRequest", "Object", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def object_find(self, **fields: Any) -> Iterator[Any]:
         """Stream the objects that fit any of the filters, by UUID unless told otherwise."""
         raise NotImplementedError
 
-    @rpc("ProviderTypeGetByCodeRequest", "ProviderType", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderTypeGetByCodeRequest", "ProviderType", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_type_get_by_code(self, **fields: Any) -> Any:
         """Return the provider type of a code."""
         raise NotImplementedError
 
-    @rpc("ProviderTypeFindRequest", "ProviderType", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ProviderTypeFindRequest", "ProviderType", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def provider_type_find(self, **fields: Any) -> Iterator[Any]:
         """Stream the provider types, as `object_type_find` does object types."""
         raise NotImplementedError
 
     @rpc(
-        "ProviderDefinitionGetGlobalDefaultRequest",
-        "ObjectDefinition",
-        caller=_SESSION,
-        statuses=_ONE,
-        is_read=True,
+        "ProviderDefinitionGetGlobalDefaultRequest", "ObjectDefinition", needs=_TO_READ, caller=_SESSION, statuses=_ONE
     )
     def provider_definition_get_global_default(self, **fields: Any) -> Any:
         """Return the definition of providers for which there is no more explicit one."""
         raise NotImplementedError
 
-    @rpc("ProviderDefinitionGetByPartitionRequest", "ObjectDefinition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderDefinitionGetByPartitionRequest", "ObjectDefinition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_definition_get_by_partition(self, **fields: Any) -> Any:
         """Return a partition's own definition of providers."""
         raise NotImplementedError
 
-    @rpc("ProviderDefinitionGetByTypeRequest", "ObjectDefinition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderDefinitionGetByTypeRequest", "ObjectDefinition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_definition_get_by_type(self, **fields: Any) -> Any:
         """Return the definition of a provider type for all partitions."""
         raise NotImplementedError
@@ -126,27 +131,33 @@ class MetadataOperations:
     @rpc(
         "ProviderDefinitionGetByPartitionAndTypeRequest",
         "ObjectDefinition",
+        needs=_TO_READ,
         caller=_SESSION,
         statuses=_ONE,
-        is_read=True,
     )
     def provider_definition_get_by_partition_and_type(self, **fields: Any) -> Any:
         """Return a partition's own definition of a provider type."""
         raise NotImplementedError
 
-    @rpc("ProviderObjectDefinitionSetRequest", "ObjectDefinitionSetResponse", caller=_SESSION, statuses=_MADE)
+    @rpc(
+        "ProviderObjectDefinitionSetRequest",
+        "ObjectDefinitionSetResponse",
+        needs=_TO_ADMINISTER,
+        caller=_SESSION,
+        statuses=_MADE,
+    )
     def provider_definition_set(self, **fields: Any) -> Any:
         """Set the definition of providers on one of the four levels."""
         raise NotImplementedError
 
     # ---- extensions -----------------------------------------------------------------------------------------------------
 
-    @rpc("ObjectUpdateRequest", "ObjectUpdateResponse", caller=_SESSION, statuses=_CHANGED)
+    @rpc("ObjectUpdateRequest", "ObjectUpdateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_CHANGED)
     def object_update(self, **fields: Any) -> Any:
         """Replace an object's name, properties and tags by those of the one that is given."""
         raise NotImplementedError
 
-    @rpc("ObjectModifyRequest", "ObjectUpdateResponse", caller=_SESSION, statuses=_CHANGED)
+    @rpc("ObjectModifyRequest", "ObjectUpdateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_CHANGED)
     def object_modify(self, **fields: Any) -> Any:
         """Change parts of an object: rename it, set and remove properties, add and remove tags."""
         raise NotImplementedError
@@ -154,6 +165,7 @@ class MetadataOperations:
     @rpc(
         "ObjectRestoreRequest",
         "ObjectRestoreResponse",
+        needs=_TO_WRITE,
         caller=_SESSION,
         statuses=(GrpcStatus.INVALID_ARGUMENT, GrpcStatus.NOT_FOUND, GrpcStatus.ALREADY_EXISTS),
     )
@@ -161,12 +173,12 @@ class MetadataOperations:
         """Make a deleted object again, as it was."""
         raise NotImplementedError
 
-    @rpc("ObjectDeletedFindRequest", "DeletedObject", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ObjectDeletedFindRequest", "DeletedObject", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def object_deleted_find(self, **fields: Any) -> Iterator[Any]:
         """Stream the deleted objects of the session's partition and project that can be restored, by UUID."""
         raise NotImplementedError
 
-    @rpc("ObjectWatchRequest", "ObjectEvent", caller=_SESSION, statuses=_WATCHED, is_read=True, is_endless=True)
+    @rpc("ObjectWatchRequest", "ObjectEvent", needs=_TO_READ, caller=_SESSION, statuses=_WATCHED, is_endless=True)
     def object_watch(self, **fields: Any) -> Iterator[Any]:
         """Stream the changes of the objects of a type in a partition, each once and in order.
 
@@ -176,27 +188,33 @@ class MetadataOperations:
         """
         raise NotImplementedError
 
-    @rpc("DefinitionGetRequest", "DefinitionGetResponse", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("DefinitionGetRequest", "DefinitionGetResponse", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def definition_get(self, **fields: Any) -> Any:
         """Return the definition of exactly a scope; with `resolve`, the one that holds for it, and where it was found."""
         raise NotImplementedError
 
-    @rpc("DefinitionSetRequest", "ObjectDefinitionSetResponse", caller=_SESSION, statuses=_MADE)
+    @rpc("DefinitionSetRequest", "ObjectDefinitionSetResponse", needs=_TO_ADMINISTER, caller=_SESSION, statuses=_MADE)
     def definition_set(self, **fields: Any) -> Any:
         """Set the definition of a scope of any object type."""
         raise NotImplementedError
 
-    @rpc("DefinitionDeleteRequest", "DeleteResponse", caller=_SESSION, statuses=(GrpcStatus.ALREADY_EXISTS,))
+    @rpc(
+        "DefinitionDeleteRequest",
+        "DeleteResponse",
+        needs=_TO_ADMINISTER,
+        caller=_SESSION,
+        statuses=(GrpcStatus.ALREADY_EXISTS,),
+    )
     def definition_delete(self, **fields: Any) -> Any:
         """Remove the definition of exactly a scope, so that the next less explicit one holds."""
         raise NotImplementedError
 
-    @rpc("DefinitionHistoryRequest", "DefinitionVersion", caller=_SESSION, is_read=True)
+    @rpc("DefinitionHistoryRequest", "DefinitionVersion", needs=_TO_READ, caller=_SESSION)
     def definition_history(self, **fields: Any) -> Iterator[Any]:
         """Stream what held for exactly a scope before, the latest first."""
         raise NotImplementedError
 
-    @rpc("BootstrapRequest", "BootstrapResponse")
+    @rpc("BootstrapRequest", "BootstrapResponse", needs=Need(Act.ADMINISTER, NOTHING))
     def bootstrap(self, **fields: Any) -> Any:
         """Make a partition by the bootstrap token, which is used up by it. Every failure has the same answer."""
         raise NotImplementedError
@@ -207,32 +225,37 @@ class ApiOperations:
 
     service: ClassVar = "RunmAPI"
 
-    @rpc("PartitionGetRequest", "Partition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("PartitionGetRequest", "Partition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def partition_get(self, **fields: Any) -> Any:
         """Return the partition of a UUID or a name."""
         raise NotImplementedError
 
-    @rpc("PartitionListRequest", "Partition", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("PartitionListRequest", "Partition", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def partition_list(self, **fields: Any) -> Iterator[Any]:
         """Stream the partitions that fit any filter, a UUID or name or the beginning of one."""
         raise NotImplementedError
 
-    @rpc("CreateRequest", "PartitionCreateResponse", statuses=(*_DOCUMENT, GrpcStatus.ALREADY_EXISTS))
+    @rpc(
+        "CreateRequest",
+        "PartitionCreateResponse",
+        needs=_TO_ADMINISTER,
+        statuses=(*_DOCUMENT, GrpcStatus.ALREADY_EXISTS),
+    )
     def partition_create(self, **fields: Any) -> Any:
         """Make the partition of a document. As in RunmMetadata, a session is asked for with a bootstrap token alone."""
         raise NotImplementedError
 
-    @rpc("ProviderTypeGetRequest", "ProviderType", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderTypeGetRequest", "ProviderType", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_type_get(self, **fields: Any) -> Any:
         """Return the provider type of a code."""
         raise NotImplementedError
 
-    @rpc("ProviderTypeListRequest", "ProviderType", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ProviderTypeListRequest", "ProviderType", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def provider_type_list(self, **fields: Any) -> Iterator[Any]:
         """Stream the provider types that fit any filter, a code or the beginning of one."""
         raise NotImplementedError
 
-    @rpc("ProviderDefinitionGetRequest", "ObjectDefinition", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderDefinitionGetRequest", "ObjectDefinition", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_definition_get(self, **fields: Any) -> Any:
         """Return the definition of exactly one of the four levels, as RunmMetadata's gets do."""
         raise NotImplementedError
@@ -240,6 +263,7 @@ class ApiOperations:
     @rpc(
         "ProviderDefinitionSetRequest",
         "ObjectDefinitionSetResponse",
+        needs=_TO_ADMINISTER,
         caller=_SESSION,
         statuses=(*_DOCUMENT, GrpcStatus.ALREADY_EXISTS),
     )
@@ -247,12 +271,12 @@ class ApiOperations:
         """Compile the definition of a document, and set it on one of the four levels."""
         raise NotImplementedError
 
-    @rpc("ProviderGetRequest", "Provider", caller=_SESSION, statuses=_ONE, is_read=True)
+    @rpc("ProviderGetRequest", "Provider", needs=_TO_READ, caller=_SESSION, statuses=_ONE)
     def provider_get(self, **fields: Any) -> Any:
         """Return the provider of a UUID or a name, in the session's partition unless the filter names another."""
         raise NotImplementedError
 
-    @rpc("ProviderListRequest", "Provider", caller=_SESSION, statuses=_LISTED, is_read=True)
+    @rpc("ProviderListRequest", "Provider", needs=_TO_READ, caller=_SESSION, statuses=_LISTED)
     def provider_list(self, **fields: Any) -> Iterator[Any]:
         """Stream the providers that fit any of the filters, those of the session's partition without filters."""
         raise NotImplementedError
@@ -260,6 +284,7 @@ class ApiOperations:
     @rpc(
         "CreateRequest",
         "ProviderCreateResponse",
+        needs=_TO_WRITE,
         caller=_SESSION,
         statuses=(*_OBJECT_MADE, GrpcStatus.UNIMPLEMENTED),
     )
@@ -267,7 +292,7 @@ class ApiOperations:
         """Make the provider of a document, validated whole by the definition that holds for its partition and type."""
         raise NotImplementedError
 
-    @rpc("ProviderDeleteRequest", "DeleteResponse", caller=_SESSION, statuses=_ONE)
+    @rpc("ProviderDeleteRequest", "DeleteResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_ONE)
     def provider_delete(self, **fields: Any) -> Any:
         """Delete the providers of the session's partition that fit any of the filters.
 
