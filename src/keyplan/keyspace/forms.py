@@ -5,27 +5,30 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace.answers import IDENTITY_PATTERN, KeySpace, KeySpaceIdentity
-from keyplan.keyspace.records import COUNT, HEX, HEX_GIVEN_PATTERN, TIME, Configuration, Quota
+from keyplan.errors import InvalidArgumentError, KeySpaceNotFoundError
+from keyplan.keyspace.answers import IDENTITY_PATTERN, AuditItem, KeySpace, KeySpaceIdentity, KeySpacePage
+from keyplan.keyspace.doctor import Diagnosis
+from keyplan.keyspace.records import COUNT, HEX, HEX_GIVEN_PATTERN, TIME, Configuration, Header, Quota
 from keyplan.keyspace.soundness import Fault
-from keyplan.operations import BodyForm, Schema, Some, WordForm
+from keyplan.operations import AnswerForm, BodyForm, In, Place, Schema, Some, WordForm
 
 __all__ = [
     "CREATION",
-    "EXPECTED",
-    "GIVEN_PREFIX",
+    "DIAGNOSIS",
+    "ENTRIES",
+    "HEADER",
+    "HISTORY",
+    "PAGE",
     "QUOTA",
+    "REPAIRED",
     "SWITCHES",
     "UPDATE",
-    "AuditEntriesShown",
-    "DiagnosisShown",
-    "KeySpaceListShown",
-    "KeySpaceUpdate",
-    "RepairedShown",
+    "ExpectedIdentity",
+    "NamedKeySpace",
+    "PrefixFilter",
 ]
 
-# ---- words of a query ------------------------------------------------------------------------------------------------
+# ---- words of a path and a query -------------------------------------------------------------------------------------
 
 
 def _read_expected(argument: str, text: str) -> KeySpaceIdentity:
@@ -37,11 +40,19 @@ def _read_expected(argument: str, text: str) -> KeySpaceIdentity:
     return identity
 
 
-EXPECTED: Final = WordForm(
+_EXPECTED: Final = WordForm(
     _read_expected,
     lambda expected: f"{expected.generation}/{expected.application}",
     {"pattern": IDENTITY_PATTERN},
 )
+
+NamedKeySpace = Annotated[str, In("id"), Schema("The key space's name.", pattern="^[^/]+$")]
+
+ExpectedIdentity = Annotated[
+    KeySpaceIdentity | None,
+    In("expected", _EXPECTED, Place.QUERY),
+    Schema("Only while the name has this generation and application: GENERATION/APPLICATION, as in 3/orders."),
+]
 """The key space of a name that is meant."""
 
 
@@ -51,7 +62,7 @@ def _read_given(argument: str, text: str) -> str:
     return text
 
 
-GIVEN_PREFIX: Final = WordForm(_read_given, str, {"pattern": HEX_GIVEN_PATTERN})
+PrefixFilter = Annotated[str | None, In(form=WordForm(_read_given, str, {"pattern": HEX_GIVEN_PATTERN}))]
 """Bytes in hex, at least one."""
 
 
@@ -88,9 +99,10 @@ CREATION: Final = BodyForm(
 )
 
 
-class KeySpaceUpdate(msgspec.Struct):
+class _KeySpaceUpdate(msgspec.Struct):
     """What may be changed, beside fields as they are stored."""
 
+    schema_name: ClassVar[str] = "KeySpaceUpdate"
     schema_keywords: ClassVar[Mapping[str, Any]] = {
         "additionalProperties": True,
         "description": "Other fields may be sent as they are stored, so that an object that was read can be sent back.",
@@ -108,7 +120,7 @@ UPDATE: Final = BodyForm(
     dict[str, Any],
     _read_update,
     lambda fields: {**(fields.get("sent") or {}), "description": fields.get("description")},
-    KeySpaceUpdate,
+    _KeySpaceUpdate,
 )
 
 
@@ -141,7 +153,7 @@ SWITCHES: Final = BodyForm(
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
 
-class KeySpaceListShown(msgspec.Struct):
+class _KeySpaceListShown(msgspec.Struct):
     """A page of key spaces."""
 
     schema_name: ClassVar[str] = "KeySpaceList"
@@ -164,14 +176,14 @@ class _AuditEntryShown(msgspec.Struct):
     digest: HEX
 
 
-class AuditEntriesShown(msgspec.Struct):
+class _AuditEntriesShown(msgspec.Struct):
     """A part of the audit log."""
 
     schema_name: ClassVar[str] = "AuditEntries"
     entries: list[_AuditEntryShown]
 
 
-class RepairedShown(msgspec.Struct):
+class _RepairedShown(msgspec.Struct):
     """What was put right."""
 
     schema_name: ClassVar[str] = "Repaired"
@@ -187,7 +199,7 @@ class _UnmanagedShown(msgspec.Struct):
     is_more: bool
 
 
-class DiagnosisShown(msgspec.Struct):
+class _DiagnosisShown(msgspec.Struct):
     """What the doctor found."""
 
     schema_name: ClassVar[str] = "Diagnosis"
@@ -196,3 +208,34 @@ class DiagnosisShown(msgspec.Struct):
     audit_entries: COUNT
     faults: list[Fault]
     unmanaged: Annotated[list[_UnmanagedShown], Schema("Keys that are nobody's.")]
+
+
+def _header(header: Header | None) -> Header:
+    if header is None:
+        raise KeySpaceNotFoundError(problem="there is no registry in this store")
+    return header
+
+
+PAGE: Final = AnswerForm(KeySpacePage.to_json, KeySpacePage.from_json, _KeySpaceListShown)
+
+HISTORY: Final = AnswerForm(
+    lambda found: KeySpacePage(found, "").to_json(),
+    lambda found: KeySpacePage.from_json(found).keyspaces,
+    _KeySpaceListShown,
+)
+
+HEADER: Final = AnswerForm(_header, lambda found: msgspec.convert(found, Header), Header)
+
+DIAGNOSIS: Final = AnswerForm(Diagnosis.to_json, Diagnosis.from_json, _DiagnosisShown)
+
+REPAIRED: Final = AnswerForm(
+    lambda faults: {"repaired": [fault.to_json() for fault in faults]},
+    lambda found: [Fault.from_json(fault) for fault in found["repaired"]],
+    _RepairedShown,
+)
+
+ENTRIES: Final = AnswerForm(
+    lambda items: {"entries": [item.to_json() for item in items]},
+    lambda found: [AuditItem.from_json(entry) for entry in found["entries"]],
+    _AuditEntriesShown,
+)

@@ -8,8 +8,6 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final
 
-import msgspec
-
 from keyplan.errors import (
     ForbiddenError,
     ImmutableFieldError,
@@ -21,20 +19,23 @@ from keyplan.errors import (
     PrefixExhaustedError,
 )
 from keyplan.keyspace.allocation import PROFILES
-from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Usage
+from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpacePage, Usage
 from keyplan.keyspace.audit import AuditVerdict
 from keyplan.keyspace.doctor import Diagnosis
 from keyplan.keyspace.forms import (
     CREATION,
-    EXPECTED,
-    GIVEN_PREFIX,
+    DIAGNOSIS,
+    ENTRIES,
+    HEADER,
+    HISTORY,
+    PAGE,
     QUOTA,
+    REPAIRED,
     SWITCHES,
     UPDATE,
-    AuditEntriesShown,
-    DiagnosisShown,
-    KeySpaceListShown,
-    RepairedShown,
+    ExpectedIdentity,
+    NamedKeySpace,
+    PrefixFilter,
 )
 from keyplan.keyspace.listing import AUDIT_LIMIT_MAX, LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from keyplan.keyspace.prefixes import PREFIX_CODECS
@@ -46,11 +47,9 @@ from keyplan.operations import (
     ITSELF,
     NOTHING,
     Act,
-    AnswerForm,
     CallerKind,
     In,
     Need,
-    Place,
     Schema,
     application,
     key_space,
@@ -77,20 +76,6 @@ _CHANGES: Final = (
     KeySpaceApiDisabledError,
 )
 _READS: Final = (KeySpaceNotFoundError, KeySpaceApiDisabledError)
-
-NamedKeySpace = Annotated[str, In("id"), Schema("The key space's name.", pattern="^[^/]+$")]
-ExpectedIdentity = Annotated[
-    KeySpaceIdentity | None,
-    In("expected", EXPECTED, Place.QUERY),
-    Schema("Only while the name has this generation and application: GENERATION/APPLICATION, as in 3/orders."),
-]
-PrefixFilter = Annotated[str | None, In(form=GIVEN_PREFIX)]
-
-
-def _header_answer(header: Header | None) -> Header:
-    if header is None:
-        raise KeySpaceNotFoundError(problem="there is no registry in this store")
-    return header
 
 
 class RegistryOperations(Registry):
@@ -161,7 +146,7 @@ class RegistryOperations(Registry):
         needs=Need(Act.READ, NOTHING),
         answers="A page of them.",
         raises=(InvalidArgumentError, KeySpaceApiDisabledError),
-        answer=AnswerForm(KeySpacePage.to_json, KeySpacePage.from_json, KeySpaceListShown),
+        answer=PAGE,
     )
     def list(
         self,
@@ -301,11 +286,7 @@ class RegistryOperations(Registry):
         needs=_READ,
         answers="They, on one page.",
         raises=_READS,
-        answer=AnswerForm(
-            lambda found: KeySpacePage(found, "").to_json(),
-            lambda found: KeySpacePage.from_json(found).keyspaces,
-            KeySpaceListShown,
-        ),
+        answer=HISTORY,
     )
     def history(self, name: NamedKeySpace) -> builtins.list[KeySpace]:
         """List those that have had the name, the oldest first."""
@@ -368,7 +349,7 @@ class RegistryOperations(Registry):
         raises=(KeySpaceNotFoundError,),
         caller=_ADMINISTRATOR,
         is_quick=True,
-        answer=AnswerForm(_header_answer, lambda found: msgspec.convert(found, Header), Header),
+        answer=HEADER,
     )
     def header(self) -> Header | None:
         """Read what was decided when the registry was made."""
@@ -406,7 +387,7 @@ class RegistryOperations(Registry):
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
         seconds=_WORK_SECONDS,
-        answer=AnswerForm(Diagnosis.to_json, Diagnosis.from_json, DiagnosisShown),
+        answer=DIAGNOSIS,
     )
     def diagnose(
         self,
@@ -428,11 +409,7 @@ class RegistryOperations(Registry):
         answers="What was wrong and is right now.",
         caller=_ADMINISTRATOR,
         seconds=_WORK_SECONDS,
-        answer=AnswerForm(
-            lambda faults: {"repaired": [fault.to_json() for fault in faults]},
-            lambda found: [Fault.from_json(fault) for fault in found["repaired"]],
-            RepairedShown,
-        ),
+        answer=REPAIRED,
     )
     def repair(self) -> builtins.list[Fault]:
         """Put right what the records of the key spaces decide."""
@@ -473,11 +450,7 @@ class RegistryOperations(Registry):
         answers="Entries, by number.",
         raises=(InvalidArgumentError,),
         caller=_ADMINISTRATOR,
-        answer=AnswerForm(
-            lambda items: {"entries": [item.to_json() for item in items]},
-            lambda found: [AuditItem.from_json(entry) for entry in found["entries"]],
-            AuditEntriesShown,
-        ),
+        answer=ENTRIES,
     )
     def audit_page(
         self,
