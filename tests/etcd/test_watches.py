@@ -139,3 +139,41 @@ def test_a_sweep_that_a_compaction_has_overtaken_is_not_believed(etcd: Engine, m
     assert sweeps == [start]
     assert caught.value.facts == {"revision": start, "compacted_revision": last}
     watch.close()
+
+
+def test_a_watch_that_overtook_its_sweep_does_not_need_the_history_where_that_began(
+    etcd: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(etcd, EtcdEngine)
+    monkeypatch.setattr(type(etcd._client), "has_ordered_progress", False)
+    start = etcd.commit(Commit((), (Put(b"b", b""),)))
+    moved: list[int] = []
+
+    class Overtaken(Sweep):
+        """It ends no sooner than its watch has come further by what its stream brought, and the history up to there is gone."""
+
+        def has_ended(self) -> bool:
+            if self.after == start and not moved:
+                moved.append(etcd.commit(Commit((), (Put(b"b", b"moved"),))))
+            if watch.revision < moved[0]:
+                return False
+            etcd.compact(moved[0])
+            return super().has_ended()
+
+    monkeypatch.setattr(watch_module, "Sweep", Overtaken)
+    watch = etcd.watch(KeyRange.of_prefix(b"b"), after=start)
+    etcd.commit(Commit((), (Put(b"a", b""),)))
+    seen: list[int] = []
+
+    def has_seen(revision: int) -> bool:
+        seen.extend(event.revision for event in watch.poll(0.05))
+        return watch.revision >= revision
+
+    eventually(lambda: has_seen(start + 2))
+    etcd.compact(moved[0])
+    beside = etcd.commit(Commit((), (Put(b"a", b"again"),)))
+    eventually(lambda: has_seen(beside))
+    last = etcd.commit(Commit((), (Put(b"b", b"last"),)))
+    eventually(lambda: has_seen(last))
+    assert seen == [*moved, last]
+    watch.close()

@@ -77,7 +77,7 @@ class EtcdWatch:
         self._expected = 0  # a sweep has seen an event of this revision that the stream has not brought yet
         self._behind_until = 0.0
         self._behind_seconds = _BEHIND_SECONDS_FIRST
-        self._sweep: Sweep | None = None
+        self._sweep: Sweep | None = None  # Invariant: it began where the watch stands.
 
     def open(self, timeout_seconds: float) -> None:
         """Begin. Raises HistoryCompactedError, EngineRefusedError, EngineUnavailableError."""
@@ -294,7 +294,10 @@ class EtcdWatch:
 
     def _move_to(self, revision: int) -> None:
         self._is_reached = self._is_reached or revision >= self._revision
-        self._revision = max(self._revision, revision)
+        if revision > self._revision:
+            self._revision = revision
+            # Why: where a sweep began is behind the watch now, and may be compacted though nothing is missing here.
+            self._end_sweep()
 
     # ---- what is looked after while nothing comes --------------------------------------------------------------------------
 
@@ -360,7 +363,7 @@ class EtcdWatch:
             is_over = True  # it is only a way to know more; the next look begins another one
         if is_over:
             # Why: a sweep that began where the history ends by now may have been brought less than everything.
-            self._verify_or_break(sweep.after)
+            self._verify_or_break(self._revision)
             # Why safe: the sweep has seen every change up to there, and none of them is in the range.
             self._move_to(sweep.clean_until)
             self._expected = sweep.expected
