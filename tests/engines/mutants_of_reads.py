@@ -11,6 +11,7 @@ from keyplan.engine import (
     Delete,
     DeleteRange,
     Engine,
+    Fences,
     KeyRange,
     Mutation,
 )
@@ -238,25 +239,30 @@ def a_commit_returns_the_revision_of_the_store(patch: pytest.MonkeyPatch) -> Non
     replace(patch, MemoryEngine, "commit", make)
 
 
-def fenced(patch: pytest.MonkeyPatch, answer: Callable[[Any, bytes, bytes, bytes], tuple[bool, bytes | None]]) -> None:
+def fenced(patch: pytest.MonkeyPatch, answer: Callable[[Any, bytes, Fences], tuple[bool, bytes | None]]) -> None:
     """Replace `fenced_value`."""
     patch.setattr(MemoryEngine, "fenced_value", answer)
 
 
+def are_held(engine: Any, fences: Fences) -> bool:
+    """Look at fences, whatever the engine remembers of them."""
+    return all(engine.value(key) == value for key, value in fences)
+
+
 @refused_by("test_a_value_and_its_fence_are_of_one_state")
 def a_fence_is_read_after_its_value(patch: pytest.MonkeyPatch) -> None:
-    def answer(engine: Any, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+    def answer(engine: Any, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         value = engine.value(key)
         gap()
-        return engine.value(fence_key) == fence, value
+        return are_held(engine, fences), value
 
     fenced(patch, answer)
 
 
 @refused_by("test_a_value_and_its_fence_are_of_one_state")
 def a_fence_is_read_before_its_value(patch: pytest.MonkeyPatch) -> None:
-    def answer(engine: Any, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
-        holds = engine.value(fence_key) == fence
+    def answer(engine: Any, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        holds = are_held(engine, fences)
         gap()
         return holds, engine.value(key)
 
@@ -265,14 +271,43 @@ def a_fence_is_read_before_its_value(patch: pytest.MonkeyPatch) -> None:
 
 @refused_by("test_a_value_is_read_together_with_its_fence")
 def a_fence_that_held_once_holds_for_ever(patch: pytest.MonkeyPatch) -> None:
-    held: set[tuple[bytes, bytes]] = set()
+    held: set[Fences] = set()
 
-    def answer(engine: Any, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
-        if engine.value(fence_key) == fence:
-            held.add((fence_key, fence))
-        return (fence_key, fence) in held, engine.value(key)
+    def answer(engine: Any, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        if are_held(engine, fences):
+            held.add(fences)
+        return (True, engine.value(key)) if fences in held else (False, None)
 
     fenced(patch, answer)
+
+
+@refused_by("test_all_of_several_fences_must_hold")
+def one_of_several_fences_is_enough(patch: pytest.MonkeyPatch) -> None:
+    def answer(engine: Any, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        holds = any(engine.value(fence) == value for fence, value in fences)
+        return (True, engine.value(key)) if holds else (False, None)
+
+    fenced(patch, answer)
+
+
+@refused_by("test_the_fences_of_a_snapshot_are_of_its_state")
+def a_snapshot_looks_at_the_latest_fences(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SnapshotOf, "holds", lambda snapshot, fences: are_held(snapshot._engine, fences))
+
+
+@refused_by("test_what_is_read_along_is_of_the_snapshot_s_state")
+def what_is_read_along_is_the_latest(patch: pytest.MonkeyPatch) -> None:
+    brought: dict[bytes, Any] = {}
+
+    def read_along(snapshot: Any, keys: Sequence[bytes]) -> None:
+        gap()
+        brought.update({key: snapshot._engine._state.entries.get(key) for key in keys})
+
+    def make(get: Any) -> Any:
+        return lambda snapshot, key: brought[key] if key in brought else get(snapshot, key)
+
+    patch.setattr(SnapshotOf, "read_along", read_along)
+    replace(patch, SnapshotOf, "get", make)
 
 
 @refused_by("test_the_latest_value_is_told_after_every_way_to_write")

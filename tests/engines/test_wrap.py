@@ -15,6 +15,7 @@ from keyplan.engine import (
     Delete,
     DeleteRange,
     Engine,
+    Fences,
     KeyAbsent,
     KeyRange,
     MemoryEngine,
@@ -159,7 +160,7 @@ def test_a_recording_engine_writes_the_conversation_down() -> None:
 EVERY_CALL: Final[dict[str, Callable[[Engine], object]]] = {
     "lineage": lambda engine: engine.lineage(),
     "value": lambda engine: engine.value(b"a"),
-    "fenced_value": lambda engine: engine.fenced_value(b"a", b"f", b"1"),
+    "fenced_value": lambda engine: engine.fenced_value(b"a", ((b"f", b"1"),)),
     "commit": lambda engine: engine.commit(PUT_A),
     "put_sorted": lambda engine: engine.put_sorted([b"p%03d" % number for number in range(200)]),
     "load": lambda engine: engine.load([(b"l1", b""), (b"l2", b"")]),
@@ -172,6 +173,7 @@ EVERY_CALL: Final[dict[str, Callable[[Engine], object]]] = {
     "keys": lambda engine: list(engine.snapshot().keys(ALL_KEYS)),
     "pairs": lambda engine: list(engine.snapshot().pairs(ALL_KEYS)),
     "count": lambda engine: engine.snapshot().count(ALL_KEYS),
+    "holds": lambda engine: engine.snapshot().holds(((b"f", b"1"),)),
     "poll": lambda engine: engine.watch(ALL_KEYS, after=0).poll(0),
     "keep_alive": lambda engine: engine.lease(60).keep_alive(),
     "seconds_left": lambda engine: engine.lease(60).seconds_left(),
@@ -204,9 +206,9 @@ def test_a_call_that_the_engine_inside_does_faster_is_its_own() -> None:
             asked.append("value")
             return super().value(key)
 
-        def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+        def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
             asked.append("fenced_value")
-            return super().fenced_value(key, fence_key, fence)
+            return super().fenced_value(key, fences)
 
         def put_sorted(self, keys: Sequence[bytes], values: Sequence[bytes] | None = None, **options: Any) -> int:
             asked.append("put_sorted")
@@ -214,7 +216,7 @@ def test_a_call_that_the_engine_inside_does_faster_is_its_own() -> None:
 
     engine = FailingEngine(Fast())
     engine.value(b"a")
-    engine.fenced_value(b"a", b"f", b"1")
+    engine.fenced_value(b"a", ((b"f", b"1"),))
     engine.put_sorted([b"a"])
     assert [name for name in asked if name != "value" or asked.index(name) == 0] == [
         "value",

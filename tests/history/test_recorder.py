@@ -45,8 +45,8 @@ def everything(engine: Engine, name: bytes) -> None:
     engine.load((b"l" + name + key, value) for key, value in zip(KEYS, values, strict=True))
     engine.commit(Commit((KeyAbsent(b"f" + name),), (Put(b"f" + name, b"~fence " + name + b"~"),)))
     engine.value(b"f" + name)
-    engine.fenced_value(name + KEYS[0], b"f" + name, b"~fence " + name + b"~")
-    engine.fenced_value(name + KEYS[0], b"f" + name, b"another")
+    engine.fenced_value(name + KEYS[0], ((b"f" + name, b"~fence " + name + b"~"),))
+    engine.fenced_value(name + KEYS[0], ((b"f" + name, b"another"),))
     with engine.snapshot() as snapshot:
         snapshot.value(name + KEYS[1])
         snapshot.values([name + KEYS[1], b"absent", b"f" + name])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from operator import itemgetter
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -33,6 +33,7 @@ __all__ = [
     "Event",
     "EventKind",
     "FailedGuard",
+    "Fences",
     "Guard",
     "KeyAbsent",
     "KeyRange",
@@ -181,6 +182,11 @@ class FailedGuard(msgspec.Struct, frozen=True):
     actual_revision: int
 
 
+Fences: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
+"""Keys, and the values that they must have (None: be absent) in the state that is read. Whoever reads again gives the same
+tuple, so that an engine can tell that it has seen it hold."""
+
+
 # ---- watching ---------------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +328,15 @@ class Snapshot(ABC):
         """Yield keys and values in `key_range`, in the order and under the terms of `scan`."""
         return map(_PAIR, self.scan(key_range, limit=limit, reverse=reverse))
 
+    # ---- what a read rests on -------------------------------------------------------------------------------------------
+
+    def read_along(self, keys: Sequence[bytes]) -> None:  # noqa: B027  # Why: it changes no answer.
+        """Say before the first read what will be asked for beside it: over a network, it comes along in the same call."""
+
+    def holds(self, fences: Fences) -> bool:
+        """Return whether each key of `fences` has its value in this state."""
+        return self.values([key for key, _ in fences]) == [value for _, value in fences]
+
     @abstractmethod
     def close(self) -> None:
         """Release the snapshot. Closing twice is harmless."""
@@ -406,18 +421,18 @@ class Engine(ABC):
         finally:
             snapshot.close()
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
-        """Return whether `fence` is the value at `fence_key`, and the value at `key` or None: both of the latest state.
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        """Return whether each key of `fences` has its value, and if so the value at `key` or None: all of the latest state.
 
-        An engine that can tell by other means that nothing was written since it last saw the fence need not read it again.
+        An engine that can tell by other means that nothing was written since it last saw them hold need not read them again.
         """
         snapshot = self.snapshot()
         try:
             # Why together: over a network that is one call.
-            found, value = snapshot.values((fence_key, key))
+            value, *found = snapshot.values((key, *[fence for fence, _ in fences]))
         finally:
             snapshot.close()
-        return found == fence, value
+        return (True, value) if found == [wanted for _, wanted in fences] else (False, None)
 
     def put_sorted(
         self,

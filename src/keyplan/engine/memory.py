@@ -23,6 +23,7 @@ from keyplan.engine.interface import (
     Entry,
     Event,
     EventKind,
+    Fences,
     KeyAbsent,
     KeyRange,
     Lease,
@@ -237,6 +238,19 @@ class MemoryEngine(Engine):
         entry = state.entries.get(key)
         return None if entry is None else entry.value
 
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        if self.is_closed:
+            self.check_open()
+        state = self._state
+        if state.leases:
+            with state.condition:
+                state.expire_leases()
+        entries = state.entries  # Why without a snapshot: as in `value`; these entries are one state.
+        if entries.held.get(id(fences)) is not fences and not entries.holds(fences):
+            return False, None
+        entry = entries.get(key)
+        return True, None if entry is None else entry.value
+
     def commit(self, commit: Commit) -> int:
         if self.is_closed:
             self.check_open()
@@ -340,6 +354,11 @@ class _MemorySnapshot(Snapshot):
         self._check_open()
         get = self._entries.get
         return [None if (entry := get(key)) is None else entry.value for key in keys]
+
+    def holds(self, fences: Fences) -> bool:
+        if self._is_closed or self._engine.is_closed:
+            self._check_open()
+        return self._entries.holds(fences)
 
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False

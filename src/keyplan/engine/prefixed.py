@@ -206,6 +206,9 @@ class PrefixedSnapshot(Snapshot):
     def epoch(self) -> str:
         return self._inner.epoch
 
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self._inner.read_along([self._raw_prefix + key for key in keys])
+
     def get(self, key: bytes) -> Entry | None:
         raw_key = self._raw_prefix + key
         entry = self._inner_get(raw_key)

@@ -7,23 +7,40 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from keyplan.engine.interface import Entry, KeyRange
+from keyplan.engine.interface import Entry, Fences, KeyRange
 
 __all__ = ["Draft", "SortedEntries"]
 
 _BLOCK_ENTRIES_MAX: Final = 512
 """Why: an edit copies one block (4 KiB of pointers) and the list of blocks: 2,000 pointers at a million entries."""
 
+_HELD_MAX: Final = 1_000
+"""Why: as many handles read one state at once; who makes fences for every read shall not fill the memory."""
+
 
 class SortedEntries:
     """Entries in key order. Invariant: no block is empty, blocks are in order, `firsts` holds the first key of each."""
 
-    __slots__ = ("blocks", "count", "firsts")
+    __slots__ = ("blocks", "count", "firsts", "held")
 
     def __init__(self) -> None:
         self.blocks: list[list[Entry]] = []
         self.firsts: list[bytes] = []
         self.count = 0
+        self.held: dict[int, Fences] = {}  # those that were found to hold here, by their identity
+
+    def holds(self, fences: Fences) -> bool:
+        """Tell whether each key of `fences` has its value."""
+        if self.held.get(id(fences)) is fences:
+            return True
+        for key, value in fences:
+            entry = self.get(key)
+            if (None if entry is None else entry.value) != value:
+                return False
+        if len(self.held) >= _HELD_MAX:
+            self.held.clear()
+        self.held[id(fences)] = fences
+        return True
 
     def get(self, key: bytes) -> Entry | None:
         """Return the entry at `key`, or None."""

@@ -4,7 +4,7 @@ Closing one closes the engine inside, unless it was told to leave it open. Here 
 prefixed.py, delayed.py and recording.py hold the others.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from keyplan.engine.admission import refuse_writing
 from keyplan.engine.interface import NO_LEASE, Commit, Engine, Entry, KeyRange, Lease, Snapshot, Watch
@@ -64,6 +64,9 @@ class WrappedSnapshot(Snapshot):
     @property
     def epoch(self) -> str:
         return self.inner.epoch
+
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self.inner.read_along(keys)
 
     def get(self, key: bytes) -> Entry | None:
         return self.inner.get(key)

@@ -20,6 +20,7 @@ from keyplan.engine import (
     DeleteRange,
     Engine,
     Entry,
+    Fences,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -77,6 +78,7 @@ class RingEngine(Engine):
         self.placement: Placement = placement
         self._descriptions = tuple(descriptions)
         self._fences = tuple(_fence(engine, raw) for engine, raw in zip(databases, descriptions, strict=True))
+        self._read_fences: tuple[Fences, ...] = tuple(((RING_KEY, raw),) for raw in descriptions)
         self._profile = _joined([engine.profile for engine in databases])
         self._is_closed = False
 
@@ -111,7 +113,7 @@ class RingEngine(Engine):
 
     def value(self, key: bytes) -> bytes | None:
         database = self.placement.of_key(key)
-        is_unchanged, value = self.databases[database].fenced_value(key, RING_KEY, self._descriptions[database])
+        is_unchanged, value = self.databases[database].fenced_value(key, self._read_fences[database])
         if not is_unchanged:
             raise _changed(database)
         return value

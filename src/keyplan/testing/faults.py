@@ -8,6 +8,7 @@ from keyplan.engine import (
     Engine,
     Entry,
     Event,
+    Fences,
     Guard,
     KeyRange,
     Lease,
@@ -115,9 +116,9 @@ class FailingEngine(WrappedEngine):
         self.step("value")
         return self.inner.value(key)
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         self.step("fenced_value")
-        return self.inner.fenced_value(key, fence_key, fence)
+        return self.inner.fenced_value(key, fences)
 
     def commit(self, commit: Commit) -> int:
         self.step("before commit")
@@ -182,6 +183,13 @@ class _FailingSnapshot(WrappedSnapshot):
     @property
     def epoch(self) -> str:
         return self.inner.epoch
+
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self.inner.read_along(keys)
+
+    def holds(self, fences: Fences) -> bool:
+        self._engine.step("holds")
+        return self.inner.holds(fences)
 
     def get(self, key: bytes) -> Entry | None:
         self._engine.step("get")

@@ -305,7 +305,7 @@ def test_the_ring_s_description_is_not_removed(raw: Raw, remote: hepnos.DataStor
         pack([RING], [], [], [], [], [], [], []),
     ):
         assert raw.post("runs", 0, "commit", body).status_code == 400
-    assert remote.databases.rings[hepnos.Kind.RUN].databases[0].fenced_value(b"x", RING, b"")[0] is False
+    assert remote.databases.rings[hepnos.Kind.RUN].databases[0].fenced_value(b"x", ((RING, b""),))[0] is False
     assert raw.post("runs", 0, "get", pack([RING])).status_code == 200
 
 
@@ -338,7 +338,7 @@ def test_a_value_that_was_read_is_a_guard_for_the_client(dataset: hepnos.DataSet
             write_over(seen)
     database.put_sorted([key], [entry.value])
     write_over(seen)
-    assert database.fenced_value(key, RING, b"")[1] == b"written"
+    assert database.fenced_value(key, ((RING, database.value(RING)),)) == (True, b"written")
     for fingerprints in ([], [b"short"]):
         body = pack([], [], [], [], [], [], [key], fingerprints)
         assert raw.post("products", place, "commit", body).status_code == 400

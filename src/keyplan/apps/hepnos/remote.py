@@ -32,6 +32,7 @@ from keyplan.engine import (
     Delete,
     Engine,
     Entry,
+    Fences,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -140,11 +141,12 @@ class RemoteDatabase(Engine):
         self._check_open()
         return _RemoteSnapshot(self)
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
-        if fence_key != RING_KEY:
-            return super().fenced_value(key, fence_key, fence)
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        if [fence for fence, _ in fences] != [RING_KEY]:
+            return super().fenced_value(key, fences)
         # Why one key: the ring is looked at by the server, with every request.
-        return fence == self.description, self.values((key,))[0]
+        value = self.values((key,))[0]
+        return (True, value) if fences[0][1] == self.description else (False, None)
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value or None for each key, as of one state."""

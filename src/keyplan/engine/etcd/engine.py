@@ -13,13 +13,14 @@ from keyplan.engine.etcd.horizon import Horizons
 from keyplan.engine.etcd.lease import EtcdLease, grant_lease, granted_seconds
 from keyplan.engine.etcd.options import EtcdOptions, options_of, profile_of
 from keyplan.engine.etcd.snapshot import EtcdSnapshot
-from keyplan.engine.etcd.transactions import failed_guards, has_changed, transaction_of
+from keyplan.engine.etcd.transactions import failed_guards, fenced_read, has_changed, transaction_of
 from keyplan.engine.etcd.transport import COMPACT, TRANSACTION, Message, TransportFactory, messages
 from keyplan.engine.etcd.watch import EtcdWatch
 from keyplan.engine.interface import (
     NO_LEASE,
     Commit,
     Engine,
+    Fences,
     KeyRange,
     Lease,
     Put,
@@ -86,6 +87,18 @@ class EtcdEngine(Engine):
     def snapshot(self) -> Snapshot:
         self._client.check_open()
         return EtcdSnapshot(self._client, self._options, self._horizons.take())
+
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        bytes_max = self._options.request_bytes_max
+        if not fences or not all(0 < len(fence) <= bytes_max for fence, _ in fences):
+            return super().fenced_value(key, fences)
+        self._client.check_open()
+        is_storable = 0 < len(key) <= bytes_max
+        response = self._client.call(TRANSACTION, fenced_read(key if is_storable else None, fences))
+        if not response.succeeded:
+            return False, None
+        pairs = response.responses[0].response_range.kvs
+        return True, pairs[0].value if pairs else None
 
     # ---- commits ---------------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Reads of one revision: gets, batched gets, and lists in pages whose size follows that of the values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from keyplan.engine.etcd.client import FIRST_KEY, EtcdClient
@@ -40,6 +40,8 @@ class EtcdSnapshot(Snapshot):
         self._revision = 0  # until something was read
         self._epoch = client.sightings.epoch
         self._is_closed = False
+        self._along: tuple[bytes, ...] = ()  # what the next read brings along
+        self._brought: dict[bytes, Entry | None] = {}
 
     @property
     def revision(self) -> int:
@@ -52,7 +54,13 @@ class EtcdSnapshot(Snapshot):
     def epoch(self) -> str:
         return self._epoch
 
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self._along = tuple(key for key in keys if self._can_hold(key))
+
     def get(self, key: bytes) -> Entry | None:
+        if key in self._brought:
+            self._check_open()
+            return self._brought[key]
         if not self._can_hold(key):
             self._check_open()
             return None
@@ -61,14 +69,16 @@ class EtcdSnapshot(Snapshot):
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()
-        found: dict[bytes, Entry] = {}
-        for batch in self._batches(keys):
+        found: dict[bytes, Entry | None] = dict(self._brought)
+        for batch in self._batches([key for key in (*self._along, *keys) if key not in found]):
+            found |= dict.fromkeys(batch)
             request = messages.TxnRequest()
             for key in batch:
                 request.success.add().request_range.key = key
             for answer in self._read_batch(request).responses:
                 for pair in answer.response_range.kvs:
                     found[pair.key] = entry_of(pair)
+        self._bring(found)
         return [found.get(key) for key in keys]
 
     def scan(
@@ -178,7 +188,23 @@ class EtcdSnapshot(Snapshot):
             request.revision = revision
             # Why: what a known revision holds, any server that has come so far can tell by itself.
             request.serializable = True
+        if self._along:
+            return self._read_with_along(request)
         return self._answer(RANGE, request, [request])
+
+    def _read_with_along(self, request: Message) -> Message:
+        """Read what was asked for, and in the same call what comes along."""
+        batch = messages.TxnRequest()
+        batch.success.add().request_range.CopyFrom(request)
+        for key in self._along:
+            batch.success.add().request_range.key = key
+        asked, *brought = self._read_batch(batch).responses
+        self._bring({pair.key: entry_of(pair) for answer in brought for pair in answer.response_range.kvs})
+        return asked.response_range
+
+    def _bring(self, found: Mapping[bytes, Entry | None]) -> None:
+        self._brought |= {key: found.get(key) for key in self._along}
+        self._along = ()
 
     def _read_batch(self, request: Message) -> Message:
         self._check_open()

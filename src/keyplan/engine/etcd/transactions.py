@@ -23,6 +23,7 @@ from keyplan.engine.interface import (
     Delete,
     Entry,
     FailedGuard,
+    Fences,
     Guard,
     KeyAbsent,
     KeyUnchanged,
@@ -32,7 +33,7 @@ from keyplan.engine.interface import (
 )
 from keyplan.protobuf import CompareResult, CompareTarget
 
-__all__ = ["entry_of", "failed_guards", "has_changed", "transaction_of"]
+__all__ = ["entry_of", "failed_guards", "fenced_read", "has_changed", "transaction_of"]
 
 # Why plain numbers: protobuf takes them faster than members.
 _EQUAL: Final = CompareResult.EQUAL.value
@@ -40,6 +41,7 @@ _LESS: Final = CompareResult.LESS.value
 _GREATER: Final = CompareResult.GREATER.value
 _CREATE: Final = CompareTarget.CREATE.value
 _MOD: Final = CompareTarget.MOD.value
+_VALUE: Final = CompareTarget.VALUE.value
 
 
 def transaction_of(commit: Commit) -> Message:
@@ -63,6 +65,20 @@ def transaction_of(commit: Commit) -> Message:
             if limits is not None:
                 deleted = add().request_delete_range
                 deleted.key, deleted.range_end = limits
+    return request
+
+
+def fenced_read(key: bytes | None, fences: Fences) -> Message:
+    """Return the request that reads a key, or nothing, in the state in which fences hold. There must be a fence."""
+    request = messages.TxnRequest()
+    for fence, value in fences:
+        if value is None:
+            request.compare.add(result=_EQUAL, target=_CREATE, key=fence, create_revision=0)
+        else:
+            request.compare.add(result=_EQUAL, target=_VALUE, key=fence, value=value)
+    read = request.success.add().request_range
+    # Trap: a transaction that reads nothing is answered by any server from what it has, agreed upon or not.
+    read.key, read.count_only = (fences[0][0], True) if key is None else (key, False)
     return request
 
 

@@ -10,7 +10,18 @@ from typing import Final, overload
 import lmdb
 
 from keyplan.engine.admission import admit_commit, admit_ttl, admitted_batches, refuse_writing, require
-from keyplan.engine.interface import NO_LEASE, Commit, Engine, Guard, KeyRange, Lease, Snapshot, Watch, check_sorted
+from keyplan.engine.interface import (
+    NO_LEASE,
+    Commit,
+    Engine,
+    Fences,
+    Guard,
+    KeyRange,
+    Lease,
+    Snapshot,
+    Watch,
+    check_sorted,
+)
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.lmdb.foreign import ForeignLmdb
 from keyplan.engine.lmdb.format import HEADER
@@ -24,7 +35,7 @@ from keyplan.engine.lmdb.options import (
     profile_of,
 )
 from keyplan.engine.lmdb.sharing import acquire, release
-from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot, unusable
+from keyplan.engine.lmdb.snapshot import HistorySnapshot, RawSnapshot, have_values, unusable
 from keyplan.engine.lmdb.watch import LmdbWatch
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.engine.profile import Capability, Profile
@@ -55,9 +66,6 @@ class LmdbEngine(Engine):
         self._reader = HistorySnapshot if options.has_history else RawSnapshot
         self._header_bytes = HEADER.size if options.has_history else 0
         self._monotonic = options.clock.monotonic
-        self._fence_seen: tuple[bytes, bytes, int] | None = (
-            None  # a key, its value, and the commit that it was read after
-        )
         self._is_closed = False
 
     @property
@@ -80,7 +88,7 @@ class LmdbEngine(Engine):
             raise self._unavailable()
         if self._monotonic() >= environment.look_at:
             environment.look_at_leases()
-        return self._reader(environment.begin_read(), environment.databases, environment.live)
+        return self._reader(environment.begin_read(), environment.databases, environment.live, environment.held)
 
     def value(self, key: bytes) -> bytes | None:
         environment = self._environment
@@ -101,20 +109,20 @@ class LmdbEngine(Engine):
             environment.live.discard(id(transaction))
         return None if stored is None else stored[self._header_bytes :]
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
-        if self._options.has_history:
-            return super().fenced_value(key, fence_key, fence)
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         environment = self._environment
         if self._is_closed or environment.problem is not None:
             raise self._unavailable()
+        if self._monotonic() >= environment.look_at:
+            environment.look_at_leases()
         transaction = environment.begin_read()  # Why without a snapshot: as in `value`.
         try:
-            seen = (fence_key, fence, transaction.id())
-            if seen != self._fence_seen:
-                if transaction.get(fence_key) != fence:
-                    return False, None
-                self._fence_seen = seen
-            return True, transaction.get(key)
+            seen = environment.held.get(id(fences))
+            if (seen is None or seen[0] != transaction.id() or seen[1] is not fences) and not have_values(
+                transaction, fences, self._header_bytes, environment.held
+            ):
+                return False, None
+            stored = transaction.get(key)
         except lmdb.BadValsizeError:
             return True, None  # a key that is empty or too long is never stored
         except lmdb.Error as error:
@@ -122,6 +130,7 @@ class LmdbEngine(Engine):
         finally:
             transaction.abort()
             environment.live.discard(id(transaction))
+        return True, None if stored is None else stored[self._header_bytes :]
 
     def commit(self, commit: Commit) -> int:
         if self._is_closed or self._environment.problem is not None or self._options.is_readonly:

@@ -33,7 +33,7 @@ from keyplan.engine.lmdb.format import (
 )
 from keyplan.engine.lmdb.identity import StoreFile, claim_lineage
 from keyplan.engine.lmdb.options import Durability, LmdbOptions
-from keyplan.engine.lmdb.snapshot import unusable
+from keyplan.engine.lmdb.snapshot import Held, unusable
 from keyplan.engine.lmdb.write import WriteTransaction
 from keyplan.errors import CommitOutcomeUnknownError, EngineError, EngineUnavailableError, KeyplanError
 
@@ -75,6 +75,8 @@ class Environment:
         """Which of those that wait looks for the commits of other processes. Changed under the lock of `news`."""
         self.live: set[int] = set()
         """Ids of the transactions that last. Invariant: none is missing; one whose snapshot was never closed may be left."""
+        self.held: Held = {}
+        """Fences that were found to hold, by their identity: the transaction that they were read after, and they themselves."""
         self._writing = Lock()
         """Held for each write transaction, each change of the map, and while the files are closed: LMDB bears one at a time."""
         self._is_shut = False
@@ -244,6 +246,7 @@ class Environment:
             self._check_open()
             self._is_shut = True
             self.lmdb.close()
+            self.held = {}  # Why here: a number may come again, and no transaction lasts that could still note its own.
             opened, self.is_locked = reopen_files(self.path, self.options)
             try:
                 self.check_in_place()  # Why again: now it is known of the file that was opened.

@@ -85,7 +85,7 @@ class ForeignLmdb(Engine):
             raise EngineError(engine="lmdb", problem=str(error)) from error
         self._live.add(id(transaction))
         data = self._database
-        return RawSnapshot(transaction, Databases(data, data, data, data, data), self._live)
+        return RawSnapshot(transaction, Databases(data, data, data, data, data), self._live, {})
 
     def commit(self, commit: Commit) -> int:
         self._refuse()

@@ -4,16 +4,22 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 import lmdb
 
 from keyplan.engine.fingerprint import fingerprint
-from keyplan.engine.interface import Entry, KeyRange, Snapshot
+from keyplan.engine.interface import Entry, Fences, KeyRange, Snapshot
 from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State
 from keyplan.errors import EngineUnavailableError
 
-__all__ = ["HistorySnapshot", "LmdbSnapshot", "RawSnapshot"]
+__all__ = ["Held", "HistorySnapshot", "LmdbSnapshot", "RawSnapshot", "have_values"]
+
+Held: TypeAlias = dict[int, tuple[int, Fences]]
+"""Fences that were found to hold, by their identity, each with the number of the transaction that they were read after."""
+
+_HELD_MAX: Final = 1_000
+"""Why: as many handles use one store at once; who makes fences for every read shall not fill the memory."""
 
 _HEADER_BYTES: Final = HEADER.size
 _unpack: Final = HEADER.unpack_from
@@ -30,12 +36,22 @@ _PIECE_PAIRS_MAX: Final = 256
 class LmdbSnapshot(Snapshot):
     """What both kinds of store share: ranges. The transaction has the data as its default database."""
 
-    __slots__ = ("_databases", "_live", "_transaction")
+    __slots__ = ("_databases", "_held", "_live", "_transaction")
+    _header_bytes = 0
 
-    def __init__(self, transaction: "lmdb.Transaction[bytes]", databases: Databases, live: set[int]) -> None:
+    def __init__(
+        self, transaction: "lmdb.Transaction[bytes]", databases: Databases, live: set[int], held: Held
+    ) -> None:
         self._transaction = transaction
         self._databases = databases
         self._live = live  # where the transaction is noted while it lasts, see Environment.live
+        self._held = held
+
+    def holds(self, fences: Fences) -> bool:
+        try:
+            return have_values(self._transaction, fences, self._header_bytes, self._held)
+        except lmdb.Error as error:
+            raise unusable(error) from error
 
     @abstractmethod
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
@@ -155,6 +171,7 @@ class HistorySnapshot(LmdbSnapshot):
     """Entries with their revisions."""
 
     __slots__ = ()
+    _header_bytes = _HEADER_BYTES
 
     @property
     def revision(self) -> int:
@@ -305,6 +322,25 @@ class RawSnapshot(LmdbSnapshot):
                 yield make(Entry, (key, b"", 0, 0, 0, 0))
         except lmdb.Error as error:
             raise unusable(error) from error
+
+
+def have_values(transaction: "lmdb.Transaction[bytes]", fences: Fences, header_bytes: int, held: Held) -> bool:
+    """Tell whether fences hold in what a transaction reads; they are not read again where nothing was committed since."""
+    number = transaction.id()
+    seen = held.get(id(fences))
+    if seen is not None and seen[0] == number and seen[1] is fences:
+        return True
+    for key, value in fences:
+        try:
+            stored = transaction.get(key)
+        except lmdb.BadValsizeError:
+            stored = None  # a key that is empty or too long is never stored
+        if (None if stored is None else stored[header_bytes:]) != value:
+            return False
+    if len(held) >= _HELD_MAX:
+        held.clear()
+    held[id(fences)] = (number, fences)
+    return True
 
 
 def unusable(error: lmdb.Error) -> EngineUnavailableError:

@@ -81,8 +81,8 @@ class WriteTransaction:
     def snapshot(self) -> LmdbSnapshot:
         """Return reads of the state as this transaction has it. Not to be closed."""
         if self.has_history:
-            return HistorySnapshot(self._transaction, self._databases, set())
-        return RawSnapshot(self._transaction, self._databases, set())
+            return HistorySnapshot(self._transaction, self._databases, set(), {})
+        return RawSnapshot(self._transaction, self._databases, set(), {})
 
     def save_state(self) -> None:
         """Store the state row, if it changed."""

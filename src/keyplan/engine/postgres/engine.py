@@ -5,7 +5,7 @@ from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.interface import NO_LEASE, Commit, Engine, Fences, KeyRange, Lease, Snapshot, Watch
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.postgres.commits import Writer
 from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
@@ -115,6 +115,18 @@ class PostgresEngine(Engine):
         # Why without a snapshot: one statement is one state, and needs no transaction around it.
         rows = self._workers.call((self._statements.value, (key,)))[0].rows(tuple)
         return rows[0][0] if rows else None
+
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        if not fences or not all(can_be_stored(fence) for fence, _ in fences):
+            return super().fenced_value(key, fences)
+        self._workers.check_open()
+        self._look_at_leases()
+        statement = self._statements.fenced_value(tuple([value is not None for _, value in fences]))
+        parts = [part for fence in fences for part in fence if part is not None]
+        # Why also for a key that cannot be stored: the fences count all the same, and nothing is found.
+        asked = (statement, (key if can_be_stored(key) else b"", *parts))
+        holds, value = self._workers.call(asked)[0].row()
+        return (True, value) if holds else (False, None)
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()

@@ -78,6 +78,8 @@ class PostgresSnapshot(Snapshot):
         self._revision: int | None = None
         self._problem: EngineError | None = None
         self._is_closed = False
+        self._along: tuple[bytes, ...] = ()  # what the next read brings along
+        self._brought: dict[bytes, Entry | None] = {}
         self._beginning = Lock()  # held while the transaction is begun, by the reader or by a commit of another thread
         unread.add(self)
 
@@ -88,7 +90,13 @@ class PostgresSnapshot(Snapshot):
         self._check_open()
         return self._revision
 
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self._along = tuple(key for key in keys if can_be_stored(key))
+
     def get(self, key: bytes) -> Entry | None:
+        if key in self._brought:
+            self._check_open()
+            return self._brought[key]
         if not can_be_stored(key):
             self._check_open()
             return None
@@ -96,6 +104,8 @@ class PostgresSnapshot(Snapshot):
         return rows[0] if rows else None
 
     def value(self, key: bytes) -> bytes | None:
+        if key in self._brought:
+            return super().value(key)
         if not can_be_stored(key):
             self._check_open()
             return None
@@ -104,8 +114,8 @@ class PostgresSnapshot(Snapshot):
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         self._check_open()
-        found: dict[bytes, Entry] = {}
-        asked = [key for key in keys if can_be_stored(key)]
+        found: dict[bytes, Entry | None] = dict(self._brought)
+        asked = [key for key in keys if key not in found and can_be_stored(key)]
         for first in range(0, len(asked), _BATCH_KEYS_MAX):
             batch = bytes_array(asked[first : first + _BATCH_KEYS_MAX])
             found |= {entry.key: entry for entry in self._read(self._statements.get_many, batch).rows(_entry)}
@@ -183,29 +193,38 @@ class PostgresSnapshot(Snapshot):
 
     def _read(self, statement: Any, *parameters: bytes) -> Result:
         self._check_open()
-        request = (statement, parameters)
+        requests: tuple[Request, ...] = ((statement, parameters),)
+        if not self._along:
+            return self._run(requests)[0]
+        asked, brought = self._run((*requests, (self._statements.get_many, (bytes_array(self._along),))))
+        self._brought = dict.fromkeys(self._along) | {entry.key: entry for entry in brought.rows(_entry)}
+        self._along = ()
+        return asked
+
+    def _run(self, requests: tuple[Request, ...]) -> list[Result]:
+        """Read in one round trip, which begins the transaction if it is the first."""
         if self._session is None:
             with self._beginning:
                 if not self._has_begun():
                     self._unread.discard(self)
-                    return self._begin(request)[0]
+                    return self._begin(*requests)
             if self._problem is not None:
                 raise self._problem
         session = self._session
         if session is None:
             raise EngineUnavailableError(engine=NAME, problem="the snapshot was closed")
         try:
-            return session.run(request, give_up_at=self._pool.deadline())[0]
+            return session.run(*requests, give_up_at=self._pool.deadline())
         except PostgresError as failure:
             problem = f"the snapshot's connection broke: {failure.text}"
             self._problem = EngineUnavailableError(engine=NAME, problem=problem)
             raise self._problem from failure
 
-    def _begin(self, request: Request, *, waits: bool = True) -> list[Result]:
+    def _begin(self, *requests: Request, waits: bool = True) -> list[Result]:
         """Begin the transaction with its first read, in one round trip, and keep its connection."""
 
         def begin(session: Session, give_up_at: float) -> list[Result]:
-            results = session.run((BEGIN_SNAPSHOT, ()), request, give_up_at=give_up_at)
+            results = session.run((BEGIN_SNAPSHOT, ()), *requests, give_up_at=give_up_at)
             self._session = session
             return results[1:]
 

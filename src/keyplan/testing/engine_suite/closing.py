@@ -29,7 +29,7 @@ class ClosePromises(Promise):
             lambda engine: engine.compact(0),
             lambda engine: engine.load([(b"a", b"")]),
             lambda engine: engine.value(b"a"),
-            lambda engine: engine.fenced_value(b"a", b"fence", b"1"),
+            lambda engine: engine.fenced_value(b"a", ((b"fence", b"1"),)),
             lambda engine: engine.put_sorted([b"a"]),
         ],
         ids=["snapshot", "commit", "watch", "lease", "compact", "load", "value", "fenced_value", "put_sorted"],

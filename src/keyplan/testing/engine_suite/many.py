@@ -5,9 +5,21 @@ from threading import Thread
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, AscendingKeys, Capability, Engine, KeyAbsent, KeyRange, KeyUnchanged
+from keyplan.engine import (
+    ALL_KEYS,
+    AscendingKeys,
+    Capability,
+    Delete,
+    DeleteRange,
+    Engine,
+    Fences,
+    KeyAbsent,
+    KeyRange,
+    KeyUnchanged,
+    Snapshot,
+)
 from keyplan.errors import CommitConflictError, EngineLimitError, InvalidInputError
-from keyplan.testing.engine_suite.promise import Promise, everything, needs, polled, put
+from keyplan.testing.engine_suite.promise import Promise, commit, everything, needs, polled, put
 
 __all__ = ["ManyKeysPromises"]
 
@@ -72,20 +84,109 @@ class ManyKeysPromises(Promise):
     def test_a_value_is_read_together_with_its_fence(self, engine: Engine) -> None:
         put(engine, b"fence", value=b"1")
         put(engine, b"a", value=b"x")
-        assert engine.fenced_value(b"a", b"fence", b"1") == (True, b"x")
-        assert engine.fenced_value(b"b", b"fence", b"1") == (True, None)
-        assert not engine.fenced_value(b"a", b"fence", b"2")[0]
-        assert not engine.fenced_value(b"a", b"no fence", b"1")[0]
+        assert engine.fenced_value(b"a", ((b"fence", b"1"),)) == (True, b"x")
+        assert engine.fenced_value(b"b", ((b"fence", b"1"),)) == (True, None)
+        assert not engine.fenced_value(b"a", ((b"fence", b"2"),))[0]
+        assert not engine.fenced_value(b"a", ((b"no fence", b"1"),))[0]
         put(engine, b"a", value=b"y")
-        assert engine.fenced_value(b"a", b"fence", b"1") == (True, b"y")
+        assert engine.fenced_value(b"a", ((b"fence", b"1"),)) == (True, b"y")
         put(engine, b"fence", value=b"2")
-        assert not engine.fenced_value(b"a", b"fence", b"1")[0]
-        assert engine.fenced_value(b"a", b"fence", b"2") == (True, b"y")
+        assert not engine.fenced_value(b"a", ((b"fence", b"1"),))[0]
+        assert engine.fenced_value(b"a", ((b"fence", b"2"),)) == (True, b"y")
+
+    def test_all_of_several_fences_must_hold(self, engine: Engine) -> None:
+        put(engine, b"a", b"f", b"g", value=b"1")
+        both: Fences = ((b"f", b"1"), (b"g", b"1"))
+        assert engine.fenced_value(b"a", both) == (True, b"1")
+        assert engine.fenced_value(b"a", ()) == (True, b"1")
+        for one in (b"f", b"g"):
+            put(engine, one, value=b"2")
+            assert engine.fenced_value(b"a", both) == (False, None)
+            with engine.snapshot() as snapshot:
+                assert not snapshot.holds(both)
+            put(engine, one, value=b"1")
+            # Why the same tuple: an engine may remember that it held, and must have noticed that it did not meanwhile.
+            assert engine.fenced_value(b"a", both) == (True, b"1")
+            with engine.snapshot() as snapshot:
+                assert snapshot.holds(both)
+
+    def test_a_fence_may_be_that_nothing_is_there(self, engine: Engine) -> None:
+        put(engine, b"a", b"f", value=b"1")
+        absent: Fences = ((b"f", b"1"), (b"g", None))
+        for _ in range(2):
+            assert engine.fenced_value(b"a", absent) == (True, b"1")
+            assert engine.fenced_value(b"none", absent) == (True, None)
+            put(engine, b"g", value=b"")
+            assert engine.fenced_value(b"a", absent) == (False, None)
+            commit(engine, Delete(b"g"))
+        for key in (b"", b"k" * 100_000):  # what no entry can have is not there
+            assert engine.fenced_value(b"a", ((key, None),)) == (True, b"1")
+            assert engine.fenced_value(b"a", ((key, b"1"),)) == (False, None)
+
+    def test_a_fence_is_looked_at_again_after_every_way_to_write(self, engine: Engine) -> None:
+        fences: Fences = ((b"f", b"1"),)
+        ways: list[Callable[[], object]] = [
+            lambda: put(engine, b"f", value=b"2"),
+            lambda: engine.put_sorted([b"f"], [b"2"]),
+            lambda: commit(engine, Delete(b"f")),
+            lambda: commit(engine, DeleteRange(KeyRange.of_prefix(b"f"))),
+        ]
+        for way in ways:
+            put(engine, b"f", value=b"1")
+            assert engine.fenced_value(b"a", fences) == (True, None)
+            way()
+            assert engine.fenced_value(b"a", fences) == (False, None)
+        commit(engine, Delete(b"f"))
+        absent: Fences = ((b"f", None),)
+        assert engine.fenced_value(b"a", absent) == (True, None)
+        engine.load([(b"f", b"1")])
+        assert engine.fenced_value(b"a", absent) == (False, None)
+
+    def test_the_fences_of_a_snapshot_are_of_its_state(self, engine: Engine) -> None:
+        put(engine, b"f", value=b"1")
+        fences: Fences = ((b"f", b"1"), (b"g", None))
+        with engine.snapshot() as before:
+            assert before.revision >= 0
+            put(engine, b"f", b"g", value=b"2")
+            with engine.snapshot() as after:
+                for _ in range(2):
+                    assert before.holds(fences)
+                    assert not after.holds(fences)
+            put(engine, b"f", value=b"1")
+            commit(engine, Delete(b"g"))
+            assert before.holds(fences)
+            with engine.snapshot() as latest:
+                assert latest.holds(fences)
+
+    @pytest.mark.parametrize("first", ["get", "get_many", "value", "scan", "keys", "count"])
+    def test_what_is_read_along_is_of_the_snapshot_s_state(self, engine: Engine, first: str) -> None:
+        put(engine, b"a", b"f", value=b"1")
+        reads: dict[str, Callable[[Snapshot], object]] = {
+            "get": lambda snapshot: snapshot.get(b"a"),
+            "get_many": lambda snapshot: snapshot.get_many([b"a", b"f", b"none", b"a"]),
+            "value": lambda snapshot: snapshot.value(b"a"),
+            "scan": lambda snapshot: list(snapshot.scan(ALL_KEYS, limit=1)),
+            "keys": lambda snapshot: list(snapshot.keys(ALL_KEYS, reverse=True)),
+            "count": lambda snapshot: snapshot.count(ALL_KEYS),
+        }
+        with engine.snapshot() as plain, engine.snapshot() as snapshot:
+            expected = reads[first](plain)
+            entry = plain.get(b"f")
+            put(engine, b"f", b"none", value=b"2")
+            snapshot.read_along([b"f", b"none", b"", b"k" * 100_000])
+            assert reads[first](snapshot) == expected
+            assert snapshot.get(b"f") == entry
+            assert snapshot.get_many([b"none", b"f"]) == [None, entry]
+            assert snapshot.values([b"f", b"none", b""]) == [b"1", None, None]
+            assert snapshot.value(b"f") == b"1"
+            assert snapshot.value(b"none") is None
+            assert snapshot.holds(((b"f", b"1"), (b"none", None)))
+            assert reads[first](snapshot) == expected
 
     def test_a_key_that_no_entry_can_have_is_behind_a_fence_as_well(self, engine: Engine) -> None:
         put(engine, b"fence", value=b"1")
         for key in (b"", b"k" * 100_000):
-            assert engine.fenced_value(key, b"fence", b"1") == (True, None)
+            assert engine.fenced_value(key, ((b"fence", b"1"),)) == (True, None)
 
     def test_as_many_values_as_keys_are_asked_for(self, engine: Engine) -> None:
         with pytest.raises(InvalidInputError):

@@ -55,7 +55,7 @@ class RacePromises(Promise):
         with written_meanwhile(write):
             for number in range(ROUNDS):
                 fence = b"%d" % (number % 2)
-                holds, value = engine.fenced_value(b"key", b"fence", fence)
+                holds, value = engine.fenced_value(b"key", ((b"fence", fence),))
                 if holds and value != fence:
                     torn.append(value)
         assert torn == []

@@ -120,7 +120,7 @@ class StillnessPromises(Promise):
         lease = engine.lease(600)
         commit(engine, Put(b"k", b"1", lease.id))
         assert engine.value(b"k") == b"1"
-        assert engine.fenced_value(b"k", b"k", b"1") == (True, b"1")
+        assert engine.fenced_value(b"k", ((b"k", b"1"),)) == (True, b"1")
         lease.revoke()
         assert engine.value(b"k") is None
-        assert engine.fenced_value(b"k", b"k", b"1") == (False, None)
+        assert engine.fenced_value(b"k", ((b"k", b"1"),)) == (False, None)

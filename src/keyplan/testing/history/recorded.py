@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from keyplan.engine import NO_LEASE, Entry, Event, KeyRange, Lease, Snapshot, Watch, WrappedSnapshot
+from keyplan.engine import NO_LEASE, Entry, Event, Fences, KeyRange, Lease, Snapshot, Watch, WrappedSnapshot
 from keyplan.errors import KeyplanError
 from keyplan.testing.contract import controls
 from keyplan.testing.history.journal import Journal
@@ -28,6 +28,12 @@ class RecordedSnapshot(WrappedSnapshot):
         super().__init__(inner)
         self._journal = journal
         self._begin = begin
+
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self.inner.read_along(keys)
+
+    def holds(self, fences: Fences) -> bool:
+        return Snapshot.holds(self, fences)  # Why: what it reads is recorded as any read is.
 
     def get(self, key: bytes) -> Entry | None:
         entry = self.inner.get(key)

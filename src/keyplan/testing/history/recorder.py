@@ -10,6 +10,7 @@ from keyplan.engine import (
     Commit,
     Engine,
     FailedGuard,
+    Fences,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -33,6 +34,7 @@ from keyplan.testing.history.records import (
     Outcome,
     Seen,
     SeenFence,
+    SeenPairs,
     Write,
     tagged_guard,
     tagged_mutation,
@@ -117,11 +119,17 @@ class HistoryEngine(WrappedEngine):
         self._journal.add(Seen(self._journal.client, begin, self._journal.now(), (seen_value(key, value),)))
         return value
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         begin = self._journal.now()
-        holds, value = self.inner.fenced_value(key, fence_key, fence)
-        parts = SeenFence(fence_key, fence, holds), seen_value(key, value)
-        self._journal.add(Seen(self._journal.client, begin, self._journal.now(), parts))
+        holds, value = self.inner.fenced_value(key, fences)
+        parts: list[SeenFence | SeenPairs] = [seen_value(key, value)] if holds else []
+        for fence, wanted in fences:
+            if wanted is None and holds:
+                parts.append(seen_value(fence, None))
+            elif wanted is not None and (holds or len(fences) == 1):
+                # Why one: of several, it is not told which one does not hold.
+                parts.append(SeenFence(fence, wanted, holds))
+        self._journal.add(Seen(self._journal.client, begin, self._journal.now(), tuple(parts)))
         return holds, value
 
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:

@@ -15,6 +15,7 @@ from keyplan.engine import (
     DeleteRange,
     Engine,
     Event,
+    Fences,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -84,10 +85,10 @@ class ParkingEngine(Engine):
         note(step, "value", key, value)
         return value
 
-    def fenced_value(self, key: bytes, fence_key: bytes, fence: bytes) -> tuple[bool, bytes | None]:
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         step = self.run.park("fenced_value", key)
-        step.keys_read |= {self._prefix + key, self._prefix + fence_key}
-        answer = self.inner.fenced_value(key, fence_key, fence)
+        step.keys_read |= {self._prefix + read for read in (key, *[fence for fence, _ in fences])}
+        answer = self.inner.fenced_value(key, fences)
         note(step, "fenced_value", key, answer)
         return answer
 

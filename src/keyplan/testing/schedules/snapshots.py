@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from keyplan.engine import Entry, KeyRange, Snapshot
+from keyplan.engine import Entry, Fences, KeyRange, Snapshot
 from keyplan.testing.contract import controls
 from keyplan.testing.schedules.footprint import placed_range, revision_key
 from keyplan.testing.schedules.steps import Parking, Step, note
@@ -38,6 +38,12 @@ class ParkingSnapshot(Snapshot):
     @property
     def epoch(self) -> str:
         return self.inner.epoch
+
+    def read_along(self, keys: Sequence[bytes]) -> None:
+        self.inner.read_along(keys)
+
+    def holds(self, fences: Fences) -> bool:
+        return Snapshot.holds(self, fences)  # Why: what it reads leaves the footprint of any read.
 
     def get(self, key: bytes) -> Entry | None:
         self.step.keys_read.add(self._prefix + key)
