@@ -15,11 +15,24 @@ __all__ = ["actor_waits", "compacts", "passes", "renews", "restarts"]
 def actor_waits(condition: Callable[[], bool]) -> None:
     """Wait, in an actor, until `condition` is true in the latest state. It may read through the actor's stores, no more.
 
-    Raises InvalidInputError outside an actor, or when the condition writes.
+    Raises InvalidInputError outside an actor, or when the condition writes, and whatever the condition raises.
     """
-    run, place = current_actor().run, current_actor().place
-    seen = Step(place)
-    run.park("waits", None, wait=Wait(lambda: run.look(condition, seen), seen))
+    actor_run = current_actor()
+    run, seen = actor_run.run, Step(actor_run.place)
+    raised: list[Exception] = []
+
+    def is_over() -> bool:
+        raised.clear()
+        try:
+            return run.look(condition, seen)
+        except Exception as error:  # noqa: BLE001  # Why: it is asked by the scheduler, and is the actor's all the same.
+            raised.append(error)
+            return True
+
+    step = run.park("waits", None, wait=Wait(is_over, seen))
+    if raised:
+        step.outcome = raised[0]
+        raise raised[0]
 
 
 def passes(seconds: float, *, times: int = 1) -> Actor:

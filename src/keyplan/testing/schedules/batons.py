@@ -5,7 +5,9 @@ Greenlets where greenlet can be imported, else threads; schedules and their stri
 
 from collections.abc import Callable
 from threading import Lock, Thread, get_ident
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, get_args
+
+from keyplan.errors import InvalidInputError
 
 try:
     import greenlet as greenlets
@@ -45,9 +47,18 @@ class Baton(Protocol):
 
 
 class Batons:
-    """Makes batons of one kind, and ends the threads that it started for them. Not for use by two threads at once."""
+    """Makes batons of one kind, and ends the threads that it started for them. Not for use by two threads at once.
+
+    Raises InvalidInputError for a kind that there is not, or greenlets where they are not installed.
+    """
 
     def __init__(self, kind: BatonKind | None = None) -> None:
+        if kind is not None and kind not in get_args(BatonKind):
+            raise InvalidInputError(source="baton", problem=f"{kind!r} are no batons: use greenlets or threads")
+        if kind == "greenlets" and not HAS_GREENLETS:
+            raise InvalidInputError(
+                source="baton", problem="greenlet is not installed: use threads, or install keyplan with the extra aio"
+            )
         self.kind: BatonKind = kind or ("greenlets" if HAS_GREENLETS else "threads")
         self._idle: list[_Worker] = []
         self._workers: list[_Worker] = []
@@ -62,8 +73,9 @@ class Batons:
         return _ThreadBaton(self._idle.pop(), work)
 
     def close(self) -> None:
-        """End the threads. Actors that are still parked must have been killed before."""
+        """End the threads, and with them the actors that an error left parked: they are killed where they are."""
         for worker in self._workers:
+            worker.is_closed = True
             worker.work = None
             worker.go.release()
             worker.thread.join()
@@ -106,6 +118,8 @@ class _Worker:
         self.go.acquire()
         self.back.acquire()
         self.work: Callable[[], object] | None = None
+        self.is_closed = False
+        """Whether nobody resumes it any more: who parks is killed instead."""
         self._idle = idle
         self.thread = Thread(target=self._serve, name="keyplan-schedules", daemon=True)
         self.thread.start()
@@ -141,9 +155,11 @@ class _ThreadBaton:
         return self._is_started and self._worker.work is self._work
 
     def park(self) -> None:
-        self._worker.back.release()
-        self._worker.go.acquire()
-        if self._is_killed:
+        worker = self._worker
+        if not worker.is_closed:
+            worker.back.release()
+            worker.go.acquire()
+        if self._is_killed or worker.is_closed:
             raise ActorKilledError
 
     def resume(self) -> None:
@@ -151,7 +167,12 @@ class _ThreadBaton:
             self._is_started = True
             self._worker.work = self._work
         self._worker.go.release()
-        self._worker.back.acquire()
+        try:
+            self._worker.back.acquire()
+        except KeyboardInterrupt:
+            # Why: the actor runs on; it can be killed when it is parked, and not before.
+            self._worker.back.acquire()
+            raise
 
     def kill(self) -> None:
         if self._is_running:

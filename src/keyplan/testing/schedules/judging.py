@@ -112,8 +112,8 @@ class Judge:
             choose = default_choice
         for stays in self._stays:
             run.watch(stays.check)
-        run.begin()
         try:
+            run.begin()
             while enabled := run.enabled():
                 chosen = choose(enabled, run.steps)
                 if chosen is None:
@@ -161,8 +161,10 @@ class Judge:
         verdict = None
         for _ in range(2):
             runs.append(self.run(schedule=schedule, is_recorded=True))
-            verdict = self.verdict(runs[-1])
-            runs[-1].end()
+            try:
+                verdict = self.verdict(runs[-1])
+            finally:
+                runs[-1].end()
         first, second = ([step.seen for step in run.steps] for run in runs)
         if first != second:
             pairs = enumerate(zip(first, second, strict=False))

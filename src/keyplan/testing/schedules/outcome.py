@@ -77,8 +77,10 @@ class Outcome:
         """Return what comes of running these actors alone, one after the other, from the same set-up."""
         places = {name: place for place, name in enumerate(self.scenario.names)}
         run = Run(self.scenario, self._run.batons)
-        run.begin([places[name] for name in names])
-        while enabled := run.enabled():
-            run.step(next((places[name] for name in names if places[name] in enabled), enabled[0]))
-        run.end()
+        try:
+            run.begin([places[name] for name in names])
+            while enabled := run.enabled():
+                run.step(next((places[name] for name in names if places[name] in enabled), enabled[0]))
+        finally:
+            run.end()
         return Outcome(run)

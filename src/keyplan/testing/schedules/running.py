@@ -57,6 +57,7 @@ class ActorRun:
         self.calls = 0
         self.pending = ""
         self.is_over = False
+        """Whether its function has ended by itself."""
         self.is_killed = False
         self.wait: Wait | None = None
         """What it waits for at `pending`."""
@@ -75,11 +76,19 @@ class ActorRun:
         self.baton = run.batons.new(self._body)
 
     def _body(self) -> None:
+        answer: object = None
+        error: BaseException | None = None
         try:
-            self.answer = self.actor.function(*self.stores)
-        except ActorKilledError:
-            pass
-        except BaseException as error:  # noqa: BLE001  # Why: whatever it is belongs to the outcome, and is judged.
+            answer = self.actor.function(*self.stores)
+        except KeyboardInterrupt as interruption:
+            # Why: the exploration is to end by it, and not to take it for what the actor does.
+            self.run.interruption = interruption
+        except BaseException as raised:  # noqa: BLE001  # Why: whatever it is belongs to the outcome, and is judged.
+            error = raised
+        if self.is_killed:  # what it did as it ended is no part of the outcome
+            return
+        self.answer = answer
+        if self.error is None:
             self.error = error
         self.is_over = True
 
@@ -133,6 +142,7 @@ class Run:
         """Which call made a revision: actor and number. For scenarios with one engine."""
         self._watchers: list[Callable[[], object]] = []
         self.broken: BaseException | None = None
+        self.interruption: KeyboardInterrupt | None = None
         self.waiting_for_ever: tuple[str, ...] = ()
         self.faults = tuple(faults)
         self._step = Step(0)
@@ -191,7 +201,7 @@ class Run:
             if actor_run.actor.after_crash_of:
                 self._can_wait = True
                 actor_run.wait = self._crash_of(actor_run.actor.after_crash_of)
-            self._let_go(actor_run)
+            self._let_go(actor_run, actor_run.baton.resume)
 
     def _crash_of(self, name: str) -> Wait:
         others = [other for other in self.actor_runs if other.actor.name == name]
@@ -199,12 +209,15 @@ class Run:
         looked.keys_read.update(crash_key(other.place) for other in others)
         return Wait(lambda: any(other.has_crashed for other in others), looked)
 
-    def _let_go(self, actor_run: ActorRun) -> None:
+    def _let_go(self, actor_run: ActorRun, go: Callable[[], None]) -> None:
         enter(actor_run)
         try:
-            actor_run.baton.resume()
+            go()
         finally:
             leave()
+        if self.interruption is not None:
+            interruption, self.interruption = self.interruption, None
+            raise interruption
 
     # ---- the scheduler's side --------------------------------------------------------------------------------------------
 
@@ -237,7 +250,7 @@ class Run:
             step.keys_written.add(EMPTINESS)
         self._is_idle = False
         changed = self.revisions() if self._watchers else None
-        self._let_go(actor_run)
+        self._let_go(actor_run, actor_run.baton.resume)
         step.was_left_open = step.open_snapshots > 0
         if self.faults and actor_run.has_crashed:
             step.keys_written.add(crash_key(place))
@@ -263,14 +276,9 @@ class Run:
     def end(self) -> None:
         """Kill the actors that are not over. Their engines carry out none of the calls that they make as they end."""
         for actor_run in self.actor_runs:
-            if not actor_run.is_over:
+            if not actor_run.is_over and not actor_run.is_killed:
                 actor_run.is_killed = True
-                enter(actor_run)
-                try:
-                    actor_run.baton.kill()
-                finally:
-                    leave()
-                actor_run.is_over = True
+                self._let_go(actor_run, actor_run.baton.kill)
 
     # ---- the actors' side -------------------------------------------------------------------------------------------------
 
@@ -300,13 +308,16 @@ class Run:
                 source="schedule",
                 problem="an engine call came from a thread that no actor is; make the thread's body an actor",
             )
-        if actor_run.is_killed:
+        if actor_run.is_killed or actor_run.error is not None:
             raise ActorKilledError
         actor_run.calls += 1
         if actor_run.calls > SCHEDULE_STEPS_MAX:
-            raise AssertionError(
-                f"actor {actor_run.actor.name} has made {SCHEDULE_STEPS_MAX:,} calls; is it waiting for somebody?"
+            actor_run.error = AssertionError(
+                f"actor {actor_run.actor.name} has made {SCHEDULE_STEPS_MAX:,} calls; is it waiting for somebody? "
+                "Let it say so with actor_waits"
             )
+            # Why not the error itself: an actor that tries again after any error would never come to its end.
+            raise ActorKilledError
         actor_run.pending = call
         if wait is not None:
             self._can_wait = True
@@ -335,13 +346,15 @@ class Run:
         """Ask a condition of the latest state: what it reads joins `step`, and none of its calls parks."""
         before, self._looking = self._looking, step
         try:
-            return condition()
+            with in_context(ExplorerContext(self.observed_clock)):
+                return condition()
         finally:
             self._looking = before
 
     def _looked(self, call: str) -> Step:
         if call not in {"snapshot", "value", "fenced_value"}:
-            raise InvalidInputError(source="actor_waits", problem=f"a condition reads; it must not call {call}")
+            problem = f"a condition reads; it must not call {call}: do that before, or afterwards"
+            raise InvalidInputError(source="actor_waits", problem=problem)
         assert self._looking is not None
         return self._looking
 
