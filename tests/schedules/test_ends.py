@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -11,6 +11,7 @@ from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.store import Store
 from keyplan.testing.schedules import (
     BatonKind,
+    Exploration,
     Outcome,
     Scenario,
     actor,
@@ -32,21 +33,20 @@ def puts_twice(store: Store) -> str:
     return "done"
 
 
-def ended(work: Callable[[], object]) -> list[BaseException]:
-    """Run the work in a thread of its own, which must end; return what it raised."""
-    raised: list[BaseException] = []
+def ends(work: Callable[[], object], *, by: type[BaseException] | None = None) -> None:
+    """Run the work in a thread of its own, which must end, by an error where one is named."""
+    has_ended: list[bool] = []
 
     def run() -> None:
-        try:
+        with nullcontext() if by is None else pytest.raises(by):
             work()
-        except BaseException as error:  # noqa: BLE001  # Why: it is looked at by the test.
-            raised.append(error)
+        has_ended.append(True)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(SECONDS_MAX)
     assert not thread.is_alive(), "it hangs"
-    return raised
+    assert has_ended
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def test_an_invariant_that_fails_in_its_own_way_leaves_nobody_parked(baton: Bato
     first = actor(puts_twice, "first")
     scenario = Scenario(first, restarts(first), invariants=[looks_for_more], faults={"first": "c"})
     with no_thread_is_left():
-        assert [type(error) for error in ended(lambda: explore(scenario, baton=baton))] == [KeyError]
+        ends(lambda: explore(scenario, baton=baton), by=KeyError)
 
 
 @pytest.mark.parametrize("baton", BATONS)
@@ -104,7 +104,7 @@ def test_an_exploration_that_is_interrupted_ends_and_leaves_nobody_parked(baton:
 
     scenario = Scenario(is_interrupted, puts_twice, invariants=[as_in_some_order])
     with no_thread_is_left():
-        assert [type(error) for error in ended(lambda: explore(scenario, baton=baton))] == [KeyboardInterrupt]
+        ends(lambda: explore(scenario, baton=baton), by=KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("baton", BATONS)
@@ -117,8 +117,8 @@ def test_an_actor_that_takes_any_error_for_a_reason_to_try_again_is_ended(baton:
                 continue
 
     scenario = Scenario(never_gives_up, invariants=[])
-    found = []
-    assert ended(lambda: found.append(explore(scenario, schedules_max=1, baton=baton))) == []
+    found: list[Exploration] = []
+    ends(lambda: found.append(explore(scenario, schedules_max=1, baton=baton)))
     assert "actor never_gives_up has made 2,000 calls" in found[0].failures[0].message
 
 

@@ -1,10 +1,10 @@
 """What happens beside actors: leases that end, forgotten history, waits, crashes, restarts; and what scenarios refuse."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Engine, Event
+from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event
 from keyplan.errors import InvalidInputError, LeaseNotFoundError
 from keyplan.store import Store
 from keyplan.testing.contract import controls
@@ -231,12 +231,36 @@ def test_a_lease_that_is_renewed_in_time_lives() -> None:
         Site(store).members.insert("held", Blade(), lease=lease)
         return "held" in [key for key, _ in Site(store).members.list()]
 
+    lives: dict[tuple[str, ...], bool] = {}
+
+    def note(outcome: Outcome) -> None:
+        calls = tuple(step.call for step in outcome.steps if step.call in {"lease", "keep_alive", "passes"})
+        lives[calls] = Site(outcome.store).members.exists("held")
+
     worker = actor(works, "works", answers=True)
+    actors = (worker, renews(worker), passes(6, times=2))
     found = explore(
-        Scenario(worker, renews(worker), passes(6), setup=one_record, layouts=[Site], invariants=[healthy(Site)]),
-        complete=True,
+        Scenario(*actors, setup=one_record, layouts=[Site], invariants=[healthy(Site), note]), complete=True
     )
     assert found.failures == []
+    assert lives["lease", "passes", "keep_alive", "passes"]
+    assert not lives["lease", "keep_alive", "passes", "passes"]
+    assert not lives["lease", "passes", "passes"]
+
+
+def test_a_keeper_dies_with_its_actor() -> None:
+    def works(store: Store) -> None:
+        Site(store).members.insert("held", Blade(), lease=store.lease(10))
+
+    renewed: set[tuple[str, ...]] = set()
+
+    def note(outcome: Outcome) -> None:
+        renewed.add((*outcome.crashed, *[step.call for step in outcome.steps if step.actor == 1]))
+
+    worker = actor(works, "works")
+    scenario = Scenario(worker, renews(worker), setup=one_record, invariants=[note], faults={"works": "c"})
+    assert explore(scenario, complete=True).failures == []
+    assert renewed == {("renews",), ("renews", "keep_alive"), ("works", "renews")}
 
 
 def test_what_starts_again_after_a_crash_ends_the_work() -> None:
@@ -262,7 +286,54 @@ def test_what_starts_again_after_a_crash_ends_the_work() -> None:
     assert replay(alone, failure.text).failure == failure.message
 
 
+def test_what_starts_again_begins_after_the_crash_also_when_it_waits_first() -> None:
+    def waits(store: Store) -> None:
+        actor_waits(lambda: True)
+        store.engine.value(b"a")
+
+    def only_after_a_crash(outcome: Outcome) -> None:
+        assert outcome.crashed or all(step.actor == 0 for step in outcome.steps)
+
+    first = actor(waits, "first")
+    scenario = Scenario(first, restarts(first), invariants=[only_after_a_crash], faults={"first": "c"})
+    assert explore(scenario, complete=True).failures == []
+
+
+def test_what_started_again_and_waits_for_ever_is_a_deadlock() -> None:
+    def waits(store: Store) -> None:
+        store.engine.value(b"a")
+        actor_waits(lambda: len(outside) > 0)
+
+    outside: list[int] = []
+    first = actor(waits, "first")
+    scenario = Scenario(first, restarts(first), invariants=[], faults={"first": "c"})
+    assert explore(scenario).failures[0].kind == "deadlock: DeadlockError"
+    crashed = Scenario(first, restarts(first), invariants=[], faults={"first": "c"})
+    told = {failure.message for failure in explore(crashed).failures}
+    assert "DeadlockError: first waits for what nobody does any more" in told
+    text = f"kps1:{scenario.digest}:a2c:ab2"
+    assert replay(scenario, text).failure == "DeadlockError: first again waits for what nobody does any more"
+
+
+def test_only_a_call_of_an_engine_finds_it_unavailable() -> None:
+    def tells_time(store: Store) -> None:
+        SYSTEM_CLOCK.monotonic()
+        actor_waits(lambda: store.engine.value(b"a") is None)
+
+    ends: set[str] = set()
+
+    def note(outcome: Outcome) -> None:
+        ends.update(outcome.errors)
+
+    scenario = Scenario(actor(tells_time, "tells"), passes(6), invariants=[note], faults="f")
+    assert explore(scenario, complete=True).failures == []
+    assert ends == set()
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
+
+
+ALONE = actor(WRITERS["modify"], "alone")
 
 
 async def asynchronous(store: Store) -> None: ...
@@ -287,11 +358,32 @@ async def asynchronous(store: Store) -> None: ...
             lambda: Scenario(*[actor(WRITERS["modify"], name) for name in ("a", "a", "a#1")]),
             "two actors are called 'a#1': give them other names",
         ),
+        (lambda: Scenario(restarts(ALONE)), "'alone again' belongs to 'alone', and no actor is called that"),
+        (
+            lambda: Scenario(ALONE, ALONE, renews(ALONE)),
+            "'renews alone' belongs to 'alone', and no actor is called that",
+        ),
     ],
 )
 def test_a_scenario_that_cannot_be_is_refused(make: Callable[[], object], problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         make()
+
+
+def begins_asynchronously(store: Store) -> object:
+    return asynchronous(store)
+
+
+def generates(store: Store) -> Iterator[object]:
+    yield Site(store).blades.get(R1)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(generates, "generator"), (begins_asynchronously, "coroutine")])
+def test_an_actor_that_returns_what_nobody_runs_has_done_nothing(
+    function: Callable[[Store], object], kind: str
+) -> None:
+    found = explore(Scenario(actor(function, "idle"), setup=one_record, layouts=[Site]))
+    assert f"idle returned a {kind} that nobody runs" in found.failures[0].message
 
 
 def test_an_actor_that_calls_without_end_is_told() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from keyplan.engine import Commit, Put
+from keyplan.engine import Commit, Delete, Put
 from keyplan.errors import CommitConflictError
 from keyplan.store import Store
 from keyplan.testing.schedules import (
@@ -39,6 +39,22 @@ def test_what_should_stay_is_looked_at_after_each_commit() -> None:
     )
     assert explore(scenario).failures[0].kind == "stays: broken"
     assert explore(Scenario(there_and_back, setup=one_record, layouts=[Site])).failures == []
+
+
+def test_what_should_stay_may_be_refused_by_an_error_of_the_store_and_sees_all_stores() -> None:
+    def there_and_back(store: Store, other: Store) -> None:
+        Site(other).blades.delete(R1)
+        Site(other).blades.insert(R1, Blade("s1", ["t"]))
+
+    def fill(*stores: Store) -> None:
+        for store in stores:
+            one_record(store)
+
+    def is_there(store: Store, other: Store) -> bool:
+        return Site(store).blades.require(R1) == Site(other).blades.require(R1)
+
+    found = explore(Scenario(there_and_back, setup=fill, engines=2, invariants=[stays(is_there)]))
+    assert [failure.kind for failure in found.failures] == ["stays: NotFoundError"]
 
 
 def test_answers_are_explained_by_a_model_in_the_order_of_commits() -> None:
@@ -78,6 +94,21 @@ def test_numbers_of_revisions_are_taken_as_independent_unless_they_matter() -> N
     )
     assert matter.schedules == 2
     assert "independent" not in str(matter)
+
+
+def test_a_commit_that_changes_nothing_is_told_the_revision_that_others_made() -> None:
+    def deletes_nothing(store: Store) -> int:
+        return store.engine.commit(Commit((), (Delete(b"nothing"),)))
+
+    answers: set[int] = set()
+
+    def note(outcome: Outcome) -> None:
+        answers.add(outcome.answers["deletes"])
+
+    actors = (actor(deletes_nothing, "deletes"), WRITERS["modify"])
+    scenario = Scenario(*actors, setup=two_records, invariants=[note], revisions_matter=True)
+    assert explore(scenario, complete=True).failures == []
+    assert len(answers) == 2
 
 
 def test_an_invariant_that_always_fails_is_shown_with_few_switches() -> None:

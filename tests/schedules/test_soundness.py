@@ -31,6 +31,7 @@ from keyplan.testing.schedules import (
     actor_waits,
     explore,
     passes,
+    renews,
 )
 
 KEYS = [b"a", b"b", b"c"]
@@ -221,4 +222,43 @@ def test_who_looks_at_the_clock_meets_who_lets_time_pass() -> None:
         store.engine.commit(Commit((), (Put(b"b", b"%d" % SYSTEM_CLOCK.monotonic()),)))
 
     found, ends = ends_of([actor(tell_time), passes(10)], Exhaustive(), "")
-    assert (found, len(ends)) == (2, 2)
+    assert (found, {end[0] for end in ends if isinstance(end, tuple)}) == (
+        3,
+        {(((b"a", b"%d" % first, 0), (b"b", b"%d" % second, 0)),) for first, second in LOOKS},
+    )
+
+
+LOOKS = [(1_000, 1_000), (1_000, 1_010), (1_010, 1_010)]
+"""What two looks at the clock show beside one who lets ten seconds pass: also when that is before the first of them."""
+
+
+def test_a_condition_is_asked_by_the_clock_of_its_actor() -> None:
+    def waits_for_the_time(store: Store) -> float:
+        actor_waits(lambda: SYSTEM_CLOCK.wall() >= 1_700_000_010)
+        return SYSTEM_CLOCK.wall()
+
+    _, ends = ends_of([actor(waits_for_the_time), passes(5, times=2)], Exhaustive(), "")
+    assert {end[1] for end in ends if isinstance(end, tuple)} == {
+        "[('passes 5s', None), ('waits_for_the_time', 1700000010.0)]"
+    }
+
+
+def test_who_renews_anothers_leases_meets_all_that_it_does() -> None:
+    def holds(store: Store) -> list[bool]:
+        lease = store.lease(10)
+        store.engine.commit(Commit((), (Put(b"a", b"1", lease.id),)))
+        lost = [lease.is_lost]
+        store.engine.value(b"b")
+        return [*lost, lease.is_lost]
+
+    def revokes(store: Store) -> None:
+        store.resume_lease(1, keep_alive=False).revoke()
+
+    holder = actor(holds, "holds")
+    actors = [holder, renews(holder), actor(revokes, "revokes")]
+    count, plain = ends_of(actors, Preemptions(1_000, is_hashed=False), "")
+    reduced_count, reduced = ends_of(actors, Exhaustive(), "")
+    assert reduced == plain
+    assert reduced_count < count
+    answers = {end[1] for end in plain if isinstance(end, tuple)}
+    assert any("[False, True]" in told for told in answers)

@@ -5,6 +5,8 @@ from itertools import combinations_with_replacement
 
 import pytest
 
+from keyplan.engine import Guard, KeyUnchanged
+from keyplan.errors import InvalidInputError
 from keyplan.limits import SCHEDULE_REPLAYS_MAX
 from keyplan.store import Store
 from keyplan.testing.schedules import (
@@ -19,14 +21,16 @@ from keyplan.testing.schedules import (
     Strategy,
     Walk,
     actor,
+    as_in_some_order,
     explore,
     healthy,
 )
 from keyplan.testing.schedules.batons import Batons
 from keyplan.testing.schedules.bounded import VisitedStates
 from keyplan.testing.schedules.judging import Judge
-from keyplan.testing.schedules.sampling import WalkSearch
+from keyplan.testing.schedules.sampling import PctSearch, WalkSearch
 from keyplan.testing.schedules.shortening import rank_of, shortened, switches_of
+from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.surroundings import controlled_surroundings
 from tests.maintenance.layouts import Site
 from tests.schedules.scenes import build, guards_left_out, of_absent_entry, put_in_transaction, unbuilt
@@ -67,6 +71,44 @@ def test_priorities_by_chance_hit_and_repeat() -> None:
     assert len(hits[0]) >= 5
     assert hits[1]
     assert hits[0][: len(hits[1])] == hits[1]
+
+
+def of_unchanged(guard: Guard, _commit: object) -> bool:
+    return isinstance(guard, KeyUnchanged)
+
+
+def test_priorities_by_chance_change_at_the_last_choice_too() -> None:
+    with guards_left_out(of_unchanged):
+        scenario = Scenario(*[WRITERS["count"]] * 2, setup=two_records, invariants=[as_in_some_order])
+        found = explore(scenario, strategy=Pct(depth=2, runs=100, seed=1))
+    assert found.failures
+
+
+def test_who_cannot_step_at_first_is_before_and_behind_others() -> None:
+    search = PctSearch(depth=1, runs=100, seed=1)
+    search.choose([0, 1], [])
+    search.learn([])
+    firsts = set()
+    for _ in range(50):
+        search.choose([0], [])
+        firsts.add(search.choose([0, 1], [Step(0)]))
+        search.learn([])
+    assert firsts == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Preemptions(-1), "'bound', problem=it is -1; give it 0 or more"),
+        (lambda: Pct(depth=0), "'depth', problem=it is 0; give it 1 or more"),
+        (lambda: Pct(runs=0), "'runs', problem=it is 0"),
+        (lambda: Walk(runs=0), "'runs', problem=it is 0"),
+        (lambda: explore(Scenario(WRITERS["modify"]), schedules_max=0), "'schedules_max', problem=it is 0"),
+    ],
+)
+def test_a_search_of_nothing_is_refused(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        make()
 
 
 def noting(fails: list[tuple[int, ...]], invariant: Invariant) -> Invariant:

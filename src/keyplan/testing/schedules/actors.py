@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-from keyplan.errors import InvalidInputError
 from keyplan.store import Store
 from keyplan.testing.schedules.parking import ParkingEngine
 from keyplan.testing.schedules.running import current_actor
 from keyplan.testing.schedules.scenario import Actor
-from keyplan.testing.schedules.steps import Step, Wait
 
 __all__ = ["actor_waits", "compacts", "passes", "renews", "restarts"]
 
@@ -17,22 +15,7 @@ def actor_waits(condition: Callable[[], bool]) -> None:
 
     Raises InvalidInputError outside an actor, or when the condition writes, and whatever the condition raises.
     """
-    actor_run = current_actor()
-    run, seen = actor_run.run, Step(actor_run.place)
-    raised: list[Exception] = []
-
-    def is_over() -> bool:
-        raised.clear()
-        try:
-            return run.look(condition, seen)
-        except Exception as error:  # noqa: BLE001  # Why: it is asked by the scheduler, and is the actor's all the same.
-            raised.append(error)
-            return True
-
-    step = run.park("waits", None, wait=Wait(is_over, seen))
-    if raised:
-        step.outcome = raised[0]
-        raise raised[0]
+    current_actor().wait_for(condition)
 
 
 def passes(seconds: float, *, times: int = 1) -> Actor:
@@ -42,7 +25,7 @@ def passes(seconds: float, *, times: int = 1) -> Actor:
         for _ in range(times):
             current_actor().run.pass_time(seconds)
 
-    return Actor(pass_time, f"passes {seconds:g}s")
+    return Actor(pass_time, f"passes {seconds:g}s", passes_time=True)
 
 
 def compacts(*, keep: int = 0) -> Actor:
@@ -58,18 +41,27 @@ def compacts(*, keep: int = 0) -> Actor:
 
 def restarts(first: Actor) -> Actor:
     """An actor that runs another's function again, with a new store, once that one has crashed; else it is left out."""
-    return Actor(first.function, f"{first.name} again", first.answers, first.name)
+
+    def begin_again(*stores: Store) -> object:
+        actor_run = current_actor()
+        actor_run.run.park("restarts", wait=actor_run.run.crash_of(first.name))
+        return first.function(*stores)
+
+    return Actor(begin_again, f"{first.name} again", first.answers, after_crash_of=first.name)
 
 
 def renews(first: Actor) -> Actor:
-    """An actor that renews, once, every lease that another actor holds then: what that one's keeper does from time to time."""
+    """An actor that renews, once, every lease that another actor holds then: what that one's keeper does from time to time.
+
+    It looks which there are in a step of its own. A keeper dies with its actor: who has crashed renews nothing.
+    """
 
     def renew(*_stores: Store) -> None:
-        actor_run = current_actor()
-        holders = [other for other in actor_run.run.actor_runs if other.actor.name == first.name]
-        if not holders:
-            raise InvalidInputError(source="renews", problem=f"no actor is called {first.name}")
-        for keeper in holders[0].keepers:
-            keeper.renew()
+        run = current_actor().run
+        run.park("renews")
+        for holder in run.actor_runs:
+            if holder.actor.name == first.name and not holder.has_crashed:
+                for keeper in holder.keepers:
+                    keeper.renew()
 
-    return Actor(renew, f"renews {first.name}")
+    return Actor(renew, f"renews {first.name}", renews=first.name)

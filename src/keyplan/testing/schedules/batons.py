@@ -62,6 +62,8 @@ class Batons:
         self.kind: BatonKind = kind or ("greenlets" if HAS_GREENLETS else "threads")
         self._idle: list[_Worker] = []
         self._workers: list[_Worker] = []
+        self.refused: InvalidInputError | None = None
+        """What a thread was told that called an engine and has no baton: it may keep that to itself."""
 
     def new(self, work: Callable[[], object]) -> Baton:
         """Return a baton for `work`, which raises nothing."""

@@ -41,6 +41,8 @@ def _explorer(
     try:
         with controlled_surroundings():
             yield Explorer(scenario, Judge(scenario, batons), (seconds_max, schedules_max), stop_at_first=stop_at_first)
+        if batons.refused is not None:
+            raise batons.refused
     finally:
         batons.close()
 
@@ -59,8 +61,11 @@ def explore(
 
     Ends when all were run, or with the budget; after the first failure it looks for shorter ones for as many schedules
     again, at least 1,000. `complete`: raise ScheduleFailure when it did not come to an end. `baton`: greenlets or threads;
-    None: greenlets where they are installed. Raises NotDeterministicError, and what the set-up raises.
+    None: greenlets where they are installed. Raises NotDeterministicError, what the set-up raises, and InvalidInputError when
+    not even one schedule may be run, and when a thread that no actor is has called an engine.
     """
+    if schedules_max < 1:
+        raise InvalidInputError(source="schedules_max", problem=f"it is {schedules_max}; give it 1 or more")
     with _explorer(scenario, seconds_max, schedules_max, baton, stop_at_first=stop_at_first) as explorer:
         explorer.warm_up()
         try:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from keyplan.errors import InvalidInputError
 from keyplan.limits import SCHEDULE_FAILURES_MAX
 from keyplan.testing.schedules.exploration import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault, variants_of
@@ -60,7 +61,7 @@ class Explorer:
                 self._take(run, faults)
                 more = search.learn([*run.steps, *run.waiting()])
             except DivergedError as diverged:
-                raise self._diverged(run, diverged.depth, faults) from diverged
+                raise self._diverged(diverged.depth, faults) from diverged
             finally:
                 if run is not None:
                     run.end()
@@ -83,11 +84,16 @@ class Explorer:
             return False
         return self.result.schedules < self._schedules_max
 
-    def _diverged(self, run: Run | None, depth: int, faults: Sequence[Fault]) -> AssertionError:
-        steps = () if run is None else tuple(step.actor for step in run.steps[:depth])
-        first = self.judge.run(schedule=Schedule(tuple(faults), steps), is_recorded=True)
-        first.end()
-        return self.judge.diverged(first, run or first, depth)
+    def _diverged(self, depth: int, faults: Sequence[Fault]) -> AssertionError:
+        """The error for a run that does not repeat another one's beginning, with a third that follows it, if it can."""
+        run = again = self.judge.latest
+        steps = tuple(step.actor for step in run.steps[:depth])
+        try:
+            again = self.judge.run(schedule=Schedule(tuple(faults), steps), is_recorded=True)
+        except InvalidInputError:
+            again = self.judge.latest
+        again.end()
+        return self.judge.diverged(run, again, depth)
 
     def _take(self, run: Run, faults: Sequence[Fault]) -> None:
         """Count a run, and judge it unless it was cut."""

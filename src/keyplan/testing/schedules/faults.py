@@ -18,6 +18,9 @@ FAULT_LETTERS: Final = "".join(FAULT_MEANINGS)
 
 _OF_COMMITS: Final = "uno"
 _OF_WATCHES: Final = "h"
+_OF_ENGINES: Final = "f"
+_OF_NO_ENGINE: Final = frozenset({"clock", "passes", "renews", "restarts", "waits"})
+"""Calls that park as others do, and ask no engine that could be unavailable."""
 
 
 class Fault(NamedTuple):
@@ -32,6 +35,8 @@ def fits(letter: str, call: str) -> bool:
     """Whether a fault can happen at a call of that name."""
     if letter in _OF_COMMITS:
         return call == "commit"
+    if letter in _OF_ENGINES:
+        return call not in _OF_NO_ENGINE
     return letter not in _OF_WATCHES or call in {"poll", "watch"}
 
 

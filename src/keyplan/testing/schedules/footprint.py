@@ -5,6 +5,7 @@ no key but can be waited for or changed has a pseudo key, which begins with ff:
 
     ff 43                   the clock, one for all engines
     ff 45                   that nothing came to one who waited, since nobody else could go on
+    ff 4b AA                what actor AA holds leases by, where another actor renews them
     ff 48 NN 00             the history of engine NN: written by a compaction, read by watches
     ff 49 NN 00             which lease ids were given out
     ff 4c NN + 8 bytes      a lease
@@ -24,6 +25,7 @@ __all__ = [
     "HasFootprint",
     "are_dependent",
     "crash_key",
+    "held_key",
     "history_key",
     "is_dependent_asleep",
     "lease_ids_key",
@@ -65,6 +67,11 @@ def placed_range(engine: int, key_range: KeyRange) -> tuple[bytes, bytes]:
     """Return where a range of an engine lies among the keys of all engines: from the first, up to the second."""
     number = b"%c" % engine
     return number + key_range.start, b"%c" % (engine + 1) if key_range.end is None else number + key_range.end
+
+
+def held_key(actor: int) -> bytes:
+    """The pseudo key of what an actor and who renews its leases have in common: both keep in mind what became of them."""
+    return b"\xff\x4b%c" % actor
 
 
 class HasFootprint(Protocol):

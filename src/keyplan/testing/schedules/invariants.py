@@ -209,21 +209,23 @@ def settles(function: Callable[..., object]) -> Invariant:
 class Stays:
     """A condition that holds after every commit of a run, not only at its end. Made by `stays`."""
 
-    def __init__(self, predicate: Callable[[Store], object]) -> None:
+    def __init__(self, predicate: Callable[..., object]) -> None:
         self.predicate = predicate
 
     def __call__(self, outcome: Outcome) -> None:
         """Hold at the end, too."""
-        self.check(outcome.store)
+        self.check(*outcome.stores)
 
-    def check(self, store: Store) -> None:
+    def check(self, *stores: Store) -> None:
         """Raise AssertionError when it does not hold."""
-        if self.predicate(store) is False:
+        if self.predicate(*stores) is False:
             raise AssertionError("broken: a condition that should stay true is false in between")
 
 
-def stays(predicate: Callable[[Store], object]) -> Stays:
+def stays(predicate: Callable[..., object]) -> Stays:
     """`predicate(store)` holds after every commit: it raises AssertionError, or returns False, when it does not.
+
+    It is given all the stores of a scenario that has several.
 
     All commits then depend on one another, so that many more schedules are run.
     """

@@ -21,7 +21,7 @@ from keyplan.testing.schedules.running import Run
 from keyplan.testing.schedules.scenario import Invariant, Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strings import Schedule
-from keyplan.testing.schedules.surroundings import ExplorerContext, in_context
+from keyplan.testing.schedules.surroundings import SEED_OF_JUDGES, ExplorerContext, in_context
 from keyplan.testing.schedules.traces import Search, default_choice
 
 __all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed"]
@@ -78,6 +78,8 @@ class Judge:
         self.batons = batons
         self._invariants: Final = _invariants_of(scenario)
         self._stays = [each for each in self._invariants if isinstance(each, Stays)]
+        self.latest: Run
+        """The run that was begun last: what there is to show when a search finds that it does not repeat."""
         self.make_run: Callable[..., Run] = Run
         """Makes the run of a scenario: on memories, unless it is replayed elsewhere."""
         self.revisions_matter = scenario.revisions_matter or bool(self._stays)
@@ -102,6 +104,7 @@ class Judge:
             is_recorded=is_recorded or (isinstance(search, BoundedSearch) and search.is_recorded),
             revisions_matter=self.revisions_matter,
         )
+        self.latest = run
         if schedule is not None:
             choose = followed(schedule.steps, run)
         elif search is not None:
@@ -131,14 +134,14 @@ class Judge:
             names = ", ".join(run.waiting_for_ever)
             return _said("deadlock", DeadlockError(f"DeadlockError: {names} waits for what nobody does any more"))
         if run.broken is not None:
-            return _said("stays", run.broken)
+            return _failed("stays", run.broken)
         outcome = Outcome(run)
         for name, error in outcome.errors.items():
             if not isinstance(error, self._allowed(run)):
                 return Verdict(
                     f"only_raises: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}"
                 )
-        with in_context(ExplorerContext(run.clock)):
+        with in_context(ExplorerContext(run.clock, SEED_OF_JUDGES)):
             for invariant in self._invariants:
                 if (found := _judged(invariant, outcome)) is not None:
                     return found
@@ -191,11 +194,15 @@ def _judged(invariant: Invariant, outcome: Outcome) -> Verdict | None:
     name = getattr(invariant, "__name__", type(invariant).__name__)
     try:
         invariant(outcome)
-    except AssertionError as error:
-        return _said(name, error)
-    except KeyplanError as error:
-        return Verdict(f"{name}: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}")
+    except (AssertionError, KeyplanError) as error:
+        return _failed(name, error)
     return None
+
+
+def _failed(name: str, error: BaseException) -> Verdict:
+    if isinstance(error, AssertionError):
+        return _said(name, error)
+    return Verdict(f"{name}: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}")
 
 
 def _said(name: str, error: BaseException) -> Verdict:

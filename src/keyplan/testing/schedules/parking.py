@@ -120,6 +120,9 @@ class ParkingEngine(Engine):
         if revision != before:
             self.run.revision_names[revision] = (step.actor, step.number)
             self._wrote(step, self._memory.history[revision])
+        elif self.run.revisions_matter:
+            # Why: it has changed nothing, and is told the latest revision, which others have made.
+            step.keys_read.add(revision_key(self.number))
         return revision
 
     def _unknown(self, commit: Commit) -> CommitOutcomeUnknownError:

@@ -1,21 +1,22 @@
 """One run: the actors of a scenario on copies of its set-up, let go one step at a time."""
 
+import inspect
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Final
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Event, Memory, MemoryEngine
-from keyplan.errors import EngineUnavailableError, InvalidInputError
+from keyplan.errors import EngineUnavailableError, InvalidInputError, KeyplanError
 from keyplan.limits import SCHEDULE_STEPS_MAX
-from keyplan.store import Store
 from keyplan.testing.schedules.batons import ActorKilledError, Batons
-from keyplan.testing.schedules.faults import Fault
-from keyplan.testing.schedules.footprint import CLOCK, EMPTINESS, Footprint, crash_key
+from keyplan.testing.schedules.faults import Fault, fits
+from keyplan.testing.schedules.footprint import CLOCK, EMPTINESS, Footprint, crash_key, held_key
 from keyplan.testing.schedules.parking import ParkingEngine
 from keyplan.testing.schedules.scenario import Actor, Scenario
 from keyplan.testing.schedules.steps import Step, Wait
 from keyplan.testing.schedules.surroundings import (
+    SEED_OF_JUDGES,
     ExplorerContext,
     ObservedClock,
     ThreadlessKeeper,
@@ -80,6 +81,8 @@ class ActorRun:
         error: BaseException | None = None
         try:
             answer = self.actor.function(*self.stores)
+            if inspect.isgenerator(answer) or inspect.iscoroutine(answer) or inspect.isasyncgen(answer):
+                error = _not_run(self.actor.name, answer)
         except KeyboardInterrupt as interruption:
             # Why: the exploration is to end by it, and not to take it for what the actor does.
             self.run.interruption = interruption
@@ -109,6 +112,24 @@ class ActorRun:
         self._drawn += 1
         return counted_bytes(self.place, self._drawn, size)
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Park, called in the actor, until a condition is true; see `actor_waits`."""
+        seen = Step(self.place)
+        raised: list[Exception] = []
+
+        def is_over() -> bool:
+            raised.clear()
+            try:
+                return self.run.look(condition, seen)
+            except Exception as error:  # noqa: BLE001  # Why: it is asked by the scheduler, and is the actor's all the same.
+                raised.append(error)
+                return True
+
+        step = self.run.park("waits", wait=Wait(is_over, seen))
+        if raised:
+            step.outcome = raised[0]
+            raise raised[0]
+
     @property
     def has_crashed(self) -> bool:
         """Whether it stands before a call at which it crashes."""
@@ -131,7 +152,10 @@ class Run:
         self.scenario = scenario
         self.batons = batons
         self.clock = copy(template.clock)
-        self.observed_clock = ObservedClock(self.clock, lambda: self._looking or self._step)
+        self.observed_clock = ObservedClock(self.clock, self._who_looks)
+        self._passes_time = any(one.passes_time for one in scenario.actors)
+        self._held_keys: dict[int, set[bytes]] = {}
+        """Of actors that hold leases, and of those that renew them."""
         self.memories = [memory.copy(self.clock) for memory in template.memories]
         self.revisions_matter = revisions_matter
         self.is_recorded = is_recorded
@@ -184,10 +208,10 @@ class Run:
 
     # ---- its beginning ----------------------------------------------------------------------------------------------------
 
-    def watch(self, check: Callable[[Store], object]) -> None:
-        """Let `check` be called with the store after every commit; the first AssertionError is kept in `broken`."""
-        store = threadless_store(self.bare_engines()[0], self.clock)
-        self._watchers.append(lambda: check(store))
+    def watch(self, check: Callable[..., object]) -> None:
+        """Let `check` be called with the stores after every commit; what it raises first is kept in `broken`."""
+        stores = [threadless_store(engine, self.clock) for engine in self.bare_engines()]
+        self._watchers.append(lambda: check(*stores))
 
     def begin(self, places: Iterable[int] | None = None) -> None:
         """Let each actor (of the given ones) run until its first call."""
@@ -197,27 +221,26 @@ class Run:
         for actor, call, letter in self.faults:
             if actor in by_place:
                 by_place[actor].faults[call] = letter
+        for holder in self.actor_runs:
+            renewing = [one.place for one in self.actor_runs if one.actor.renews == holder.actor.name]
+            for place in (holder.place, *renewing) if renewing else ():
+                self._held_keys.setdefault(place, set()).add(held_key(holder.place))
         for actor_run in self.actor_runs:
-            if actor_run.actor.after_crash_of:
-                self._can_wait = True
-                actor_run.wait = self._crash_of(actor_run.actor.after_crash_of)
-            self._let_go(actor_run, actor_run.baton.resume)
+            self._let_go(actor_run)
 
-    def _crash_of(self, name: str) -> Wait:
+    def crash_of(self, name: str) -> Wait:
+        """What waits for the crash of an actor."""
         others = [other for other in self.actor_runs if other.actor.name == name]
         looked = Footprint()
         looked.keys_read.update(crash_key(other.place) for other in others)
         return Wait(lambda: any(other.has_crashed for other in others), looked)
 
-    def _let_go(self, actor_run: ActorRun, go: Callable[[], None]) -> None:
-        enter(actor_run)
-        try:
-            go()
-        finally:
-            leave()
+    def _let_go(self, actor_run: ActorRun) -> None:
+        _switch(actor_run, actor_run.baton.resume)
         if self.interruption is not None:
-            interruption, self.interruption = self.interruption, None
-            raise interruption
+            raise self.interruption
+        if self.batons.refused is not None:
+            raise self.batons.refused
 
     # ---- the scheduler's side --------------------------------------------------------------------------------------------
 
@@ -234,7 +257,7 @@ class Run:
         if free and self._empty_polls < _EMPTY_POLLS_MAX:
             self._is_idle = True
             return free
-        self.waiting_for_ever = tuple(actor_run.actor.name for actor_run in able if not actor_run.actor.after_crash_of)
+        self.waiting_for_ever = tuple(actor_run.actor.name for actor_run in able if actor_run.pending != "restarts")
         return []
 
     def step(self, place: int) -> Step:
@@ -248,9 +271,11 @@ class Run:
         self._empty_polls = self._empty_polls + 1 if self._is_idle else 0
         if self._is_idle:
             step.keys_written.add(EMPTINESS)
+        if self._held_keys:
+            step.keys_written |= self._held_keys.get(place, set())
         self._is_idle = False
         changed = self.revisions() if self._watchers else None
-        self._let_go(actor_run, actor_run.baton.resume)
+        self._let_go(actor_run)
         step.was_left_open = step.open_snapshots > 0
         if self.faults and actor_run.has_crashed:
             step.keys_written.add(crash_key(place))
@@ -267,10 +292,10 @@ class Run:
 
     def _watched(self) -> None:
         try:
-            with in_context(ExplorerContext(self.clock)):
+            with in_context(ExplorerContext(self.clock, SEED_OF_JUDGES)):
                 for watcher in self._watchers:
                     watcher()
-        except AssertionError as error:
+        except (AssertionError, KeyplanError) as error:
             self.broken = self.broken or error
 
     def end(self) -> None:
@@ -278,9 +303,18 @@ class Run:
         for actor_run in self.actor_runs:
             if not actor_run.is_over and not actor_run.is_killed:
                 actor_run.is_killed = True
-                self._let_go(actor_run, actor_run.baton.kill)
+                _switch(actor_run, actor_run.baton.kill)
 
     # ---- the actors' side -------------------------------------------------------------------------------------------------
+
+    def _who_looks(self) -> Footprint:
+        """Return what a look at the clock joins: the step that is under way."""
+        if self._looking is not None:
+            return self._looking
+        if self._passes_time and isinstance(actor_run := current_context(), ActorRun) and not actor_run.calls:
+            # Why a step of its own: who has made no call yet may begin after time has passed, too.
+            return self.park("clock")
+        return self._step
 
     @property
     def time(self) -> float:
@@ -304,10 +338,11 @@ class Run:
             return self._looked(call)
         actor_run = current_context()
         if not isinstance(actor_run, ActorRun) or actor_run.run is not self:
-            raise InvalidInputError(
+            self.batons.refused = InvalidInputError(
                 source="schedule",
                 problem="an engine call came from a thread that no actor is; make the thread's body an actor",
             )
+            raise self.batons.refused
         if actor_run.is_killed or actor_run.error is not None:
             raise ActorKilledError
         actor_run.calls += 1
@@ -335,8 +370,9 @@ class Run:
             step.take_in(actor_run.wait.touched)
             actor_run.wait = None
         step.call, step.subject, step.number = call, subject, actor_run.calls
-        if actor_run.faults:
-            step.fault = actor_run.faults.get(actor_run.calls, "")
+        letter = actor_run.faults.get(actor_run.calls, "") if actor_run.faults else ""
+        if letter and fits(letter, call):
+            step.fault = letter
             if step.fault == "f":
                 step.outcome = EngineUnavailableError(engine="memory", problem=f"failed on purpose: {call}")
                 raise step.outcome
@@ -346,7 +382,7 @@ class Run:
         """Ask a condition of the latest state: what it reads joins `step`, and none of its calls parks."""
         before, self._looking = self._looking, step
         try:
-            with in_context(ExplorerContext(self.observed_clock)):
+            with in_context(ExplorerContext(self.observed_clock, SEED_OF_JUDGES)):
                 return condition()
         finally:
             self._looking = before
@@ -373,6 +409,26 @@ class Run:
                     end_of_lease(step, memory, lease, (number, self.revisions_matter))
             with memory.condition:
                 memory.expire_leases()
+
+
+def _not_run(name: str, answer: object) -> InvalidInputError:
+    """The error of an actor that returned what had to be run: nothing was done, and nothing would be seen to fail."""
+    if inspect.iscoroutine(answer):
+        answer.close()  # or Python warns of it
+    kind = type(answer).__name__
+    problem = (
+        f"{name} returned a {kind} that nobody runs, so that what it should do was not done: go through it in the actor"
+    )
+    return InvalidInputError(source="actor", problem=problem)
+
+
+def _switch(actor_run: ActorRun, switch: Callable[[], None]) -> None:
+    """Let an actor run until it parks or ends."""
+    enter(actor_run)
+    try:
+        switch()
+    finally:
+        leave(actor_run)
 
 
 def current_actor() -> ActorRun:

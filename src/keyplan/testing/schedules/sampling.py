@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+from keyplan.limits import SCHEDULE_ACTORS_MAX
 from keyplan.testing.schedules.traces import SearchStep, default_choice
 
 __all__ = ["PctSearch", "WalkSearch"]
@@ -31,7 +32,7 @@ class PctSearch:
             self._choices += len(enabled) > 1
             return default_choice(enabled, steps)
         if not steps:
-            self._draw(enabled)
+            self._draw()
         if len(enabled) == 1:
             return enabled[0]
         self._choices += 1
@@ -42,16 +43,16 @@ class PctSearch:
         return chosen
 
     def _highest(self, enabled: Sequence[int]) -> int:
-        for actor in enabled:  # one that could not step at the beginning
-            self._priorities.setdefault(actor, self._depth)
         return max(enabled, key=lambda actor: self._priorities[actor])
 
-    def _draw(self, enabled: Sequence[int]) -> None:
-        priorities = list(range(self._depth, self._depth + len(enabled)))
+    def _draw(self) -> None:
+        # Why for all that there can be: some cannot step at the beginning, and are to be before and behind others, too.
+        priorities = list(range(self._depth, self._depth + SCHEDULE_ACTORS_MAX))
         self._random.shuffle(priorities)
-        self._priorities = dict(zip(enabled, priorities, strict=True))
-        places = range(1, max(self._steps_max, self._depth))
-        drawn = self._random.sample(places, min(self._depth - 1, len(places)))
+        self._priorities = dict(enumerate(priorities))
+        # Why the last choice, too: it is the one before which an actor of two calls looks and has not yet written.
+        places = range(1, max(self._steps_max, self._depth - 1) + 1)
+        drawn = self._random.sample(places, self._depth - 1)
         self._changes = {place: self._depth - 1 - number for number, place in enumerate(sorted(drawn), start=1)}
 
     def learn(self, steps: Sequence[SearchStep]) -> bool:

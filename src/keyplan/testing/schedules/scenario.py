@@ -4,7 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -58,6 +58,10 @@ class Actor:
     """Whether its answer is compared by `as_in_some_order`."""
     after_crash_of: str = ""
     """The name of the actor that must have crashed before this one begins; it is left out when that one ends."""
+    renews: str = ""
+    """The name of the actor whose leases it renews: what either of them does, the other may see."""
+    passes_time: bool = False
+    """Whether it lets time pass: then it matters to the others when they look at the clock for the first time."""
 
 
 def actor(function: Callable[..., object], name: str | None = None, *, answers: bool = False) -> Actor:
@@ -95,7 +99,8 @@ class Scenario:
     seen; a scenario that watches or compacts is taken so by itself. `may_wait_forever`: an actor may wait for what nobody
     does. The memory engine refuses what `profile` does not allow.
 
-    Raises InvalidInputError without an actor, with more than 8, for two of one name, and for an unknown fault.
+    Actors of one name are numbered, `#1`, `#2`. Raises InvalidInputError without an actor, with more than 8, where two are
+    called alike even so, for an actor that belongs to one that is not there, an unknown fault, and a number out of bounds.
     """
 
     def __init__(
@@ -199,8 +204,13 @@ def _numbered(actors: list[Actor]) -> tuple[Actor, ...]:
     for each in actors:
         counts[each.name] = counts.get(each.name, 0) + 1
         name = f"{each.name}#{counts[each.name]}" if names.count(each.name) > 1 else each.name
-        numbered.append(Actor(each.function, name, each.answers, each.after_crash_of))
+        numbered.append(replace(each, name=name))
     for name in (made := [each.name for each in numbered]):
         if made.count(name) > 1:
             raise InvalidInputError(source="scenario", problem=f"two actors are called {name!r}: give them other names")
+    for each in numbered:
+        for other in filter(None, (each.after_crash_of, each.renews)):
+            if other not in made:
+                problem = f"{each.name!r} belongs to {other!r}, and no actor is called that: use {', '.join(made)}"
+                raise InvalidInputError(source="scenario", problem=problem)
     return tuple(numbered)

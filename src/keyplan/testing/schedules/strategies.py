@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from keyplan.errors import InvalidInputError
 from keyplan.testing.schedules.bounded import BoundedSearch
 from keyplan.testing.schedules.explorer import Explorer
 from keyplan.testing.schedules.sampling import PctSearch, WalkSearch
@@ -49,6 +50,9 @@ class Preemptions:
     is_hashed: bool = True
     share: float = 1.0
 
+    def __post_init__(self) -> None:
+        _require("bound", self.bound, 0)
+
     def __call__(self, explorer: Explorer, /) -> bool:
         """Search each variant until it ends or it has spent its share of the budget. Never complete: a bound is a bound."""
         for faults in explorer.variants():
@@ -68,6 +72,10 @@ class Pct:
     runs: int = 1_000
     seed: int = 1
 
+    def __post_init__(self) -> None:
+        _require("depth", self.depth, 1)
+        _require("runs", self.runs, 1)
+
     def __call__(self, explorer: Explorer, /) -> bool:
         """Search each variant."""
         return _by_chance(explorer, lambda: PctSearch(self.depth, self.runs, self.seed))
@@ -79,6 +87,9 @@ class Walk:
 
     runs: int = 1_000
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        _require("runs", self.runs, 1)
 
     def __call__(self, explorer: Explorer, /) -> bool:
         """Search each variant."""
@@ -96,6 +107,11 @@ class Portfolio:
         for bound in (1, 2):
             Preemptions(bound, share=_BOUNDED_SHARE)(explorer)
         return Pct(runs=1_000_000)(explorer)
+
+
+def _require(name: str, given: int, least: int) -> None:
+    if given < least:
+        raise InvalidInputError(source=name, problem=f"it is {given}; give it {least} or more")
 
 
 def _by_chance(explorer: Explorer, made: Callable[[], Search]) -> bool:

@@ -9,8 +9,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from threading import get_ident
+from contextlib import ExitStack, contextmanager
+from threading import Lock, get_ident
 from types import ModuleType
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from keyplan.store import STORE_CLOSED, Keeper, Lease, LeaseSchedule, Store
 from keyplan.testing.schedules.footprint import CLOCK, Footprint
 
 __all__ = [
+    "SEED_OF_JUDGES",
     "Context",
     "ExplorerContext",
     "ObservedClock",
@@ -32,8 +33,9 @@ __all__ = [
     "threadless_store",
 ]
 
-_SEED_OTHERS: Final = 255
-"""The seed of code that is no actor's: set-ups, invariants."""
+SEED_OF_SETUPS: Final = 255
+SEED_OF_JUDGES: Final = 254
+"""The seeds of code that is no actor's. Why two: an identifier that an invariant draws must not be one that the set-up drew."""
 
 
 class Context(Protocol):
@@ -57,7 +59,7 @@ class Context(Protocol):
 class ExplorerContext:
     """The context of a set-up or an invariant: code of the thread that explores."""
 
-    def __init__(self, clock: Clock, seed: int = _SEED_OTHERS) -> None:
+    def __init__(self, clock: Clock, seed: int = SEED_OF_SETUPS) -> None:
         self.clock = clock
         self._seed = seed
         self._thread = get_ident()
@@ -79,61 +81,69 @@ def counted_bytes(seed: int, drawn: int, size: int) -> bytes:
     return hashlib.shake_256(b"%d %d" % (seed, drawn)).digest(size)
 
 
-_contexts: list[Context] = []
-"""The one that runs is the last; an invariant that runs actors again has its own below theirs."""
+_contexts: dict[int, Context] = {}
+"""By their identity, in the order in which they were entered: of each thread that explores, the one that runs is its last."""
 
 
 def current_context() -> Context | None:
     """Return the context that the calling code belongs to; None outside an exploration."""
-    context = _contexts[-1] if _contexts else None
-    return context if context is not None and context.is_here else None
+    for context in reversed(list(_contexts.values())):
+        if context.is_here:
+            return context
+    return None
 
 
 @contextmanager
 def in_context(context: Context) -> Iterator[None]:
     """Let the code of a block be that of `context`."""
-    _contexts.append(context)
+    enter(context)
     try:
         yield
     finally:
-        _contexts.pop()
+        leave(context)
 
 
 def enter(context: Context) -> None:
     """Begin what `in_context` does, without a context manager: for each step of an actor. `leave` ends it."""
-    _contexts.append(context)
+    _contexts[id(context)] = context
 
 
-def leave() -> None:
+def leave(context: Context) -> None:
     """End what `enter` began."""
-    _contexts.pop()
+    del _contexts[id(context)]
 
 
+_changing: Final = Lock()
+"""Held while what belongs to the process is replaced or put back: several threads may explore at once."""
+_replacements: Final = ExitStack()
 _uses = 0
 
 
 @contextmanager
 def controlled_surroundings() -> Iterator[None]:
-    """Control the surroundings for the length of a block; blocks may be nested."""
+    """Control the surroundings for the length of a block. Blocks may be nested, and those of several threads overlap."""
     global _uses  # noqa: PLW0603  # Why: what is replaced belongs to the process, too.
-    _uses += 1
-    if _uses > 1:
-        try:
-            yield
-        finally:
+    with _changing:
+        if not _uses:
+            _replace_all()
+        _uses += 1
+    try:
+        yield
+    finally:
+        with _changing:
             _uses -= 1
-        return
-    with (
-        _replaced(os, "urandom", _urandom),
-        _replaced(random, "_urandom", _urandom),
-        _replaced(SystemPause, "wait", staticmethod(_pause)),
-        _replaced(SystemClock, "monotonic", staticmethod(_monotonic)),
-        _replaced(SystemClock, "wall", staticmethod(_wall)),
-    ):
-        try:
-            yield
-        finally:
-            _uses -= 1
+            if not _uses:
+                _replacements.close()
+
+
+def _replace_all() -> None:
+    with ExitStack() as replaced:  # Why: when one cannot be replaced, those before it are put back.
+        replaced.enter_context(_replaced(os, "urandom", _urandom))
+        replaced.enter_context(_replaced(random, "_urandom", _urandom))
+        replaced.enter_context(_replaced(SystemPause, "wait", staticmethod(_pause)))
+        replaced.enter_context(_replaced(SystemClock, "monotonic", staticmethod(_monotonic)))
+        replaced.enter_context(_replaced(SystemClock, "wall", staticmethod(_wall)))
+        _replacements.push(replaced.pop_all())
 
 
 _system_urandom: Final = os.urandom
