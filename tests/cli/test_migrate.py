@@ -141,6 +141,8 @@ def test_a_function_is_named_with_its_version(run: Keyplan, url: str) -> None:
         "boxes",
         "boxes=tests.cli.test_migrate",
         "boxes=tests.cli.test_migrate:enlarged@x",
+        "boxes=tests.cli.test_migrate:enlarged@²",
+        "boxes=tests.cli.test_migrate:enlarged@" + "9" * 5_000,
         "boxes=none:none",
     ):
         assert run(*state, "--function", wrong, "--dry-run").code == 5

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -46,6 +46,9 @@ from keyplan.maintenance import (
 from keyplan.store import Store
 
 __all__ = ["diff_command", "migrate_command"]
+
+_DIGITS_MAX: Final = 18
+"""Why: Python reads no number of thousands of digits."""
 
 # ---- diff ----------------------------------------------------------------------------------------------------------------
 
@@ -209,7 +212,7 @@ def conversions_of_option(given: list[str] | None) -> dict[str, Conversion]:
     for text in given or []:
         table, equals, named = text.partition("=")
         name, at, version = named.partition("@")
-        if not (table and equals and ":" in name) or (at and not version.isdigit()):
+        if not (table and equals and ":" in name) or (at and not (version.isdecimal() and len(version) <= _DIGITS_MAX)):
             raise InvalidInputError(source="--function", problem=f"{text!r} is not TABLE=MODULE:NAME@VERSION")
         conversions[table] = Conversion(_imported(name), name, int(version or 1))
     return conversions

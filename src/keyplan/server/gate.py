@@ -24,6 +24,8 @@ HEADER_BYTES_MAX: Final = 32 << 10
 """Why: four times what common servers take; a browser's cookies for localhost fit."""
 
 _ROUTE_LIMIT: Final = "keyplan.body_bytes_max"
+_DIGITS_MAX: Final = 18
+"""Why: Python reads no number of thousands of digits."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
 
@@ -167,7 +169,7 @@ def _request_id(scope: Scope) -> str:
 def _content_length(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit():
-            return int(value)
+            return int(value[:_DIGITS_MAX])
     return 0
 
 

@@ -71,7 +71,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         host = ""
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 0xFFFF):
+    if not (colon and host and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 0xFFFF):
         raise InvalidInputError(source=_SOURCE, problem=f"{text!r} is not HOST:PORT, [IPv6]:PORT or unix:PATH")
     return host, int(port)
 

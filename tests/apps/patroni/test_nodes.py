@@ -89,6 +89,7 @@ def test_a_cell_of_up_is_given_what_up_was_given(tmp_path: Path) -> None:
     )
     assert options.parameters == {"a": "1", "b": "2"}
     assert options.dynamic == {"ttl": 20, "synchronous_mode": True}
+    assert NodeOptions(patroni=["ttl=" + "9" * 5_000]).dynamic == {"ttl": "9" * 5_000}
     command: Any = typer.main.get_command(app)
     parsed = command.commands["cell"].make_context("cell", ["c", "--gateway", "h:1", "--data", "d", *options.words()])
     assert NodeOptions(**{name: parsed.params[name] for name in NodeOptions._fields}) == options
@@ -172,7 +173,7 @@ def test_a_port_that_somebody_listens_on_is_left_out() -> None:
     assert first + 1 not in PortRange(first, first + 3).free("127.0.0.1", taken={first + 1})
 
 
-@pytest.mark.parametrize("text", ["", "1", "5-5", "9-2", "0-5", "1-65536", "a-b", "-5"])
+@pytest.mark.parametrize("text", ["", "1", "5-5", "9-2", "0-5", "1-65536", "a-b", "-5", f"1-{9:0>5000}"])
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         PortRange.of_text(text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print
 from keyplan.errors import InvalidInputError
 
 __all__ = ["export", "load_h5", "load_parquet", "load_root"]
+
+_DIGITS_MAX: Final = 18
+"""Why: Python reads no number of thousands of digits."""
 
 FilesArgument = Annotated[list[Path], typer.Argument(help="The files.", show_default=False)]
 IntoOption = Annotated[str, typer.Option("--into", "-d", metavar="PATH", help="The data set; made if it is not there.")]
@@ -140,7 +143,7 @@ def _present(files: Iterable[Path]) -> None:
 
 
 def _column(text: str | None) -> str | int | None:
-    return int(text) if text is not None and text.isdecimal() else text
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS_MAX else text
 
 
 def _load(

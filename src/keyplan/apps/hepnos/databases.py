@@ -26,6 +26,8 @@ from keyplan.ring import RingEngine, database_engine, join_ring, remembered, rin
 
 __all__ = ["Address", "Databases", "database_counts", "read_counts"]
 
+_DIGITS_MAX: Final = 9
+"""Why: Python reads no number of thousands of digits."""
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
@@ -113,7 +115,7 @@ def read_counts(parts: Iterable[str], *, source: str = "--databases") -> dict[st
     counts: dict[str, int] = {}
     for part in filter(None, parts):
         kind, _, number = part.partition("=")
-        if not number.isdecimal():
+        if not number.isdecimal() or len(number) > _DIGITS_MAX:
             raise InvalidInputError(source=source, problem=f"{part!r} is not KIND=NUMBER, as in events=4")
         counts[kind] = int(number)
     return counts

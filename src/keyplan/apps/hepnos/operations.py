@@ -50,6 +50,8 @@ Columns = Sequence[Sequence[bytes | None]]
 
 PAGE_KEYS_MAX: Final = 65_536
 
+_DIGITS_MAX: Final = 18
+
 MORE_HEADER: Final = "keyplan-more"
 """Of a page: `1` when its range goes on behind it, else `0`."""
 
@@ -150,9 +152,10 @@ def _whole_columns(words: str, *names: str) -> BodyForm:
 
 
 def _one(argument: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or not text.strip("0"):
         raise InvalidInputError(source=argument, problem="it is a whole number from 1 on")
-    return int(text)
+    # Why: a page has its own bound, and Python reads no number of thousands of digits.
+    return int(text) if len(text) <= _DIGITS_MAX else PAGE_KEYS_MAX
 
 
 def _flag(argument: str, text: str) -> bool:

@@ -1,7 +1,7 @@
 """Options that the commands for cells, routers and `up` share."""
 
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -19,6 +19,9 @@ __all__ = [
     "ModeOption",
     "NodeOptions",
 ]
+
+_DIGITS_MAX: Final = 18
+"""Why: Python reads no number of thousands of digits."""
 
 AddressOption = Annotated[
     str,
@@ -116,7 +119,7 @@ class NodeOptions(NamedTuple):
         """Patroni's dynamic settings, numbers or words: `ttl=20`, `synchronous_mode=true`. Raises InvalidInputError."""
         words = {"true": True, "false": False}
         return {
-            name: int(value) if value.isdecimal() else words.get(value, value)
+            name: int(value) if value.isdecimal() and len(value) <= _DIGITS_MAX else words.get(value, value)
             for name, value in _settings_of(self.patroni, "--patroni").items()
         }
 

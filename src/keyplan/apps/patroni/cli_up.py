@@ -94,6 +94,6 @@ def _announce(everything: Everything, *, as_json: bool) -> None:
 
 def _require_address(listen: str) -> None:
     host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal() or int(port) == 0:
+    if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) <= 0xFFFF:
         # Why no free port: it stands in the nodes' configurations, and must be the same tomorrow.
         raise InvalidInputError(source="--listen", problem="is HOST:PORT with a port of its own, as in 127.0.0.1:8210")

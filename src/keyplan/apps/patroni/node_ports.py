@@ -19,7 +19,7 @@ class PortRange(NamedTuple):
     def of_text(cls, text: str) -> Self:
         """Read `FIRST-LAST`. Raises InvalidInputError."""
         first, _, last = text.partition("-")
-        if not (first.isdecimal() and last.isdecimal()):
+        if not all(number.isdecimal() and len(number) <= 5 for number in (first, last)):
             raise InvalidInputError(source="--ports", problem="a range of ports is FIRST-LAST, as in 25000-25999")
         found = cls(int(first), int(last))
         if not 1 <= found.first < found.last <= 65_535:

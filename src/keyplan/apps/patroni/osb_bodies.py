@@ -45,6 +45,9 @@ def _path_id(name: str, text: str) -> str:
     """Read an id in a path. Raises RefusedError (400) for one that cannot be a part of a key (1.6 (12))."""
     if not _ID.fullmatch(text) or len(text.encode("utf-8", "surrogatepass")) > 255 or not text.isprintable():
         raise RefusedError(400, f"the {name} id has 1 to 255 bytes, no control characters, and begins with no _")
+    if "\ufffd" in text:
+        # Why: the server puts this one character in place of all bytes that are no text, and many ids would be one.
+        raise RefusedError(400, f"the {name} id is not text in UTF-8")
     return text
 
 
