@@ -18,6 +18,7 @@ from keyplan.files import new_file
 from keyplan.maintenance import back_up_store, read_backup, restore_store
 from keyplan.testing.faults import FailingEngine
 from tests.maintenance.backups import content_of, file_of, filled, section_file, write_backup
+from tests.maintenance.test_beside_transfers import AtCommit
 
 CONTENT = {b"\x00system": b"s", b"/site/a": b"1", b"/site/b": b"\x00" * 2000, b"\xff": b"last"}
 
@@ -129,6 +130,16 @@ def test_another_backup_does_not_go_on_where_the_first_was_stopped(tmp_path: Pat
                 restore_store(inner, path)
         restore_store(inner, backup)
         assert content_of(inner) == CONTENT
+
+
+def test_nothing_is_written_of_another_backup_that_takes_the_files_place_meanwhile(
+    tmp_path: Path, backup: Path
+) -> None:
+    with open_engine("memory:") as inner, filled("memory:", {b"x": b""}) as other:
+        latest = write_backup(other, tmp_path / "latest.kpb")
+        with pytest.raises(InvalidInputError, match="another backup has taken its place"):
+            restore_store(AtCommit(inner, 1, lambda _: latest.replace(backup)), backup)
+        assert all(key.startswith(b"\x00kt") for key in content_of(inner))
 
 
 def test_claims_are_in_no_backup(tmp_path: Path) -> None:

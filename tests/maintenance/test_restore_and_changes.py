@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keyplan.engine import Engine, open_engine
-from keyplan.errors import KeyplanError, RestoreConflictError
+from keyplan.engine import Engine, Snapshot, WrappedEngine, open_engine
+from keyplan.errors import InvalidInputError, KeyplanError, RestoreConflictError
 from keyplan.files import new_file
 from keyplan.keyspace import KeySpaces, State, Sweeper, open_key_space
 from keyplan.maintenance import (
@@ -20,6 +20,7 @@ from keyplan.maintenance.claims import read_claim, space_claim
 from keyplan.store import Backoff
 from tests.keyspace.meanwhile import Meanwhile, at_every_call
 from tests.keyspace.stores import Item, Shop, raw_content
+from tests.maintenance.test_beside_transfers import AtCommit
 
 OVERWRITE = RestorePolicy(OnConflict.OVERWRITE)
 QUICK = Backoff(sleep=lambda _seconds: None)
@@ -191,3 +192,38 @@ def test_a_restore_that_could_not_begin_claims_nothing(backup: Path) -> None:
             assert read_claim(engine, space_claim("a")) is None, at_call
         engine.close()
     assert places > 3
+
+
+def test_nothing_is_restored_of_another_backup_that_takes_the_files_place_meanwhile(
+    backup: Path, tmp_path: Path
+) -> None:
+    with open_engine("memory:") as engine:
+        furnished(engine, "b")
+        put_item(engine, "b", "bank", "new")
+        with new_file(tmp_path / "latest.kpb") as file:
+            back_up_key_spaces(engine, file, name="b")
+    latest = tmp_path / "latest.kpb"
+
+    class AtLook(WrappedEngine):
+        """The file is another one when the store is looked at, which is behind the first look at the file."""
+
+        def snapshot(self) -> Snapshot:
+            if latest.exists():
+                latest.replace(backup)
+            return self.inner.snapshot()
+
+    with open_engine("memory:") as engine:
+        with pytest.raises(InvalidInputError, match="another backup has taken its place"):
+            restore_key_spaces(AtLook(engine, closes_inner=False), backup, backoff=QUICK)
+        assert raw_content(engine) == {}
+
+
+def test_a_restore_that_a_program_goes_on_with_keeps_the_command_that_began_it(backup: Path) -> None:
+    words = ("keyspace", "restore", "a.kpb")
+    with open_engine("memory:") as engine:
+        for number, command in ((3, words), (2, ())):
+            with pytest.raises(KeyboardInterrupt):
+                restore_key_spaces(AtCommit(engine, number, lambda _: None, dies=True), backup, command=command)
+            claim = read_claim(engine, space_claim("a"))
+            assert claim is not None
+            assert claim.command == words

@@ -93,14 +93,21 @@ class BackupReport:
 
 
 @contextmanager
-def open_backup(path: Path) -> Iterator[BackupReader]:
-    """Give the reader of a file. Raises InvalidInputError."""
+def open_backup(path: Path, *, of: BackupHeader | None = None) -> Iterator[BackupReader]:
+    """Give the reader of a file; with `of`, of the backup that was looked at there. Raises InvalidInputError.
+
+    Why: what is written is read anew, and a file that is called the latest may be another backup by then.
+    """
     try:
         file = path.open("rb")
     except OSError as error:
         raise InvalidInputError(source=str(path), problem=error.strerror or "cannot be read") from error
     with file:
-        yield BackupReader(file, source=str(path))
+        reader = BackupReader(file, source=str(path))
+        if of is not None and reader.header.id != of.id:
+            problem = "another backup has taken its place since it was looked at: name one that stays"
+            raise InvalidInputError(source=str(path), problem=problem)
+        yield reader
 
 
 def read_backup(path: Path, *, progress: Progress | None = None) -> BackupReport:

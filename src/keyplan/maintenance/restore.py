@@ -69,11 +69,11 @@ def restore_store(
     old = bytes.fromhex(section.prefix)
     new = old if prefix is None else prefix
     held = EmbeddedKeys(layout, old, new, root_below=new) if layout is not None else None
-    _check(engine, path, new, held, command)
+    _check(engine, path, header, new, held, command)
     target = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting).begin(clock, command)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(target, kept_states(section))
-    with open_backup(path) as reader:
+    with open_backup(path, of=header) as reader:
         written = Written()
         for _ in reader.sections():
             pairs = reader.pairs()
@@ -97,9 +97,16 @@ def _look(path: Path) -> tuple[BackupHeader, BackupSection]:
         return reader.header, first
 
 
-def _check(engine: Engine, path: Path, new: bytes, held: EmbeddedKeys | None, command: Sequence[str]) -> None:
+def _check(
+    engine: Engine,
+    path: Path,
+    header: BackupHeader,
+    new: bytes,
+    held: EmbeddedKeys | None,
+    command: Sequence[str],
+) -> None:
     """Read the whole file, as it would be written. Raises InvalidInputError, EngineLimitError."""
-    with open_backup(path) as reader:
+    with open_backup(path, of=header) as reader:
         for number, _ in enumerate(reader.sections()):
             if number:
                 raise InvalidInputError(source=str(path), problem="a plain backup has one section")

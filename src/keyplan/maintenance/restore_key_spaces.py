@@ -135,7 +135,7 @@ def restore_key_spaces(
     if conflicts:
         raise RestoreConflictError(conflicts=tuple(str(conflict) for conflict in conflicts))
     work.rehearse(header, steps, sections)
-    work.check(steps)
+    work.check(header, steps)
     coming = steps
     if whole is not None and is_fresh and _is_as_it_was(steps):
         whole.carry_out(actor, work.backoff, command)
@@ -237,10 +237,10 @@ class _Restore:
                     source=str(self._path), problem=f"a key space that cannot be: {error}"
                 ) from error
 
-    def check(self, steps: list[RestoreStep]) -> None:
+    def check(self, header: BackupHeader, steps: list[RestoreStep]) -> None:
         """Read every pair as it would be written. Raises EngineLimitError, InvalidInputError."""
         by_name = {step.record.name: step for step in steps}
-        with open_backup(self._path) as reader:
+        with open_backup(self._path, of=header) as reader:
             for section in reader.sections():
                 step = by_name.get(record_of(section).name)
                 if step is not None:
@@ -256,7 +256,7 @@ class _Restore:
         """Carry the steps out in the order of the file."""
         by_name = {step.record.name: step for step in steps}
         done: list[SpaceRestored] = []
-        with open_backup(self._path) as reader:
+        with open_backup(self._path, of=header) as reader:
             for section in reader.sections():
                 step = by_name.get(record_of(section).name)
                 if step is not None:
@@ -320,7 +320,8 @@ class _Restore:
             fenced = FixedConditions(lambda: (share.fence.guard,))
             seen = standing_claim(self._engine, space_claim(step.name))
             if step.action is RestoreAction.RESUME and seen.record is not None:
-                claim = structs.replace(claim, begun_at=seen.record.begun_at)
+                earlier = seen.record
+                claim = structs.replace(claim, begun_at=earlier.begun_at, command=claim.command or earlier.command)
             # Why the fence: whoever has ended the same restore meanwhile has left a claim that says so, and it stays.
             target = Target.claimed(
                 self._engine, keyspace.raw_prefix, seen, claim, guards=fenced.guards(), conditions=fenced

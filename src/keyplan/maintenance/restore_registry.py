@@ -61,7 +61,7 @@ class RegistryRestore:
     @classmethod
     def of(cls, engine: Engine, path: Path, header: BackupHeader, clock: Clock) -> Self | None:
         """Return the registry of a backup; None for one that has none. Raises InvalidInputError for one that none can be."""
-        with open_backup(path) as reader:
+        with open_backup(path, of=header) as reader:
             section = next(reader.sections(with_registry=True), None)
             if section is None or not section.is_registry:
                 return None
@@ -79,7 +79,7 @@ class RegistryRestore:
     @contextmanager
     def _pairs(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         """Give the entries as they are restored."""
-        with open_backup(self._path) as reader:
+        with open_backup(self._path, of=self._header) as reader:
             next(reader.sections(with_registry=True))
             yield self.kept.written(reader.pairs(), until=self._until())
 

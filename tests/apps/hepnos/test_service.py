@@ -352,7 +352,6 @@ def test_a_value_that_was_read_is_a_guard_for_the_client(dataset: hepnos.DataSet
         ("runs/0/get", {"ring": "0" * 16}, 409),
         ("runs/0/list", {"limit": "0"}, 400),
         ("runs/0/list", {"limit": "x"}, 400),
-        ("runs/0/list", {"limit": "0" * 5_000}, 400),
         ("runs/0/list", {"limit": "9" * 5_000}, 200),
         ("runs/0/list", {"reverse": "yes"}, 400),
         ("runs/0/put", {"mode": "other"}, 400),
