@@ -97,6 +97,9 @@ COMMANDS: Final = {
     "serve": Command(
         "keyplan.cli.serve", "Serve a store over HTTP: the key space registry, and applications' protocols."
     ),
+    "access": Command(
+        "keyplan.cli.access", "Say who may do what: principals, their tokens and grants, in an access file."
+    ),
     "completion": Command("keyplan.cli.main", "Print the script that completes keyplan's commands in a shell."),
 }
 

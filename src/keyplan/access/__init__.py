@@ -1,0 +1,57 @@
+"""Who may do what: principals, grants, targets, and the access file that they stand in.
+
+It knows no engine and no server: who serves a request asks the policy, and confines what it hands out to what that says.
+"""
+
+from keyplan.access.editing import (
+    NEW_FILE,
+    add_principal,
+    new_token,
+    remove_principal,
+    remove_token,
+    rotate_token,
+)
+from keyplan.access.file import ACCESS_BYTES_MAX, LOOK_SECONDS, AccessFile, change_access_file, read_access_text
+from keyplan.access.policy import TOKEN_CHARACTERS_MIN, Decision, Grant, Policy, Principal, TokenSum, sum_of_token
+from keyplan.access.reading import CERTIFICATE_KINDS, read_policy
+from keyplan.access.targets import (
+    EVERYTHING,
+    Everything,
+    OnApplication,
+    OnKeySpace,
+    OnOperation,
+    OnPrefix,
+    Target,
+    target_of,
+)
+
+__all__ = [
+    "ACCESS_BYTES_MAX",
+    "CERTIFICATE_KINDS",
+    "EVERYTHING",
+    "LOOK_SECONDS",
+    "NEW_FILE",
+    "TOKEN_CHARACTERS_MIN",
+    "AccessFile",
+    "Decision",
+    "Everything",
+    "Grant",
+    "OnApplication",
+    "OnKeySpace",
+    "OnOperation",
+    "OnPrefix",
+    "Policy",
+    "Principal",
+    "Target",
+    "TokenSum",
+    "add_principal",
+    "change_access_file",
+    "new_token",
+    "read_access_text",
+    "read_policy",
+    "remove_principal",
+    "remove_token",
+    "rotate_token",
+    "sum_of_token",
+    "target_of",
+]

@@ -1,0 +1,237 @@
+"""The commands `keyplan access add|rotate|revoke|list|explain`: who may do what, in an access file."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from keyplan.access import (
+    NEW_FILE,
+    OnApplication,
+    OnKeySpace,
+    Policy,
+    Principal,
+    TokenSum,
+    add_principal,
+    change_access_file,
+    new_token,
+    read_access_text,
+    read_policy,
+    remove_principal,
+    remove_token,
+    rotate_token,
+    target_of,
+)
+from keyplan.cli.failures import end_with_findings, print_hint
+from keyplan.cli.options import JsonOption, command_group
+from keyplan.cli.output import print_answer, print_grid, print_json
+from keyplan.engine import SYSTEM_CLOCK
+from keyplan.operations import Act
+
+__all__ = ["access_app"]
+
+access_app: Final = command_group("Say who may do what: principals, their tokens and their grants, in an access file.")
+
+_SUM_DIGITS: Final = 8
+"""Why: they tell the tokens of one principal apart, and `revoke --token` takes them."""
+
+FileOption = Annotated[Path, typer.Option("--access", metavar="FILE", help="The access file.", show_default=False)]
+WhoArgument = Annotated[str, typer.Argument(metavar="WHO", help="The principal's name.", show_default=False)]
+
+
+def _grant_option(act: Act) -> Any:
+    return typer.Option(f"--{act}", metavar="WHERE", help=f"Grant to {act} there; may be repeated.", show_default=False)
+
+
+@access_app.command("add")
+def add_command(
+    who: WhoArgument,
+    *,
+    access: FileOption,
+    read: Annotated[list[str] | None, _grant_option(Act.READ)] = None,
+    write: Annotated[list[str] | None, _grant_option(Act.WRITE)] = None,
+    administer: Annotated[list[str] | None, _grant_option(Act.ADMINISTER)] = None,
+    audit: Annotated[list[str] | None, _grant_option(Act.AUDIT)] = None,
+    certificate: Annotated[
+        list[str] | None,
+        typer.Option("--certificate", metavar="KIND:NAME", help="Known by a TLS client certificate; may be repeated."),
+    ] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option("--user", metavar="USER", help="Known as this user on a unix socket; may be repeated."),
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Make no token.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Add a principal to an access file, which is made where there is none; make a token and print it, this once.
+
+    WHERE is everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME.
+    """
+    token = None if no_token else new_token()
+    given = {Act.READ: read, Act.WRITE: write, Act.ADMINISTER: administer, Act.AUDIT: audit}
+
+    def change(text: str) -> str:
+        return add_principal(
+            text,
+            who,
+            token=token,
+            certificates=certificate or (),
+            users=[int(one) if one.isdecimal() else one for one in user or ()],
+            grants={act: words or () for act, words in given.items()},
+            source=str(access),
+        )
+
+    change_access_file(access, change, new=NEW_FILE)
+    _print_token(who, token, access, json=json)
+
+
+@access_app.command("rotate")
+def rotate_command(
+    who: WhoArgument,
+    *,
+    access: FileOption,
+    keep_seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--keep-seconds", metavar="N", min=0, help="Let the old tokens count so long; by default until revoked."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Make another token for a principal and print it, this once. The old ones count on, until they are revoked."""
+    token = new_token()
+
+    def change(text: str) -> str:
+        return rotate_token(text, who, token, now=_now(), keep_seconds=keep_seconds, source=str(access))
+
+    change_access_file(access, change)
+    _print_token(who, token, access, json=json)
+
+
+@access_app.command("revoke")
+def revoke_command(
+    who: WhoArgument,
+    *,
+    access: FileOption,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="DIGITS", help="Only this token: the first digits of its sum.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Remove a principal with its tokens and grants, or one of its tokens alone. A server knows within a second."""
+
+    def change(text: str) -> str:
+        if token is None:
+            return remove_principal(text, who, source=str(access))
+        return remove_token(text, who, token, source=str(access))
+
+    change_access_file(access, change)
+    print_hint(f"{who} is removed" if token is None else f"one token of {who} is removed")
+
+
+@access_app.command("list")
+def list_command(*, access: FileOption, json: JsonOption = False) -> None:
+    """Print the principals of an access file: what each is known by, and what is granted to it, by which line."""
+    policy = _policy(access)
+    if json:
+        for principal in policy.principals:
+            print_json(_plain(principal))
+        return
+    rows = (row for principal in policy.principals for row in _rows(principal))
+    print_grid(("PRINCIPAL", "LINE", "", ""), rows)
+
+
+@access_app.command("explain")
+def explain_command(
+    who: WhoArgument,
+    act: Annotated[Act, typer.Argument(metavar="ACT", help="read, write, administer or audit.", show_default=False)],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHERE",
+            help="everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME.",
+            show_default=False,
+        ),
+    ],
+    *,
+    access: FileOption,
+    application: Annotated[
+        str | None,
+        typer.Option("--application", "-a", metavar="NAME", help="The key space's owner.", show_default=False),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say whether a principal may do something, and which line of the access file decides. Exit code 1: it may not."""
+    policy = _policy(access)
+    on = target_of(where, source="WHERE")
+    if isinstance(on, OnKeySpace):
+        on = OnKeySpace(on.name, application)
+    decision = policy.decide(who, act, on)
+    answer = "yes" if decision.is_allowed else "no"
+    print_answer(
+        {"is_allowed": decision.is_allowed, "line": decision.line, "reason": decision.reason},
+        f"{answer}: {decision.reason}",
+        json=json,
+    )
+    if isinstance(on, OnKeySpace) and not (decision.is_allowed or application):
+        for grant in policy.grants_of(who):
+            if grant.act is act and isinstance(grant.on, OnApplication):
+                print_hint(
+                    f"yes, if it is a key space of {grant.on.name}: line {grant.line}, --application {grant.on.name}"
+                )
+    end_with_findings(not decision.is_allowed)
+
+
+# ---- what they share -------------------------------------------------------------------------------------------------
+
+
+def _policy(path: Path) -> Policy:
+    return read_policy(read_access_text(path), source=str(path))
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SYSTEM_CLOCK.wall(), UTC)
+
+
+def _print_token(who: str, token: str | None, path: Path, *, json: bool) -> None:
+    if token is None:
+        print_hint(f"{who} is in {path}, without a token")
+        return
+    # Why after the file is written: a token that was shown and is not known would be tried in vain.
+    print_answer({"principal": who, "token": token}, token, json=json)
+    print_hint(f"this is the token of {who}; it is shown this once, and {path} has its sum")
+
+
+def _rows(principal: Principal) -> Iterator[tuple[str, str, str, str]]:
+    name, line = principal.name, str(principal.line)
+    yield from ((name, line, "token", _words_of(token)) for token in principal.tokens)
+    yield from ((name, line, "certificate", one) for one in principal.certificates)
+    yield from ((name, line, "user", str(one)) for one in principal.users)
+    yield from ((name, str(grant.line), str(grant.act), str(grant.on)) for grant in principal.grants)
+    if not (principal.tokens or principal.certificates or principal.users or principal.grants):
+        yield name, line, "", ""
+
+
+def _words_of(token: TokenSum) -> str:
+    digits = token.digest.hex()[:_SUM_DIGITS]
+    if token.until is None:
+        return digits
+    return f"{digits} {'until' if _now() < token.until else 'ended'} {token.until.isoformat()}"
+
+
+def _plain(principal: Principal) -> dict[str, Any]:
+    return {
+        "principal": principal.name,
+        "line": principal.line,
+        "tokens": [
+            {"sum": token.digest.hex()[:_SUM_DIGITS], "until": token.until.isoformat() if token.until else None}
+            for token in principal.tokens
+        ],
+        "certificates": [*principal.certificates],
+        "users": [*principal.users],
+        "grants": [{"act": str(act), "on": str(on), "line": line} for act, on, line in principal.grants],
+    }

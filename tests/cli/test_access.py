@@ -1,0 +1,162 @@
+"""`keyplan access`: a token is shown once and known afterwards, an answer names its line, and an error writes nothing."""
+
+import re
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from keyplan.access import read_access_text, read_policy
+from tests.cli.conftest import Keyplan
+
+NOW = datetime(2026, 11, 23, 3, 30, tzinfo=UTC)
+
+
+def owner_of(token: str, *, at: datetime | None = None) -> str | None:
+    found = read_policy(read_access_text(Path("a.toml")), source="a.toml").known_by_token(token, at=at or NOW)
+    return found.name if found else None
+
+
+@pytest.fixture
+def token(run: Keyplan) -> str:
+    """The token of the principal shop, which may read an application's key spaces and write one of them."""
+    added = run(
+        "access", "add", "shop", "--access", "a.toml", "--read", "application:shop", "--write", "keyspace:orders"
+    )
+    assert added.code == 0
+    assert "shown this once" in added.err
+    return added.out.strip()
+
+
+def test_a_token_is_printed_once_and_known_by_its_sum_alone(token: str) -> None:
+    path = Path("a.toml")
+    assert re.fullmatch(r"kp_[A-Za-z0-9_-]{43}", token)
+    assert owner_of(token) == "shop"
+    assert token not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_token_as_json(run: Keyplan) -> None:
+    added = run("access", "add", "shop", "--access", "a.toml", "--json")
+    assert added.document["principal"] == "shop"
+    assert owner_of(added.document["token"]) == "shop"
+    rotated = run("access", "rotate", "shop", "--access", "a.toml", "--json")
+    assert owner_of(rotated.document["token"]) == "shop"
+
+
+def test_a_principal_may_be_known_otherwise(run: Keyplan) -> None:
+    words = ("--no-token", "--user", "1001", "--user", "shop", "--certificate", "DNS:shop.example", "--json")
+    assert run("access", "add", "shop", "--access", "a.toml", *words).out == ""
+    policy = read_policy(read_access_text(Path("a.toml")), source="a.toml")
+    assert policy.known_by_user(1001, None) is policy.known_by_user(7, "shop") is policy.named("shop")
+    assert run("access", "list", "--access", "a.toml", "--json").document == {
+        "principal": "shop",
+        "line": 4,
+        "tokens": [],
+        "certificates": ["DNS:shop.example"],
+        "users": [1001, "shop"],
+        "grants": [],
+    }
+
+
+def test_who_is_there_already_keeps_what_it_has(run: Keyplan, token: str) -> None:
+    again = run("access", "add", "shop", "--access", "a.toml")
+    assert again.code == 5
+    assert again.out == ""
+    assert "a.toml:4" in again.err
+    assert "rotate" in again.err
+    assert owner_of(token) == "shop"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--read", "orders"), ("--certificate", "CN=shop"), ("--user", "a b"), ("--audit", "prefix:")],
+    ids=lambda words: words[0],
+)
+def test_what_no_file_may_have_is_refused_with_its_option_and_makes_no_file(
+    run: Keyplan, words: tuple[str, str]
+) -> None:
+    refused = run("access", "add", "shop", "--access", "a.toml", *words, "--json")
+    assert (refused.code, refused.out) == (5, "")
+    assert refused.error["facts"]["source"] == words[0]
+    assert not Path("a.toml").exists()
+
+
+def test_rotated_tokens_count_until_they_are_revoked(run: Keyplan, token: str) -> None:
+    second = run("access", "rotate", "shop", "--access", "a.toml").out.strip()
+    assert [owner_of(one) for one in (token, second)] == ["shop", "shop"]
+    beginnings = [row.split("\t")[3] for row in run("access", "list", "--access", "a.toml").lines if "\ttoken\t" in row]
+    assert run("access", "revoke", "shop", "--token", beginnings[1], "--access", "a.toml").code == 0
+    assert [owner_of(one) for one in (token, second)] == [None, "shop"]
+
+
+def test_rotated_tokens_may_count_for_a_while(run: Keyplan, token: str) -> None:
+    run("access", "rotate", "shop", "--keep-seconds", "600", "--access", "a.toml")
+    (row,) = [row for row in run("access", "list", "--access", "a.toml").lines if " until " in row]
+    assert row.startswith("shop\t4\ttoken\t")
+    ends = datetime.fromisoformat(row.rpartition(" ")[2])
+    assert owner_of(token, at=ends) is None
+    assert owner_of(token, at=ends.replace(year=ends.year - 1)) == "shop"
+    third = run("access", "rotate", "shop", "--keep-seconds", "0", "--access", "a.toml").out.strip()
+    assert [owner_of(one, at=NOW) for one in (token, third)] == [None, "shop"]
+
+
+def test_a_principal_is_revoked_with_all_it_has(run: Keyplan, token: str) -> None:
+    assert run("access", "revoke", "shop", "--access", "a.toml").code == 0
+    assert owner_of(token) is None
+    gone = run("access", "explain", "shop", "read", "keyspace:orders", "--access", "a.toml")
+    assert (gone.code, gone.out) == (1, "no: there is no principal shop\n")
+
+
+def test_a_name_that_is_not_there_is_answered_with_one_that_is(run: Keyplan, token: str) -> None:
+    for words in (("rotate", "shopp"), ("revoke", "shopp"), ("revoke", "shopp", "--token", "0" * 8)):
+        answer = run("access", *words, "--access", "a.toml")
+        assert answer.code != 0
+        assert "did you mean 'shop'?" in answer.err
+    assert owner_of(token) == "shop"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (("read", "application:shop"), 0, 6),
+        (("read", "keyspace:orders", "--application", "shop"), 0, 6),
+        (("write", "keyspace:orders"), 0, 7),
+        (("write", "keyspace:orders", "--application", "bank"), 0, 7),
+        (("read", "keyspace:orders", "--application", "bank"), 1, None),
+        (("write", "application:shop"), 1, None),
+        (("administer", "everything"), 1, None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_explanation_is_yes_or_no_with_the_line(
+    run: Keyplan, token: str, words: tuple[str, ...], code: int, line: int | None
+) -> None:
+    answer = run("access", "explain", "shop", *words, "--access", "a.toml", "--json")
+    assert answer.code == code
+    assert answer.document["is_allowed"] == (code == 0)
+    assert answer.document["line"] == line
+    said = run("access", "explain", "shop", *words, "--access", "a.toml")
+    assert said.out == f"{'no' if code else 'yes'}: {answer.document['reason']}\n"
+
+
+def test_a_no_says_what_would_make_it_a_yes(run: Keyplan, token: str) -> None:
+    answer = run("access", "explain", "shop", "read", "keyspace:orders", "--access", "a.toml")
+    assert answer.code == 1
+    assert answer.err == "keyplan: yes, if it is a key space of shop: line 6, --application shop\n"
+
+
+def test_what_cannot_be_asked_is_refused(run: Keyplan, token: str) -> None:
+    assert run("access", "explain", "shop", "own", "everything", "--access", "a.toml").code == 2
+    assert run("access", "explain", "shop", "read", "orders", "--access", "a.toml").code == 5
+    assert run("access", "list").code == 2
+    assert run("access", "list", "--access", "missing.toml").code == 5
+
+
+def test_a_file_that_others_may_read_is_refused_by_every_command(run: Keyplan, token: str) -> None:
+    Path("a.toml").chmod(0o644)
+    for words in (("list",), ("explain", "shop", "read", "everything"), ("rotate", "shop"), ("revoke", "shop")):
+        answer = run("access", *words, "--access", "a.toml")
+        assert answer.code == 5
+        assert "chmod 600" in answer.err
