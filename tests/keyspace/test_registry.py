@@ -1,11 +1,12 @@
 """Records of key spaces: made, described, listed, moved. AC numbers are the specification's cases."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
 from keyplan.engine import Commit as EngineCommit
-from keyplan.engine import Engine, Put
+from keyplan.engine import Delete, Engine, Put
 from keyplan.errors import (
     ForbiddenError,
     IllegalTransitionError,
@@ -23,7 +24,8 @@ from keyplan.errors import (
     OwnerConflictError,
     SelfRegistrationDisabledError,
 )
-from keyplan.keyspace import Founding, KeySpace, KeySpaces, Role, State
+from keyplan.keyspace import Founding, KeySpace, KeySpaces, RegistryOperations, Role, State
+from keyplan.operations import operations_of
 from keyplan.testing.faults import FakeClock
 from tests.keyspace.stores import names_of, swept
 
@@ -391,6 +393,36 @@ def test_every_act_has_one_entry_that_names_who_did_it(memory: Engine) -> None:
     log = [(item.number, item.entry.actor, item.entry.act, item.entry.name) for item in registry.audit()]
     assert log == [(1, "ann", "create", "orders"), (2, "bob", "disable", "orders")]
     assert [item.number for item in registry.audit(after=1)] == [2]
+
+
+def test_an_entry_has_the_act_and_the_subject_that_the_operation_declares(memory: Engine) -> None:
+    registry = KeySpaces(memory)
+
+    def repair() -> None:
+        memory.commit(EngineCommit((), (Delete(b"\x00kp\x03a\x00"),)))
+        assert registry.repair()
+
+    performed: dict[str, Callable[[], object]] = {
+        "init": registry.init,
+        "configure": lambda: registry.configure({"reuse-cooldown-seconds": 5}),
+        "create": lambda: registry.create("a", "shop"),
+        "update": lambda: registry.update("a", "words"),
+        "set_quota": lambda: registry.set_quota("a", keys=3),
+        "disable": lambda: registry.disable("a"),
+        "enable": lambda: registry.enable("a"),
+        "repair": repair,
+        "delete": lambda: registry.delete("a"),
+        "undelete": lambda: registry.undelete("a"),
+        "sweep": lambda: swept(registry, "a"),
+    }
+    declared = operations_of(RegistryOperations)
+    assert performed.keys() == {name for name, one in declared.items() if one.change is not None}
+    for name, perform in performed.items():
+        perform()
+        *_, last = registry.audit()
+        change = declared[name].change
+        assert change is not None
+        assert (last.entry.act, last.entry.name) == (change.act, change.subject_of({"name": "a"})), name
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])

@@ -16,6 +16,7 @@ from keyplan.operations import (
     AnswerForm,
     Asked,
     BodyForm,
+    Change,
     Contract,
     Failures,
     In,
@@ -70,6 +71,7 @@ class Pages:
         "/pages/{page}",
         name="putPage",
         needs=Need(Act.WRITE, ITSELF),
+        change=Change("write"),
         answers="It.",
         also={201: "It was made.", 304: Outcome("It was so.")},
         caller=Who.KEEPER,
@@ -87,7 +89,13 @@ class Pages:
         raise NotImplementedError
 
     @operation(
-        "POST", "/pages", name="addPage", needs=Need(Act.WRITE, ITSELF), answers="It.", takes_unknown_fields=True
+        "POST",
+        "/pages",
+        name="addPage",
+        needs=Need(Act.WRITE, ITSELF),
+        change=Change("write"),
+        answers="It.",
+        takes_unknown_fields=True,
     )
     def add(
         self, *, text: str, since: Annotated[int | None, In("If-Match", WordForm(revision, str), Place.HEADER)] = None
@@ -174,6 +182,7 @@ class Numbers:
         "/sums",
         name="sum",
         needs=Need(Act.WRITE, ITSELF),
+        change=Change("write"),
         answers="The sum.",
         body=BodyForm(
             bytes,

@@ -1,14 +1,17 @@
-"""What a caller of an operation has to be granted: every declared operation says it, and whether it changes something."""
+"""What a caller of an operation has to be granted, and what an audit log notes: every declared operation says both."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
+from keyplan.apps.runm.wire_table import RUNM
 from keyplan.operations import (
     ITSELF,
     NOTHING,
     Act,
+    Change,
     Contract,
+    Declared,
     In,
     Need,
     On,
@@ -21,8 +24,9 @@ from keyplan.operations import (
     operation,
     operations_of,
     prefix,
+    rpcs_of,
 )
-from tests.operations.declared import DECLARED
+from tests.operations.declared import DECLARED, INTERFACES
 
 # What is open, with the reason.
 OPEN = {
@@ -58,14 +62,61 @@ def test_a_need_names_what_it_is_on() -> None:
         ("GET", Act.ADMINISTER, ["grpc"]),
     ],
 )
-def test_what_is_granted_to_read_or_audit_changes_nothing(method: str, act: Act, changing: list[str]) -> None:
+def test_what_changes_something_says_what_and_nothing_else_does(method: str, act: Act, changing: list[str]) -> None:
     def call(self: object, **fields: Any) -> Any:
         raise NotImplementedError
 
-    needs = Need(act, ITSELF)
-    declared = Operation(name="callIt", function=call, needs=needs, method=method, path="/it", answers="It.")
-    spoken = {"http": declared, "grpc": Rpc(name="call", function=call, needs=needs, request="It", answer="It")}
-    assert [name for name, one in spoken.items() if one.changes] == changing
+    def http(change: Change | None) -> Declared:
+        return Operation(
+            name="call", function=call, needs=Need(act, ITSELF), change=change, method=method, path="/it", answers="It."
+        )
+
+    def grpc(change: Change | None) -> Declared:
+        return Rpc(name="call", function=call, needs=Need(act, ITSELF), change=change, request="It", answer="It")
+
+    for name, spoken in (("http", http), ("grpc", grpc)):
+        change = Change("call it") if name in changing else None
+        assert spoken(change).changes is (name in changing)
+        with pytest.raises(ValueError, match="call changes "):
+            spoken(None if change else Change("call it"))
+
+
+def test_a_subject_is_made_of_arguments_and_of_the_answer() -> None:
+    class Made(NamedTuple):
+        uuid: str
+
+    given = {"name": "a{b}", "of": ["x", "y"], "answer": Made("u-1")}
+    assert Change("init").subject_of(given) == ""
+    assert Change("create", "{name}/{answer.uuid}: {of}").subject_of(given) == "a{b}/u-1: x,y"
+    assert Change("create", "{name}/{answer.uuid}").named == {"name", "answer"}
+
+
+def test_a_subject_names_parameters_that_there_are() -> None:
+    def put(self: object, name: str) -> Any:
+        raise NotImplementedError
+
+    facts: dict[str, Any] = {"name": "putIt", "answers": "It.", "needs": Need(Act.WRITE, ITSELF)}
+    operation("PUT", "/it/{name}", change=Change("put", "{name}/{answer.number}"), **facts)(put)
+    with pytest.raises(ValueError, match="putIt has no parameter id"):
+        operation("PUT", "/it/{name}", change=Change("put", "{id}"), **facts)(put)
+
+
+@pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if isinstance(one, Rpc) and one.change])
+def test_a_subject_of_a_call_is_made_of_fields_of_its_messages(name: str) -> None:
+    declared = DECLARED[name]
+    assert isinstance(declared, Rpc)
+    assert declared.change is not None
+    request = getattr(RUNM.classes, declared.request)()
+    given = {field.name: getattr(request, field.name) for field in RUNM.messages[declared.request]}
+    assert declared.change.subject_of({**given, "answer": getattr(RUNM.classes, declared.answer)()}).strip("/") == ""
+
+
+def test_two_acts_have_one_name_only_where_they_do_one_thing() -> None:
+    for service, interfaces in INTERFACES.items():
+        declared = [one for kind in interfaces for one in (*operations_of(kind).values(), *rpcs_of(kind).values())]
+        acts = [one.change.act for one in declared if one.change]
+        again = {act for act in acts if acts.count(act) > 1}
+        assert again == ({"create partition", "set definition"} if service == "runm" else set())
 
 
 def test_a_need_is_of_a_parameter_that_there_is() -> None:
@@ -88,7 +139,14 @@ def test_what_is_needed_is_described_in_the_words_of_requests() -> None:
             """Count shelves."""
             raise NotImplementedError
 
-        @operation("PUT", "/shelves/{id}", name="putShelf", answers="It.", needs=Need(Act.WRITE, key_space("shelf")))
+        @operation(
+            "PUT",
+            "/shelves/{id}",
+            name="putShelf",
+            answers="It.",
+            needs=Need(Act.WRITE, key_space("shelf")),
+            change=Change("put", "{shelf}"),
+        )
         def put(self, shelf: Annotated[str, In("id")]) -> int:
             """Put a shelf."""
             raise NotImplementedError

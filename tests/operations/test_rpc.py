@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations import ITSELF, Act, CallerKind, Need, operations_of, rpc, rpcs_of, service_table
+from keyplan.operations import ITSELF, Act, CallerKind, Change, Need, operations_of, rpc, rpcs_of, service_table
 from keyplan.protobuf import Schema
 
 
@@ -31,7 +31,7 @@ class Images:
 
 
 class MoreImages(Images):
-    @rpc("ImageGetRequest", "Image", needs=Need(Act.WRITE, ITSELF))
+    @rpc("ImageGetRequest", "Image", needs=Need(Act.WRITE, ITSELF), change=Change("write"))
     def image_make(self, **fields: Any) -> Any:
         """Make an image."""
         raise NotImplementedError

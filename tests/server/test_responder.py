@@ -14,6 +14,7 @@ from keyplan.operations import (
     ITSELF,
     Act,
     Answered,
+    Change,
     In,
     Need,
     Operation,
@@ -52,6 +53,7 @@ class Things:
         "/things/{name}",
         name="putThing",
         needs=Need(Act.WRITE, ITSELF),
+        change=Change("write"),
         answers="It.",
         also={201: "It was made."},
         caller=Who.KEEPER,
@@ -79,7 +81,14 @@ class Things:
         """Return a thing."""
         return Answered(None, 304, {"ETag": name}) if name == "known" else Answered([name])
 
-    @operation("POST", "/things/{name}:mirror", name="mirrorThing", needs=Need(Act.WRITE, ITSELF), answers="It.")
+    @operation(
+        "POST",
+        "/things/{name}:mirror",
+        name="mirrorThing",
+        needs=Need(Act.WRITE, ITSELF),
+        change=Change("write"),
+        answers="It.",
+    )
     async def mirror(self, name: str, body: Annotated[bytes, In(place=Place.WHOLE_BODY)]) -> list[str]:
         """Return what was sent."""
         return [name, body.decode()]

@@ -12,7 +12,7 @@ from keyplan.keyspace.answers import (
     OwnerKind,
     Usage,
 )
-from keyplan.keyspace.audit import AuditVerdict, verified
+from keyplan.keyspace.audit import Acts, AuditVerdict, verified
 from keyplan.keyspace.creation import Founding
 from keyplan.keyspace.desired import (
     Applied,
@@ -91,6 +91,7 @@ __all__ = [
     "PREFIX_CODECS",
     "PROFILES",
     "SESSION_SECONDS_DEFAULT",
+    "Acts",
     "Applied",
     "AuditEntry",
     "AuditHead",

@@ -11,8 +11,34 @@ from typing import Final, NamedTuple
 import msgspec
 
 from keyplan.keyspace.records import COUNT, HEX, AuditEntry, AuditHead
+from keyplan.operations import Change
 
-__all__ = ["FIRST_PREVIOUS", "AuditVerdict", "digest_of_entry", "digest_of_unread", "verified"]
+__all__ = ["FIRST_PREVIOUS", "Acts", "AuditVerdict", "digest_of_entry", "digest_of_unread", "verified"]
+
+
+class Acts:
+    """Every act that the log has, as it is written, and read when something is made again from the log.
+
+    Those of the first part are what operations declare; the others are parts of restores and of clearing up.
+    """
+
+    INIT: Final = Change("init")
+    CONFIGURE: Final = Change("configure")
+    REPAIR: Final = Change("repair")
+    CREATE: Final = Change("create", "{name}")
+    UPDATE: Final = Change("update", "{name}")
+    DISABLE: Final = Change("disable", "{name}")
+    ENABLE: Final = Change("enable", "{name}")
+    DELETE: Final = Change("delete", "{name}")
+    UNDELETE: Final = Change("undelete", "{name}")
+    COMPLETE: Final = Change("complete", "{name}")
+    QUOTA: Final = Change("quota", "{name}")
+
+    RESTORE: Final = Change("restore", "{name}")
+    OVERWRITE: Final = Change("overwrite", "{name}")
+    RESTORED: Final = Change("restored", "{name}")
+    FREE: Final = Change("free", "{name}")
+
 
 FIRST_PREVIOUS: Final = "0" * 64
 """What the first entry names as the digest of the one before it."""

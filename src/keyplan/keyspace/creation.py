@@ -17,6 +17,7 @@ from keyplan.errors import (
     SelfRegistrationDisabledError,
 )
 from keyplan.keyspace.allocation import PROFILES, Allotment, allocate, claim
+from keyplan.keyspace.audit import Acts
 from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.names import checked_application, checked_description, checked_name
@@ -84,7 +85,7 @@ def init(transaction: RegistryTransaction, founding: Founding, asked: Mapping[st
         raise InvalidArgumentError(argument="profile", problem=f"it is one of {', '.join(sorted(PROFILES))}")
     header, configuration, is_new = found(transaction, founding)
     if is_new:
-        transaction.note("init", "", {"founded": founded_detail(header, configuration)})
+        transaction.note(Acts.INIT, {"founded": founded_detail(header, configuration)})
         return header
     made = Founding(header.prefix_codec, header.profile, configuration.skip_printable)._asdict()
     for argument, wanted in asked.items():
@@ -188,7 +189,8 @@ def create(
     detail: dict[str, Any] = {field: getattr(record, field) for field in fields}
     if is_founded:
         detail["founded"] = founded_detail(header, configuration)
-    transaction.note("restore" if request.state is State.RESTORING else "create", record.name, detail)
+    change = Acts.RESTORE if request.state is State.RESTORING else Acts.CREATE
+    transaction.note(change, detail, name=record.name)
     return record, True
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
 from keyplan.engine import Engine, Snapshot
-from keyplan.keyspace.audit import AuditVerdict, verified
+from keyplan.keyspace.audit import Acts, AuditVerdict, verified
 from keyplan.keyspace.evidence import Evidence, evidence_of
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_range
@@ -137,7 +137,7 @@ def _repair_some(transaction: RegistryTransaction, repaired: tuple[Fault, ...]) 
             transaction.write(fix.table, fix.key, fix.value)
         done.append(fault)
     if done:
-        transaction.note("repair", "", {"faults": [f"{fault.kind} {fault.name}: {fault.problem}" for fault in done]})
+        transaction.note(Acts.REPAIR, {"faults": [f"{fault.kind} {fault.name}: {fault.problem}" for fault in done]})
     return done
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import structs
 
 from keyplan.errors import KeyplanError
+from keyplan.keyspace.audit import Acts
 from keyplan.keyspace.configuration import checked_configuration
 from keyplan.keyspace.prefixes import PrefixCodec, prefix_range
 from keyplan.keyspace.records import (
@@ -27,7 +28,8 @@ from keyplan.keyspace.records import (
 
 __all__ = ["Evidence", "Life", "evidence_of", "history_records"]
 
-_BEGINNINGS: Final = frozenset({"create", "restore", "overwrite"})
+_FOUNDINGS: Final = frozenset({Acts.INIT.act, Acts.CREATE.act, Acts.RESTORE.act, Acts.CONFIGURE.act})
+_BEGINNINGS: Final = frozenset({Acts.CREATE.act, Acts.RESTORE.act, Acts.OVERWRITE.act})
 
 
 @dataclass
@@ -111,9 +113,9 @@ def evidence_of(entries: Iterable[tuple[int, AuditEntry]], *, is_whole: bool) ->
     """Read a log."""
     found = Evidence(is_whole)
     for number, entry in entries:
-        if entry.act in {"init", "create", "restore", "configure"}:
+        if entry.act in _FOUNDINGS:
             _read_founding(found, entry)
-        if entry.act == "configure":
+        if entry.act == Acts.CONFIGURE.act:
             _read_switches(found, entry)
         elif entry.name:
             _read_life(found, number, entry)
@@ -143,8 +145,8 @@ def _read_life(found: Evidence, number: int, entry: AuditEntry) -> None:
     lives = found.lives.setdefault(entry.name, [])
     detail = entry.detail
     if entry.act in _BEGINNINGS:
-        before = lives[-1].detail if lives and entry.act == "overwrite" else {}
-        if entry.act == "overwrite" and lives:
+        before = lives[-1].detail if lives and entry.act == Acts.OVERWRITE.act else {}
+        if entry.act == Acts.OVERWRITE.act and lives:
             lives[-1] = _ended(lives[-1], entry.at)
         state = _first_state(entry)
         gone = (detail.get("deleted_at"), detail.get("delete_completed_at")) if state is State.DELETED else (None, None)
@@ -153,9 +155,9 @@ def _read_life(found: Evidence, number: int, entry: AuditEntry) -> None:
     life = lives[-1] if lives else None
     if life is None:
         return
-    if entry.act == "update" and "description" in detail:
+    if entry.act == Acts.UPDATE.act and "description" in detail:
         life.detail = {**life.detail, "description": detail["description"]}
-    elif entry.act == "quota":
+    elif entry.act == Acts.QUOTA.act:
         life.quota = Quota(keys=detail.get("keys"), bytes=detail.get("bytes"))
     elif detail.get("state") in set(State):
         life.state = State(detail["state"])
@@ -168,7 +170,7 @@ def _read_life(found: Evidence, number: int, entry: AuditEntry) -> None:
 
 
 def _first_state(entry: AuditEntry) -> State:
-    if entry.act == "create":
+    if entry.act == Acts.CREATE.act:
         return State.ENABLED
     stated = entry.detail.get("state")
     return State(stated) if stated in set(State) else State.RESTORING

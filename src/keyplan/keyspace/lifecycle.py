@@ -21,6 +21,7 @@ from keyplan.errors import (
     KeySpaceProtectedError,
 )
 from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity
+from keyplan.keyspace.audit import Acts
 from keyplan.keyspace.generations import NO_PAST, JoinedWrites, Past, join, keep_history, next_generation
 from keyplan.keyspace.layout import HistoryKey
 from keyplan.keyspace.names import time_text
@@ -35,6 +36,7 @@ from keyplan.keyspace.records import (
     State,
 )
 from keyplan.keyspace.transactions import RegistryTransaction, codec_of, configuration_of, header_of
+from keyplan.operations import Change
 
 __all__ = [
     "Overwriting",
@@ -91,15 +93,15 @@ def live_record(
 
 
 def move(
-    transaction: RegistryTransaction, name: str, to: State, verb: str, expected: KeySpaceIdentity | None = None
+    transaction: RegistryTransaction, name: str, to: State, change: Change, expected: KeySpaceIdentity | None = None
 ) -> KeySpaceRecord:
     """Enable or disable; being there already is no error. Raises as `required_record`, IllegalTransitionError."""
     record = required_record(transaction, name, expected)
     if record.state is to:
         return record
     if to not in _MOVES[record.state]:
-        raise IllegalTransitionError(name=name, state=str(record.state), asked=verb)
-    return _moved(transaction, structs.replace(record, state=to), verb)
+        raise IllegalTransitionError(name=name, state=str(record.state), asked=change.act)
+    return _moved(transaction, structs.replace(record, state=to), change)
 
 
 def describe(
@@ -125,7 +127,7 @@ def describe(
         return record
     changed = structs.replace(record, description=description)
     transaction.registry.records.update(name, changed)
-    transaction.note("update", name, {"description": description})
+    transaction.note(Acts.UPDATE, {"description": description}, name=name)
     return changed
 
 
@@ -153,7 +155,7 @@ def begin_deletion(
     deleting = structs.replace(record, state=State.DELETING, deleted_at=transaction.at)
     # Why in the log: from here the deletion's entry can be made again when it is damaged, with the grace that was given.
     given = {name: getattr(deletion, name) for name in ("not_before", "clients_until", "previous_state")}
-    return _moved(transaction, deleting, "delete", given)
+    return _moved(transaction, deleting, Acts.DELETE, given)
 
 
 def _deadline(transaction: RegistryTransaction, seconds: float) -> str:
@@ -165,12 +167,12 @@ def undelete(transaction: RegistryTransaction, name: str, expected: KeySpaceIden
     record = required_record(transaction, name, expected)
     deletion = transaction.registry.deletions.get(name)
     if record.state is not State.DELETING or deletion is None:
-        raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete")
+        raise IllegalTransitionError(name=name, state=str(record.state), asked=Acts.UNDELETE.act)
     if deletion.is_begun:
         problem = "keys have been removed already"
-        raise IllegalTransitionError(name=name, state=str(record.state), asked="undelete", problem=problem)
+        raise IllegalTransitionError(name=name, state=str(record.state), asked=Acts.UNDELETE.act, problem=problem)
     transaction.registry.deletions.delete(name)
-    return _moved(transaction, structs.replace(record, state=deletion.previous_state, deleted_at=None), "undelete")
+    return _moved(transaction, structs.replace(record, state=deletion.previous_state, deleted_at=None), Acts.UNDELETE)
 
 
 def complete_deletion(transaction: RegistryTransaction, name: str, number: int) -> KeySpaceRecord | None:
@@ -199,7 +201,7 @@ def complete_deletion(transaction: RegistryTransaction, name: str, number: int) 
     # Why the later: a clock may have been put back meanwhile, and nothing ends before it began.
     completed_at = max(transaction.at, record.deleted_at or "")
     gone = structs.replace(record, state=State.DELETED, delete_completed_at=completed_at)
-    return _moved(transaction, gone, "complete", detail)
+    return _moved(transaction, gone, Acts.COMPLETE, detail)
 
 
 def _leave_container(transaction: RegistryTransaction, prefix: bytes) -> None:
@@ -251,7 +253,7 @@ def begin_overwrite(
     transaction.registry.order.delete(record.sequence)
     transaction.registry.order.insert(coming.sequence, holder)
     join(transaction, coming, coming_in.joined)
-    return _moved(transaction, coming, "overwrite", {field: getattr(coming, field) for field in _OVERWRITTEN})
+    return _moved(transaction, coming, Acts.OVERWRITE, {field: getattr(coming, field) for field in _OVERWRITTEN})
 
 
 def finish_restore(
@@ -265,15 +267,15 @@ def finish_restore(
     if record.generation != generation:
         raise GenerationMismatchError(name=name, generation=generation, current=record.generation)
     if record.state is not State.RESTORING or to not in {State.ENABLED, State.DISABLED}:
-        raise IllegalTransitionError(name=name, state=str(record.state), asked="restored")
+        raise IllegalTransitionError(name=name, state=str(record.state), asked=Acts.RESTORED.act)
     join(transaction, record, joined)
-    return _moved(transaction, structs.replace(record, state=to), "restored")
+    return _moved(transaction, structs.replace(record, state=to), Acts.RESTORED)
 
 
 def _moved(
-    transaction: RegistryTransaction, record: KeySpaceRecord, verb: str, detail: Mapping[str, object] | None = None
+    transaction: RegistryTransaction, record: KeySpaceRecord, change: Change, detail: Mapping[str, object] | None = None
 ) -> KeySpaceRecord:
     transaction.registry.records.update(record.name, record)
     transaction.registry.fences.put(record.name, Fence(record.generation, record.state))
-    transaction.note(verb, record.name, {"state": str(record.state), **(detail or {})})
+    transaction.note(change, {"state": str(record.state), **(detail or {})}, name=record.name)
     return record

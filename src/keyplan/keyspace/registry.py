@@ -8,7 +8,7 @@ from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeySpaceNotFoundError
 from keyplan.keyspace.allocation import PROFILES
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
-from keyplan.keyspace.audit import AuditVerdict, digest_of_entry
+from keyplan.keyspace.audit import Acts, AuditVerdict, digest_of_entry
 from keyplan.keyspace.configuration import checked_configuration
 from keyplan.keyspace.creation import Founding, Request, check_self_registration, create, found, founded_detail, init
 from keyplan.keyspace.doctor import Diagnosis, diagnose, repair, verified_in
@@ -121,14 +121,14 @@ class KeySpaces(RegistryOperations):
         Prefix code and reservation profile are decided once, for ever; what is not given is as the engine suggests. Raises
         InvalidArgumentError where there is a registry that was made, or is now, otherwise than given.
         """
-        self._may.require_admin("init")
+        self._may.require_admin(Acts.INIT.act)
         asked = {"prefix_codec": prefix_codec, "profile": profile, "skip_printable": skip_printable}
         given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         return self._transactions.run(lambda transaction: init(transaction, self._founding._replace(**given), given))
 
     def init_absent(self) -> Header | None:
         """Make the registry, if there is none, and return its header; None where there is one: it is somebody else's."""
-        self._may.require_admin("init")
+        self._may.require_admin(Acts.INIT.act)
 
         def work(transaction: RegistryTransaction) -> Header | None:
             return init(transaction, self._founding, {}) if header_of(transaction.registry) is None else None
@@ -150,7 +150,7 @@ class KeySpaces(RegistryOperations):
 
         Raises InvalidArgumentError for an unknown name or an unfit value, ForbiddenError for clients.
         """
-        self._may.require_admin("configure")
+        self._may.require_admin(Acts.CONFIGURE.act)
 
         def work(transaction: RegistryTransaction) -> Configuration:
             header, before, is_founded = found(transaction, self._founding)
@@ -158,7 +158,7 @@ class KeySpaces(RegistryOperations):
             if after != before or is_founded:
                 transaction.registry.configuration.put(ONLY, after)
                 made = {"founded": founded_detail(header, before)} if is_founded else {}
-                transaction.note("configure", "", {**changes, **made})
+                transaction.note(Acts.CONFIGURE, {**changes, **made})
             return after
 
         return self._transactions.run(work)
@@ -309,16 +309,16 @@ class KeySpaces(RegistryOperations):
 
     def disable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Refuse opens and writes; reads go on. Raises KeySpaceNotFoundError, IllegalTransitionError."""
-        self._require_known("disable", name)
+        self._require_known(Acts.DISABLE.act, name)
         return self._transactions.run(
-            lambda transaction: KeySpace.of_record(move(transaction, name, State.DISABLED, "disable", expected))
+            lambda transaction: KeySpace.of_record(move(transaction, name, State.DISABLED, Acts.DISABLE, expected))
         )
 
     def enable(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Allow opens and writes again. Raises KeySpaceNotFoundError, IllegalTransitionError."""
-        self._require_known("enable", name)
+        self._require_known(Acts.ENABLE.act, name)
         return self._transactions.run(
-            lambda transaction: KeySpace.of_record(move(transaction, name, State.ENABLED, "enable", expected))
+            lambda transaction: KeySpace.of_record(move(transaction, name, State.ENABLED, Acts.ENABLE, expected))
         )
 
     def delete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
@@ -326,14 +326,14 @@ class KeySpaces(RegistryOperations):
 
         From this commit on nobody can open it or write to it. Raises KeySpaceNotFoundError, KeySpaceProtectedError.
         """
-        self._require_known("delete", name)
+        self._require_known(Acts.DELETE.act, name)
         return self._transactions.run(
             lambda transaction: KeySpace.of_record(begin_deletion(transaction, name, expected))
         )
 
     def undelete(self, name: str, *, expected: KeySpaceIdentity | None = None) -> KeySpace:
         """Take a deletion back, until the first key was removed. Raises KeySpaceNotFoundError, IllegalTransitionError."""
-        self._require_known("undelete", name)
+        self._require_known(Acts.UNDELETE.act, name)
         return self._transactions.run(lambda transaction: KeySpace.of_record(undelete(transaction, name, expected)))
 
     def sweep(self, name: str) -> SweepProgress:
@@ -362,7 +362,7 @@ class KeySpaces(RegistryOperations):
 
         `past` is what the key space was where it comes from; `joined` is written in the same commit. Raises as `create`.
         """
-        self._may.require_admin("restore")
+        self._may.require_admin(Acts.RESTORE.act)
         more = {"allow_legacy_prefix": allow_legacy_prefix, "state": State.RESTORING, "past": past, "joined": joined}
         request = Request.checked(name, application, description, prefix, **more)
         return self._created(request, if_not_exists=False).keyspace
@@ -383,7 +383,7 @@ class KeySpaces(RegistryOperations):
         there: `Sweeper.wipe` removes it. `past` is what it was where it comes from; `joined` is written in the same commit.
         Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError, KeySpaceProtectedError.
         """
-        self._require_known("restore", name)
+        self._require_known(Acts.RESTORE.act, name)
         owner = None if application is None else checked_application(application)
         text = None if description is None else checked_description(description)
         coming = Overwriting(owner, text, past, joined)
@@ -398,7 +398,7 @@ class KeySpaces(RegistryOperations):
 
         Raises GenerationMismatchError when another restore has begun since, IllegalTransitionError, KeySpaceNotFoundError.
         """
-        self._require_known("restore", name)
+        self._require_known(Acts.RESTORE.act, name)
         return self._transactions.run(
             lambda transaction: KeySpace.of_record(finish_restore(transaction, name, generation, state, joined=joined))
         )
@@ -429,7 +429,7 @@ class KeySpaces(RegistryOperations):
 
         Raises KeySpaceNotFoundError, KeySpaceDeletingError, KeySpaceDeletedError, InvalidArgumentError.
         """
-        self._require_known("quota", name)
+        self._require_known(Acts.QUOTA.act, name)
         quota = checked_quota(keys, bytes)
         return self._transactions.run(lambda transaction: set_quota(transaction, name, quota, expected))
 
@@ -466,7 +466,7 @@ class KeySpaces(RegistryOperations):
         What is right is taken from the records of the key spaces and from the audit log, never from an entry that cannot be
         read. Nothing outside the registry is touched. For administrators.
         """
-        self._may.require_admin("repair")
+        self._may.require_admin(Acts.REPAIR.act)
         return repair(self._transactions)
 
     def _require_known(self, act: str, name: str) -> None:

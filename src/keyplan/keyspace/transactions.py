@@ -30,6 +30,7 @@ from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
 from keyplan.keyspace.records import AuditEntry, AuditHead, Configuration, Header
 from keyplan.keyspace.rows import rows_of, value_of
 from keyplan.layout import Only
+from keyplan.operations import Change
 from keyplan.store import Backoff, Store, Transaction
 
 __all__ = ["RegistryTransaction", "RegistryTransactions", "codec_of", "configuration_of", "header_of"]
@@ -116,12 +117,17 @@ class RegistryTransaction:
         self.guards += commit.guards
         self.mutations += commit.mutations
 
-    def note(self, act: str, name: str, detail: Mapping[str, Any] | None = None) -> None:
+    def note(self, change: Change, detail: Mapping[str, Any], *, name: str = "") -> None:
         """Write the act's entry of the audit log: once, and only when something is changed."""
         assert not self.noted, "an act has one entry"
         self.noted = True
         entry = AuditEntry(
-            at=self.at, actor=self.actor, act=act, name=name, detail=dict(detail or {}), previous=self.previous
+            at=self.at,
+            actor=self.actor,
+            act=change.act,
+            name=change.subject_of({"name": name}),
+            detail=dict(detail),
+            previous=self.previous,
         )
         self.registry.audit.insert(self.number, entry)
         # Why not through the view: it would read the head that is there, and a damaged one would stop every act.

@@ -11,6 +11,7 @@ from msgspec import structs
 from keyplan.engine import Engine, KeyRange
 from keyplan.errors import InvalidArgumentError
 from keyplan.keyspace.answers import KeySpace, KeySpaceIdentity, Usage
+from keyplan.keyspace.audit import Acts
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.lifecycle import live_record
 from keyplan.keyspace.names import time_text
@@ -61,7 +62,7 @@ def set_quota(
     if (transaction.registry.quotas.get(name) or _NO_QUOTA) == quota:
         return quota
     transaction.registry.quotas.put(name, quota)
-    transaction.note("quota", name, structs.asdict(quota))
+    transaction.note(Acts.QUOTA, structs.asdict(quota), name=name)
     return quota
 
 

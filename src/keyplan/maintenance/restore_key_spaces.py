@@ -28,6 +28,7 @@ from keyplan.jobs import FixedConditions, begun
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
     PROFILES,
+    Acts,
     Configuration,
     Fence,
     Founding,
@@ -280,7 +281,7 @@ class _Restore:
             if configuration != now:
                 transaction.registry.configuration.put(Only(), configuration)
                 transaction.note(
-                    "configure", "", {name: value for name, value in wanted.items() if before[name] != value}
+                    Acts.CONFIGURE, {name: value for name, value in wanted.items() if before[name] != value}
                 )
             return True
 
@@ -389,7 +390,7 @@ class _Restore:
             if mark is not None and mark.kind is MarkKind.COOLING_DOWN and mark.epoch == record.prefix_epoch:
                 # Why: its sessions have ended, its fence refuses every handle, and an administrator named it.
                 transaction.registry.marks.put(prefix, structs.replace(mark, until=transaction.at))
-                transaction.note("free", name, {"prefix": prefix.hex()})
+                transaction.note(Acts.FREE, {"prefix": prefix.hex()}, name=name)
 
         self._registry.transactions.run(work)
 

@@ -18,7 +18,7 @@ from keyplan.operations.declare import (
     operations_of,
 )
 from keyplan.operations.description import Contract, Failures, Refused, described
-from keyplan.operations.needs import ITSELF, NOTHING, Act, Need, On, OnKind, application, key_space, prefix
+from keyplan.operations.needs import ITSELF, NOTHING, Act, Change, Need, On, OnKind, application, key_space, prefix
 from keyplan.operations.rpc import Rpc, rpc, rpcs_of, service_table
 from keyplan.operations.schema import Components, Schema, Some, schema_of
 from keyplan.operations.wire import (
@@ -47,6 +47,7 @@ __all__ = [
     "Asked",
     "BodyForm",
     "CallerKind",
+    "Change",
     "Components",
     "Contract",
     "Declared",

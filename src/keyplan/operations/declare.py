@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from keyplan.errors import KeyplanError
-from keyplan.operations.needs import Act, Need
+from keyplan.operations.needs import Act, Change, Need
 
 __all__ = [
     "JSON",
@@ -161,19 +161,27 @@ class Parameter(NamedTuple):
 class Declared:
     """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it.
 
-    `caller` is who the service itself lets in, `needs` what has to be granted. Raises ValueError for a need that names no
-    parameter of the method.
+    `caller` is who the service itself lets in, `needs` what has to be granted, `change` what an audit log notes. Raises
+    ValueError for one that changes something and does not say what, and for a need or a subject of no parameter of the method.
     """
 
     name: str
     function: Callable[..., Any]
     needs: Need
+    change: Change | None = None
     caller: StrEnum = CallerKind.ANYBODY
 
     def __post_init__(self) -> None:
-        named = self.needs.on.parameter
-        if named and named not in inspect.signature(self.function).parameters:
-            raise ValueError(f"{self.name} has no parameter {named}")
+        if self.changes is not (self.change is not None):
+            problem = "changes something: it says what" if self.changes else "changes nothing, and says what it changes"
+            raise ValueError(f"{self.name} {problem}")
+        parameters = inspect.signature(self.function).parameters.values()
+        if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+            return  # Why: the names are those of a message, whose fields a table has.
+        named = {self.needs.on.parameter} | (self.change.named if self.change else frozenset())
+        missing = named - {one.name for one in parameters} - {"", "answer"}
+        if missing:
+            raise ValueError(f"{self.name} has no parameter {', '.join(sorted(missing))}")
 
     @property
     def changes(self) -> bool:

@@ -1,14 +1,17 @@
-"""Who may perform an operation: what has to be granted, and on what. It is part of the operation's declaration.
+"""Who may perform an operation, and what it changes: parts of its declaration.
 
-    needs=Need(Act.ADMINISTER, key_space("name"))
+    needs=Need(Act.ADMINISTER, key_space("name")), change=Change("disable", "{name}")
 
-says that a caller needs the grant to administer the key space that the argument `name` names.
+says that a caller needs the grant to administer the key space that the argument `name` names, and that an audit log notes the
+act `disable` on that name.
 """
 
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum, auto
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-__all__ = ["ITSELF", "NOTHING", "Act", "Need", "On", "OnKind", "application", "key_space", "prefix"]
+__all__ = ["ITSELF", "NOTHING", "Act", "Change", "Need", "On", "OnKind", "application", "key_space", "prefix"]
 
 
 class Act(StrEnum):
@@ -71,3 +74,34 @@ def application(parameter: str) -> On:
 def prefix(parameter: str) -> On:
     """Return the keys that begin with what a parameter gives."""
     return On(OnKind.PREFIX, parameter)
+
+
+_FIELD: Final = re.compile(r"\{([^}]*)\}")
+
+
+class Change(NamedTuple):
+    """What an operation changes, as an audit log has it: the act, and its subject, in which parameters stand in braces.
+
+    `{answer}` is what was returned. A dot leads to a field: `{answer.object.uuid}`. Without a subject it is all that there is.
+    """
+
+    act: str
+    subject: str = ""
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The parameters that the subject names, `answer` among them where it does."""
+        return frozenset(path.partition(".")[0] for path in _FIELD.findall(self.subject))
+
+    def subject_of(self, arguments: Mapping[str, Any]) -> str:
+        """Return the subject of an act with these arguments, and with what was returned as `answer`. Lists have commas."""
+
+        def found(match: re.Match[str]) -> str:
+            name, *fields = match[1].split(".")
+            value = arguments[name]
+            for field in fields:
+                value = getattr(value, field)
+            is_many = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+            return ",".join(map(str, value)) if is_many else str(value)
+
+        return _FIELD.sub(found, self.subject)

@@ -7,10 +7,10 @@ from keyplan.apps.cloudchamber.records import Instance, InstanceActual, Instance
 from keyplan.apps.cloudchamber.refusals import RefusedError, not_found, quoted
 from keyplan.apps.cloudchamber.rest_bodies import InstanceCreation, InstanceList, NamedEntry
 from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, StoredResource, instance_uri, worded
+from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WRITES, StoredResource, instance_uri, worded
 from keyplan.apps.cloudchamber.workloads import create_instance, delete_instance, list_instances, write_target
 from keyplan.errors import CorruptionError
-from keyplan.operations import PRESENT, Answered, In, Schema, Whole
+from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole
 from keyplan.protobuf import Message
 
 __all__ = ["Instances"]
@@ -19,8 +19,7 @@ M = TypeVar("M", bound=Message)
 
 _INSTANCES: Final = f"{ONE_WORKLOAD}/instances"
 _INSTANCE: Final = f"{_INSTANCES}/{{instance}}"
-_WRITES: Final[dict[str, Any]] = {"takes_unknown_fields": True}
-"""Stored records keep what a newer program has added."""
+_SUBJECT: Final = "{name}/{instance}"
 
 
 class Instances(StoredResource):
@@ -45,7 +44,7 @@ class Instances(StoredResource):
             instances=[NamedEntry(name=one, uri=instance_uri(InstanceKey(workload, one))) for one in names]
         )
 
-    @rest("POST", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, 413, **_WRITES)
+    @rest("POST", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("create instance", _SUBJECT))
     def create(self, name: Name, instance: Name, records: Whole[InstanceCreation]) -> Answered[str]:
         """Create an instance: description, target and, when given, actual state."""
         with worded("instance", instance):
@@ -67,14 +66,14 @@ class Instances(StoredResource):
         """Read an instance's description."""
         return self._read("instances", name, instance)
 
-    @rest("PUT", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, 413, **_WRITES)
+    @rest("PUT", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("update instance", _SUBJECT))
     def update(self, name: Name, instance: Name, record: Whole[Instance], *, expected: IfMatch) -> Answered[Instance]:
         """Replace an instance's description."""
         with worded("instance", instance.lower()):
             revision = self.update_record("instances", self._key(name, instance), record, expected)
         return Answered(record, headers=etag(revision))
 
-    @rest("DELETE", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409)
+    @rest("DELETE", _INSTANCE, Who.WORKLOAD_MODIFIER, 404, 409, change=Change("delete instance", _SUBJECT))
     def delete(self, name: Name, instance: Name, *, expected: IfMatchOrNone = None) -> str:
         """Delete an instance with its target and actual state; If-Match may be left out."""
         with worded("instance", instance.lower()):
@@ -89,7 +88,16 @@ class Instances(StoredResource):
         """Read an instance's target."""
         return self._read("instance_target", name, instance)
 
-    @rest("PUT", f"{_INSTANCE}/target", Who.WORKLOAD_MODIFIER, 404, 409, 413, **_WRITES)
+    @rest(
+        "PUT",
+        f"{_INSTANCE}/target",
+        Who.WORKLOAD_MODIFIER,
+        404,
+        409,
+        413,
+        **WRITES,
+        change=Change("set target", _SUBJECT),
+    )
     def write_target(
         self, name: Name, instance: Name, record: Whole[InstanceTarget], *, expected: IfMatchOrNone = None
     ) -> Answered[InstanceTarget]:
@@ -110,7 +118,16 @@ class Instances(StoredResource):
         """Read an instance's actual state."""
         return self._read("instance_actual", name, instance)
 
-    @rest("PUT", f"{_INSTANCE}/actual", Who.WORKLOAD_MODIFIER, 404, 409, 413, **_WRITES)
+    @rest(
+        "PUT",
+        f"{_INSTANCE}/actual",
+        Who.WORKLOAD_MODIFIER,
+        404,
+        409,
+        413,
+        **WRITES,
+        change=Change("set actual", _SUBJECT),
+    )
     def write_actual(
         self, name: Name, instance: Name, record: Whole[InstanceActual], *, expected: IfMatchOrNone = None
     ) -> Answered[InstanceActual]:

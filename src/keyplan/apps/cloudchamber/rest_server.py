@@ -21,7 +21,7 @@ from keyplan.apps.cloudchamber.rest_bodies import (
 )
 from keyplan.apps.cloudchamber.rest_routes import Name, Resource, Who, number, rest, spelled_time
 from keyplan.apps.cloudchamber.sessions import Session
-from keyplan.operations import In, Schema
+from keyplan.operations import Change, In, Schema
 
 __all__ = ["Logs", "Sessions"]
 
@@ -57,7 +57,7 @@ class Sessions(Resource):
         ends_at = self.web.context.clock.wall() + self.web.sessions.seconds_left(session)
         return SessionStatus(user_name=session.user, timeout=spelled_time(ends_at))
 
-    @rest("DELETE", _SESSION, Who.ACCOUNT_MANAGER, 404)
+    @rest("DELETE", _SESSION, Who.ACCOUNT_MANAGER, 404, change=Change("end session", "{number}"))
     async def end(self, number: SessionNumber) -> str:
         """End a session."""
         session = self._found(number)

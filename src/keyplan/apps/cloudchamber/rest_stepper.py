@@ -12,7 +12,7 @@ from keyplan.apps.cloudchamber.refusals import invalid, quoted
 from keyplan.apps.cloudchamber.rest_bodies import StepperStatus, Ticks
 from keyplan.apps.cloudchamber.rest_routes import IfMatchWord, Resource, Who, etag, number, rest, revision_of
 from keyplan.apps.cloudchamber.stepper import DELAY_SECONDS_MAX, Stepper
-from keyplan.operations import Answered, In, Place, Schema
+from keyplan.operations import Answered, Change, In, Place, Schema
 
 __all__ = ["Clock", "status_of_stepper"]
 
@@ -41,7 +41,7 @@ class Clock(Resource):
         """Tell how simulated time passes."""
         return self._status()
 
-    @rest("PUT", _STEPPER, Who.TIME_STEPPER, 400, 409, has_slash=True)
+    @rest("PUT", _STEPPER, Who.TIME_STEPPER, 400, 409, has_slash=True, change=Change("step time"))
     async def change(
         self,
         *,

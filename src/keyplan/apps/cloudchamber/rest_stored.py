@@ -16,6 +16,7 @@ __all__ = [
     "ONE_WORKLOAD",
     "RACKS",
     "WORKLOADS",
+    "WRITES",
     "StoredResource",
     "blade_uri",
     "instance_uri",
@@ -27,6 +28,9 @@ __all__ = [
 RACKS: Final = "/api/racks"
 WORKLOADS: Final = "/api/workloads"
 ONE_WORKLOAD: Final = f"{WORKLOADS}/{{name}}"
+
+WRITES: Final[dict[str, Any]] = {"takes_unknown_fields": True}
+"""Stored records keep what a newer program has added."""
 
 
 def rack_uri(rack: str) -> str:

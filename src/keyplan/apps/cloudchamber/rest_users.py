@@ -29,7 +29,20 @@ from keyplan.apps.cloudchamber.rest_routes import (
 )
 from keyplan.apps.cloudchamber.sessions import COOKIE
 from keyplan.layout import Damaged, shown_key
-from keyplan.operations import ITSELF, NOTHING, Act, Answered, BodyForm, In, Need, Place, Schema, Whole, WordForm
+from keyplan.operations import (
+    ITSELF,
+    NOTHING,
+    Act,
+    Answered,
+    BodyForm,
+    Change,
+    In,
+    Need,
+    Place,
+    Schema,
+    Whole,
+    WordForm,
+)
 
 __all__ = ["Users"]
 
@@ -87,7 +100,7 @@ class Users(Resource):
 
         return UserList(users=[entry(row) for row in self.web.accounts.list(self.asked.caller, right=right)])
 
-    @rest("POST", _ONE, Who.ACCOUNT_MANAGER, 404, 413)
+    @rest("POST", _ONE, Who.ACCOUNT_MANAGER, 404, 413, change=Change("create user", "{name}"))
     def create(self, name: NewUserName, wanted: Whole[UserDefinition]) -> Answered[str]:
         """Create a user."""
         rights = wanted.rights or Rights()
@@ -103,7 +116,18 @@ class Users(Resource):
         found = self.web.accounts.read(self.asked.caller, name)
         return Answered(_shown(found.record), headers=etag(found.revision))
 
-    @rest("PUT", _ONE, Who.ANYBODY, 404, 409, 413, 429, needs=Need(Act.WRITE, NOTHING), body=_PUT_BODY)
+    @rest(
+        "PUT",
+        _ONE,
+        Who.ANYBODY,
+        404,
+        409,
+        413,
+        429,
+        needs=Need(Act.WRITE, NOTHING),
+        body=_PUT_BODY,
+        change=Change("put user", "{name}"),
+    )
     async def put(
         self,
         name: UserName,
@@ -130,7 +154,7 @@ class Users(Resource):
             return await self._set_password(name, body, match)
         return await self._update(name, body, match)
 
-    @rest("DELETE", _ONE, Who.USER, 404, needs=Need(Act.ADMINISTER, ITSELF))
+    @rest("DELETE", _ONE, Who.USER, 404, needs=Need(Act.ADMINISTER, ITSELF), change=Change("delete user", "{name}"))
     def delete(self, name: UserName) -> str:
         """Delete a user."""
         self.web.accounts.delete(self.asked.caller, name)

@@ -17,9 +17,9 @@ from keyplan.apps.cloudchamber.rest_bodies import (
     WorkloadList,
 )
 from keyplan.apps.cloudchamber.rest_routes import IfMatch, IfMatchOrNone, Name, Who, etag, rest
-from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WORKLOADS, StoredResource, worded, workload_uri
+from keyplan.apps.cloudchamber.rest_stored import ONE_WORKLOAD, WORKLOADS, WRITES, StoredResource, worded, workload_uri
 from keyplan.apps.cloudchamber.workloads import InstanceDifference, differences_of
-from keyplan.operations import PRESENT, Answered, In, Schema, Whole
+from keyplan.operations import PRESENT, Answered, Change, In, Schema, Whole
 
 __all__ = ["Workloads"]
 
@@ -33,7 +33,9 @@ class Workloads(StoredResource):
         names = self.layout.workloads.keys()
         return WorkloadList(workloads=[NamedEntry(name=name, uri=workload_uri(name)) for name in names])
 
-    @rest("POST", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, 413, takes_unknown_fields=True)
+    @rest(
+        "POST", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("create workload", "{name}")
+    )
     def create(self, name: Name, record: Whole[Workload]) -> Answered[str]:
         """Create a workload."""
         with worded("workload", name):
@@ -48,7 +50,9 @@ class Workloads(StoredResource):
             raise not_found("workload", name.lower())
         return Answered(found.record, headers=etag(found.revision))
 
-    @rest("PUT", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, 413, takes_unknown_fields=True)
+    @rest(
+        "PUT", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, 413, **WRITES, change=Change("update workload", "{name}")
+    )
     def update(self, name: Name, record: Whole[Workload], *, expected: IfMatch) -> Answered[Workload]:
         """Replace a workload."""
         with worded("workload", name.lower()):
@@ -57,7 +61,7 @@ class Workloads(StoredResource):
             revision = self.update_record("workloads", key, written, expected)
         return Answered(written, headers=etag(revision))
 
-    @rest("DELETE", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409)
+    @rest("DELETE", ONE_WORKLOAD, Who.WORKLOAD_MODIFIER, 404, 409, change=Change("delete workload", "{name}"))
     def delete(
         self,
         name: Name,

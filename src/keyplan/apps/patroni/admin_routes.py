@@ -16,7 +16,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.patroni_rest import SwitchoverFailedError, switch_over
 from keyplan.apps.patroni.records import Operation
 from keyplan.apps.patroni.refusals import RefusedError
-from keyplan.operations import Act, Answered
+from keyplan.operations import Act, Answered, Change
 from keyplan.store import Store
 
 __all__ = ["Administration", "Recreations"]
@@ -81,6 +81,7 @@ class Administration:
         "POST",
         "/admin/cells/{cell}/demote",
         name="demoteCell",
+        change=Change("demote cell", "{cell}"),
         answers="All were asked.",
         also={207: "Some failed."},
         failures=(404,),
@@ -136,6 +137,7 @@ class Administration:
         "POST",
         f"{_ONE}/recreate",
         name="recreateInstance",
+        change=Change("recreate", "{instance}"),
         answers="It has begun.",
         status=202,
         failures=(404, 409, 422, 500),

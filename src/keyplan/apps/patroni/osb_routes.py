@@ -33,7 +33,7 @@ from keyplan.apps.patroni.osb_edge import administered
 from keyplan.apps.patroni.records import Binding as BindingRecord
 from keyplan.apps.patroni.records import InstanceState, Operation
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
-from keyplan.operations import Act, Answered, In, Outcome, Place, Schema
+from keyplan.operations import Act, Answered, Change, In, Outcome, Place, Schema
 from keyplan.store import Store
 
 __all__ = ["ServiceBroker"]
@@ -101,6 +101,7 @@ class ServiceBroker:
         "PUT",
         _ONE,
         name="provision",
+        change=Change("provision", "{instance}"),
         answers=_DONE,
         also=_ACCEPTED,
         failures=(409, 415, 422),
@@ -140,6 +141,7 @@ class ServiceBroker:
         "PATCH",
         _ONE,
         name="updateInstance",
+        change=Change("update", "{instance}"),
         answers=_DONE,
         also=_ACCEPTED,
         failures=(404, 415, 422),
@@ -165,7 +167,16 @@ class ServiceBroker:
         begun = self._beginnings.update(instance, service_id, plan, checked, may_wait=may_wait)
         return Answered(Nothing()) if begun is None else self._accepted(begun)
 
-    @administered(Act.WRITE, "DELETE", _ONE, name="deprovision", answers=_BEGUN, status=202, failures=(410, 422))
+    @administered(
+        Act.WRITE,
+        "DELETE",
+        _ONE,
+        name="deprovision",
+        change=Change("deprovision", "{instance}"),
+        answers=_BEGUN,
+        status=202,
+        failures=(410, 422),
+    )
     def deprovision(
         self, instance: PathId, *, may_wait: MayWait = False, service_id: RemovedId, plan_id: RemovedId
     ) -> Answered[OperationBegun]:
@@ -227,6 +238,7 @@ class ServiceBroker:
         "PUT",
         _BOUND,
         name="bind",
+        change=Change("bind", "{instance}/{binding}"),
         answers="The same binding was there.",
         also={201: "It was made."},
         failures=(404, 409, 415, 422, 500),
@@ -257,7 +269,15 @@ class ServiceBroker:
         )
         return Answered(self._shown(key), 201 if is_new else 200)
 
-    @administered(Act.WRITE, "DELETE", _BOUND, name="unbind", answers=_DONE, failures=(410, 422, 500))
+    @administered(
+        Act.WRITE,
+        "DELETE",
+        _BOUND,
+        name="unbind",
+        change=Change("unbind", "{instance}/{binding}"),
+        answers=_DONE,
+        failures=(410, 422, 500),
+    )
     def unbind(
         self,
         instance: PathId,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from keyplan.grpc_status import GrpcStatus
-from keyplan.operations import ITSELF, NOTHING, Act, CallerKind, Need, rpc
+from keyplan.operations import ITSELF, NOTHING, Act, CallerKind, Change, Need, rpc
 
 __all__ = ["ApiOperations", "MetadataOperations"]
 
@@ -16,6 +16,8 @@ _SESSION: Final = CallerKind.SESSION
 _TO_READ: Final = Need(Act.READ, ITSELF)
 _TO_WRITE: Final = Need(Act.WRITE, ITSELF)
 _TO_ADMINISTER: Final = Need(Act.ADMINISTER, ITSELF)
+
+_SCOPE: Final = "{scope.partition_uuid}/{scope.object_type_code}/{scope.sub_type_code}"
 
 _LISTED: Final = (GrpcStatus.INVALID_ARGUMENT,)
 _ONE: Final = (GrpcStatus.NOT_FOUND,)
@@ -46,7 +48,13 @@ class MetadataOperations:
         """Stream the partitions that fit any of the filters, all without filters, by UUID unless told otherwise."""
         raise NotImplementedError
 
-    @rpc("PartitionCreateRequest", "PartitionCreateResponse", needs=_TO_ADMINISTER, statuses=_MADE)
+    @rpc(
+        "PartitionCreateRequest",
+        "PartitionCreateResponse",
+        needs=_TO_ADMINISTER,
+        change=Change("create partition", "{answer.partition.uuid}"),
+        statuses=_MADE,
+    )
     def partition_create(self, **fields: Any) -> Any:
         """Make a partition. No session is asked for: there is none to name before the first partition.
 
@@ -84,6 +92,7 @@ class MetadataOperations:
         "ObjectDeleteByUuidsRequest",
         "DeleteResponse",
         needs=_TO_WRITE,
+        change=Change("delete objects", "{uuids}"),
         caller=_SESSION,
         statuses=(GrpcStatus.INVALID_ARGUMENT,),
     )
@@ -91,7 +100,14 @@ class MetadataOperations:
         """Delete objects; those that are not there, or not the caller's to see, are passed over. All of them are UUIDs (D7)."""
         raise NotImplementedError
 
-    @rpc("ObjectCreateRequest", "ObjectCreateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_OBJECT_MADE)
+    @rpc(
+        "ObjectCreateRequest",
+        "ObjectCreateResponse",
+        needs=_TO_WRITE,
+        change=Change("create object", "{answer.object.uuid}"),
+        caller=_SESSION,
+        statuses=_OBJECT_MADE,
+    )
     def object_create(self, **fields: Any) -> Any:
         """Store a new object."""
         raise NotImplementedError
@@ -143,6 +159,7 @@ class MetadataOperations:
         "ProviderObjectDefinitionSetRequest",
         "ObjectDefinitionSetResponse",
         needs=_TO_ADMINISTER,
+        change=Change("set definition", "{partition_uuid}/{provider_type_code}"),
         caller=_SESSION,
         statuses=_MADE,
     )
@@ -152,12 +169,26 @@ class MetadataOperations:
 
     # ---- extensions -----------------------------------------------------------------------------------------------------
 
-    @rpc("ObjectUpdateRequest", "ObjectUpdateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_CHANGED)
+    @rpc(
+        "ObjectUpdateRequest",
+        "ObjectUpdateResponse",
+        needs=_TO_WRITE,
+        change=Change("update object", "{object.uuid}"),
+        caller=_SESSION,
+        statuses=_CHANGED,
+    )
     def object_update(self, **fields: Any) -> Any:
         """Replace an object's name, properties and tags by those of the one that is given."""
         raise NotImplementedError
 
-    @rpc("ObjectModifyRequest", "ObjectUpdateResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_CHANGED)
+    @rpc(
+        "ObjectModifyRequest",
+        "ObjectUpdateResponse",
+        needs=_TO_WRITE,
+        change=Change("modify object", "{uuid}"),
+        caller=_SESSION,
+        statuses=_CHANGED,
+    )
     def object_modify(self, **fields: Any) -> Any:
         """Change parts of an object: rename it, set and remove properties, add and remove tags."""
         raise NotImplementedError
@@ -166,6 +197,7 @@ class MetadataOperations:
         "ObjectRestoreRequest",
         "ObjectRestoreResponse",
         needs=_TO_WRITE,
+        change=Change("restore object", "{uuid}"),
         caller=_SESSION,
         statuses=(GrpcStatus.INVALID_ARGUMENT, GrpcStatus.NOT_FOUND, GrpcStatus.ALREADY_EXISTS),
     )
@@ -193,7 +225,14 @@ class MetadataOperations:
         """Return the definition of exactly a scope; with `resolve`, the one that holds for it, and where it was found."""
         raise NotImplementedError
 
-    @rpc("DefinitionSetRequest", "ObjectDefinitionSetResponse", needs=_TO_ADMINISTER, caller=_SESSION, statuses=_MADE)
+    @rpc(
+        "DefinitionSetRequest",
+        "ObjectDefinitionSetResponse",
+        needs=_TO_ADMINISTER,
+        change=Change("set definition", _SCOPE),
+        caller=_SESSION,
+        statuses=_MADE,
+    )
     def definition_set(self, **fields: Any) -> Any:
         """Set the definition of a scope of any object type."""
         raise NotImplementedError
@@ -202,6 +241,7 @@ class MetadataOperations:
         "DefinitionDeleteRequest",
         "DeleteResponse",
         needs=_TO_ADMINISTER,
+        change=Change("delete definition", _SCOPE),
         caller=_SESSION,
         statuses=(GrpcStatus.ALREADY_EXISTS,),
     )
@@ -214,7 +254,12 @@ class MetadataOperations:
         """Stream what held for exactly a scope before, the latest first."""
         raise NotImplementedError
 
-    @rpc("BootstrapRequest", "BootstrapResponse", needs=Need(Act.ADMINISTER, NOTHING))
+    @rpc(
+        "BootstrapRequest",
+        "BootstrapResponse",
+        needs=Need(Act.ADMINISTER, NOTHING),
+        change=Change("create partition", "{answer.partition.uuid}"),
+    )
     def bootstrap(self, **fields: Any) -> Any:
         """Make a partition by the bootstrap token, which is used up by it. Every failure has the same answer."""
         raise NotImplementedError
@@ -239,6 +284,7 @@ class ApiOperations:
         "CreateRequest",
         "PartitionCreateResponse",
         needs=_TO_ADMINISTER,
+        change=Change("create partition", "{answer.partition.uuid}"),
         statuses=(*_DOCUMENT, GrpcStatus.ALREADY_EXISTS),
     )
     def partition_create(self, **fields: Any) -> Any:
@@ -264,6 +310,7 @@ class ApiOperations:
         "ProviderDefinitionSetRequest",
         "ObjectDefinitionSetResponse",
         needs=_TO_ADMINISTER,
+        change=Change("set definition", "{partition}/{provider_type}"),
         caller=_SESSION,
         statuses=(*_DOCUMENT, GrpcStatus.ALREADY_EXISTS),
     )
@@ -285,6 +332,7 @@ class ApiOperations:
         "CreateRequest",
         "ProviderCreateResponse",
         needs=_TO_WRITE,
+        change=Change("create provider", "{answer.provider.uuid}"),
         caller=_SESSION,
         statuses=(*_OBJECT_MADE, GrpcStatus.UNIMPLEMENTED),
     )
@@ -292,7 +340,14 @@ class ApiOperations:
         """Make the provider of a document, validated whole by the definition that holds for its partition and type."""
         raise NotImplementedError
 
-    @rpc("ProviderDeleteRequest", "DeleteResponse", needs=_TO_WRITE, caller=_SESSION, statuses=_ONE)
+    @rpc(
+        "ProviderDeleteRequest",
+        "DeleteResponse",
+        needs=_TO_WRITE,
+        change=Change("delete providers", "{any}"),
+        caller=_SESSION,
+        statuses=_ONE,
+    )
     def provider_delete(self, **fields: Any) -> Any:
         """Delete the providers of the session's partition that fit any of the filters.
 
