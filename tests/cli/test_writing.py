@@ -16,6 +16,24 @@ def test_put_writes_the_record_with_its_index_entries(site: Keyplan) -> None:
     assert site("count", "by_tag", "red").lines == ["3"]
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("put", "notes", "n" * 600, "x"), 5),
+        (("put", "notes", "n", "x", "--expected-revision", "5"), 4),
+        (("keyspace", "create", "a/b", "-a", "shop"), 5),
+        (("keyspace", "config", "protected=5"), 5),
+    ],
+)
+def test_a_write_that_is_refused_leaves_no_new_store(
+    site: Keyplan, tmp_path: Path, words: tuple[str, ...], code: int
+) -> None:
+    store = f"lmdb:{tmp_path}/new.kv"
+    assert site(*words, "--store", store).code == code
+    assert not (tmp_path / "new.kv").exists()
+    assert site("put", "notes", "n", "x", "--store", store).lines == ["revision 1"]
+
+
 def test_put_reads_the_record_from_standard_input(site: Keyplan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"name": "spoons"}\n')))
     assert site("put", "boxes", "c", "1", "-", "--json").document == {"revision": 2}

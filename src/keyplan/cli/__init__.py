@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         LayoutOption,
         ParameterOption,
         StoreOption,
+        Unfinished,
         layout_of_option,
         root_parameters,
         spread,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         store_url_of_option,
     )
     from keyplan.cli.output import print_grid, print_json, print_record, print_text, progress_bar, with_progress
+    from keyplan.cli.transfer import brought_into
 
 __all__ = [
     "ConfigOption",
@@ -29,7 +31,9 @@ __all__ = [
     "LayoutOption",
     "ParameterOption",
     "StoreOption",
+    "Unfinished",
     "absolute_url",
+    "brought_into",
     "layout_of_option",
     "print_grid",
     "print_hint",
@@ -49,10 +53,11 @@ _MODULES: Final = {
     "failures": ("print_hint",),
     "jobs": ("absolute_url", "words_of"),
     "options": (
-        *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption"),
+        *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption", "Unfinished"),
         *("layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),
     ),
     "output": ("print_grid", "print_json", "print_record", "print_text", "progress_bar", "with_progress"),
+    "transfer": ("brought_into",),
 }
 _HOMES: Final = {name: module for module, names in _MODULES.items() for name in names}
 

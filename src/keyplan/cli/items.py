@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -36,7 +37,7 @@ from keyplan.engine import (
     RangeEmpty,
     RangeUnchanged,
 )
-from keyplan.errors import InvalidInputError, KeyplanError
+from keyplan.errors import InvalidInputError, KeyplanError, StoreMissingError
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable, Layout, prefix_of_words, shown_key, value_of_text
 from keyplan.store import Store
 
@@ -155,9 +156,15 @@ class LayoutOptions(NamedTuple):
 
     @contextmanager
     def opened(
-        self, *, create: bool = False, readonly: bool = False, unfinished: Unfinished | None = None
+        self,
+        *,
+        create: Callable[[Layout], object] | None = None,
+        readonly: bool = False,
+        unfinished: Unfinished | None = None,
     ) -> Iterator[OpenLayout]:
         """Open the layout on the store, or on the key space; close it at the end.
+
+        With `create`, which is what will be written, a missing store is made when the write is none that it would refuse.
 
         Where a restore or a copy below the root has not ended, readers get a hint and writers an error, unless `unfinished`
         decides otherwise. Raises the errors of `layout_of_option`, `root_parameters` and `store_of_option`.
@@ -165,15 +172,27 @@ class LayoutOptions(NamedTuple):
         kind = layout_of_option(self.layout, self.config)
         values = root_parameters(kind, self.parameter, self.config)
         bound = kind.bound(**values)
-        with store_of_option(
+        opened = partial(
+            store_of_option,
             self.store,
             self.config,
-            create=create,
             readonly=readonly,
             keyspace=self.keyspace,
             root=bound.root,
             unfinished=unfinished or (Unfinished.TOLD if readonly else Unfinished.REFUSED),
-        ) as store:
+        )
+        try:
+            store = opened()
+        except StoreMissingError:
+            if create is None or self.keyspace is not None:
+                raise
+            write = create
+            # Why here: only a new store needs these modules.
+            from keyplan.cli.transfer import rehearse  # noqa: PLC0415
+
+            rehearse(self.store, self.config, lambda engine: write(kind(Store(engine), **values)), is_whole=True)
+            store = opened(create=True)
+        with store:
             yield OpenLayout(store, kind(store, **values), bound)
 
 

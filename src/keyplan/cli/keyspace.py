@@ -63,10 +63,12 @@ def create(
     at: RegistryOptions,
 ) -> None:
     """Make a key space, and print it."""
-    with at.opened(create=True) as registry:
-        keyspace = registry.create(
-            name, application, description=description, prefix=prefix, if_not_exists=if_not_exists
-        )
+
+    def made(registry: RegistryOperations) -> KeySpace:
+        return registry.create(name, application, description=description, prefix=prefix, if_not_exists=if_not_exists)
+
+    with at.opened(create=made) as registry:
+        keyspace = made(registry)
     print_key_space(keyspace, json=at.json)
 
 

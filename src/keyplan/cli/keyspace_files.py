@@ -75,7 +75,8 @@ def apply(
     Exit code 1 when there are steps that were not taken.
     """
     declaration = read_declaration(_document(file))
-    with at.opened(create=yes, readonly=not yes) as registry:
+    create = (lambda registry: plan_for(registry, declaration)) if yes else None
+    with at.opened(create=create, readonly=not yes) as registry:
         steps = plan_for(registry, declaration)
         if not yes or any(step.kind is StepKind.REFUSED for step in steps):
             _print_plan(steps, is_asked=yes, json=at.json)

@@ -4,8 +4,9 @@ import getpass
 import json as json_text
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -23,7 +24,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import print_answer, print_grid, print_json, print_lines, print_record, print_text
-from keyplan.errors import InvalidInputError
+from keyplan.errors import InvalidInputError, StoreMissingError
 from keyplan.keyspace import (
     PREFIX_CODECS,
     PROFILES,
@@ -91,8 +92,12 @@ class RegistryOptions(NamedTuple):
     json: JsonOption = False
 
     @contextmanager
-    def opened(self, *, create: bool = False, readonly: bool = False) -> Iterator[RegistryOperations]:
+    def opened(
+        self, *, create: Callable[[RegistryOperations], object] | None = None, readonly: bool = False
+    ) -> Iterator[RegistryOperations]:
         """Open the registry that the options name, and close it at the end.
+
+        With `create`, which is what will be done, a missing store is made where that is nothing that it would refuse.
 
         A server comes before a store; but a typed store comes before a server that only the environment names. Raises
         InvalidInputError, EngineOpenError.
@@ -101,15 +106,26 @@ class RegistryOptions(NamedTuple):
         if server is None:
             if self.token_file is not None:
                 raise InvalidInputError(source="--token-file", problem="--token-file belongs to --server: pass both")
-            opening = store_of_option(
+            opening = partial(
+                store_of_option,
                 self.store,
                 self.config,
-                create=create,
                 readonly=readonly,
                 root=b"" if readonly else KeySpaceRegistry.bound().root,
                 unfinished=Unfinished.TOLD if readonly else Unfinished.REFUSED,
             )
-            with opening as opened:
+            try:
+                store = opening()
+            except StoreMissingError:
+                if create is None:
+                    raise
+                act = create
+                # Why here: only a new store needs these modules.
+                from keyplan.cli.transfer import rehearse  # noqa: PLC0415
+
+                rehearse(self.store, self.config, lambda engine: act(KeySpaces(engine)), is_whole=True)
+                store = opening(create=True)
+            with store as opened:
                 yield KeySpaces(opened.engine, actor=user_name())
             return
         # Why here: importing httpx takes as long as all the rest.
@@ -240,8 +256,12 @@ def init(
 
     A registry that is there is printed; options that contradict it are an error.
     """
-    with at.opened(create=True) as registry:
-        header = registry.init(prefix_codec=prefix_codec, profile=profile, skip_printable=skip_printable)
+
+    def made(registry: RegistryOperations) -> Any:
+        return registry.init(prefix_codec=prefix_codec, profile=profile, skip_printable=skip_printable)
+
+    with at.opened(create=made) as registry:
+        header = made(registry)
     if at.json:
         print_record(msgspec.to_builtins(header))
     else:
@@ -257,7 +277,8 @@ def configure(
 ) -> None:
     """Print the registry's switches, after changing some: `config keyspace-api-enabled=true`."""
     changes = dict(map(_switch, switches or []))
-    with at.opened(create=bool(changes), readonly=not changes) as registry:
+    create = (lambda registry: registry.configure(changes)) if changes else None
+    with at.opened(create=create, readonly=not changes) as registry:
         after = registry.configure(changes) if changes else registry.configuration()
     plain: dict[str, Any] = msgspec.to_builtins(after)
     if at.json:

@@ -33,6 +33,7 @@ from keyplan.engine import (
     Engine,
     EngineUrl,
     MemoryEngine,
+    admit_commit,
     default_profile,
     open_engine,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "print_backup",
     "print_restored",
     "refuse_itself",
+    "rehearse",
     "restore_command",
     "restored_data",
 ]
@@ -362,27 +364,35 @@ def _stop(*, is_followed: bool) -> Iterator[Event | None]:
 # ---- the store that is written -------------------------------------------------------------------------------------------
 
 
-def brought_into(url: str | None, config: Path | None, bring: Callable[[Engine], R]) -> R:
+def brought_into(
+    url: str | None, config: Path | None, bring: Callable[[Engine], R], *, unfinished: Unfinished = Unfinished.PASSED
+) -> R:
     """Open the store that `bring` writes into, and call it. A store that is not there is made when `bring` would write to it.
 
     Raises InvalidInputError, EngineOpenError, and what `bring` raises: before a new store is made, all that it refuses.
     """
     try:
-        store = store_of_option(url, config, unfinished=Unfinished.PASSED)
+        store = store_of_option(url, config, unfinished=unfinished)
     except StoreMissingError:
-        _rehearse(EngineUrl.parse(store_url_of_option(url, config)).scheme, bring)
-        store = store_of_option(url, config, create=True, unfinished=Unfinished.PASSED)
+        rehearse(url, config, bring)
+        store = store_of_option(url, config, create=True, unfinished=unfinished)
     with store:
         return bring(store.engine)
 
 
-def _rehearse(scheme: str, bring: Callable[[Engine], object]) -> None:
-    """Call `bring` with an empty engine that has the limits of the scheme's, up to its first write."""
+def rehearse(
+    url: str | None, config: Path | None, bring: Callable[[Engine], object], *, is_whole: bool = False
+) -> None:
+    """Call `bring` with an empty engine that has the limits of the store's, up to its first write, which it may refuse.
+
+    With `is_whole` to its end: for what writes little.
+    """
     try:
-        profile = default_profile(scheme)
+        profile = default_profile(EngineUrl.parse(store_url_of_option(url, config)).scheme)
     except EngineOpenError:  # an installed package's engine
         profile = MEMORY_PROFILE
-    with _Unwritten(profile=profile) as engine, suppress(_FirstWrite):
+    kind = MemoryEngine if is_whole else _Unwritten
+    with kind(profile=profile) as engine, suppress(_FirstWrite):
         bring(engine)
 
 
@@ -394,6 +404,7 @@ class _Unwritten(MemoryEngine):
     """An empty engine that ends whoever would write."""
 
     def commit(self, commit: Commit) -> int:
+        admit_commit(self.profile, commit)
         raise _FirstWrite
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:

@@ -92,8 +92,8 @@ def put_command(
     # Why before the store is opened: a mistake in the words must not make one.
     key, record = _key_and_record(table_named(at.bound(), item), words or [])
     allowed = Unfinished.TOLD if unfinished else None
-    with at.opened(create=not explain, readonly=explain, unfinished=allowed) as open_layout:
-        write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
+    write = _writing(item, key, record, insert=insert, expected_revision=expected_revision, lease=lease)
+    with at.opened(create=None if explain else write, readonly=explain, unfinished=allowed) as open_layout:
         if explain:
             open_layout.print_commit(write, json=json)
             return

@@ -45,6 +45,7 @@ def test_there_and_back(go_url: str, tmp_path: Path) -> None:
     document, again, sidecar = f"lmdb:{tmp_path / 'd.kv'}", f"lmdb:{tmp_path / 'b.kv'}", tmp_path / "aside.json"
     there = ("migrate", "--from", "go", "--to", "document", "--store", go_url, "--to-store", document)
     assert isinstance(run(*there).exception, NotRepresentableError)
+    assert not (tmp_path / "d.kv").exists()
     told = lines(run(*there, "--dry-run"))
     assert told[0].startswith(
         "  ! a region has no place there: /CloudChamber/v0.1/inventory/definition/data/region/standard, "

@@ -1,6 +1,5 @@
 """The commands that lead from one layout to the other, and to files: `keyplan cloudchamber export|migrate|pairs`."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +14,19 @@ from keyplan.apps.cloudchamber.migrate import MigrationOutcome, migrate, plan_of
 from keyplan.apps.cloudchamber.migration import Leftover, Migration, MigrationOptions
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
 from keyplan.apps.cloudchamber.sidecar import LayoutSide, read_sidecar
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, store_of_option
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    Unfinished,
+    brought_into,
+    print_json,
+    print_text,
+    progress_bar,
+    store_of_option,
+)
 from keyplan.errors import InvalidInputError
+from keyplan.store import Store
 
 __all__ = ["check_pairs", "export_inventory", "migrate_store"]
 
@@ -101,18 +111,26 @@ def migrate_store(
         if dry_run:
             _print_plan(plan_of_migration(opened, source, options, back), is_json=as_json)
             return
-        there = nullcontext(opened) if to_store is None else store_of_option(to_store, config, create=True)
-        with there as target_store, progress_bar("migrate") as report:
-            outcome = migrate(
-                opened,
-                target_store,
-                source,
-                options,
-                back=back,
-                sidecar=sidecar,
-                leave_behind=leave_behind,
-                report=report,
-            )
+        with progress_bar("migrate") as report:
+
+            def bring(target_store: Store) -> MigrationOutcome:
+                return migrate(
+                    opened,
+                    target_store,
+                    source,
+                    options,
+                    back=back,
+                    sidecar=sidecar,
+                    leave_behind=leave_behind,
+                    report=report,
+                )
+
+            if to_store is None:
+                outcome = bring(opened)
+            else:
+                outcome = brought_into(
+                    to_store, config, lambda engine: bring(Store(engine)), unfinished=Unfinished.TOLD
+                )
     _print_outcome(outcome, sidecar, is_json=as_json)
 
 
