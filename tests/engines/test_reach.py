@@ -46,7 +46,7 @@ def test_stretches_share_no_key_and_neighbours_differ(granted: list[Area]) -> No
         assert before.range.end is not None
         assert before.range.end <= after.range.start
         assert before.range.end < after.range.start or (before.read, before.write) != (after.read, after.write)
-    assert set(reach.fences) == {fence for stretch in reach.stretches for fence in stretch.read}
+    assert reach.fences == {fence for stretch in reach.stretches for fence in stretch.read}
     assert all(set(stretch.write or ()) <= set(stretch.read) or stretch.read == () for stretch in reach.stretches)
 
 

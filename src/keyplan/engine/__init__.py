@@ -2,6 +2,8 @@
 
 from keyplan.engine.admission import admit_commit
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock, utc_time
+from keyplan.engine.confined import ConfinedEngine
+from keyplan.engine.confined_reads import Outside
 from keyplan.engine.delayed import DelayedEngine
 from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import (
@@ -66,6 +68,7 @@ __all__ = [
     "Capability",
     "Clock",
     "Commit",
+    "ConfinedEngine",
     "DelayedEngine",
     "Delete",
     "DeleteRange",
@@ -89,6 +92,7 @@ __all__ = [
     "Memory",
     "MemoryEngine",
     "Mutation",
+    "Outside",
     "OwnedHistory",
     "OwnedLeases",
     "PrefixedEngine",

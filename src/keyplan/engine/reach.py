@@ -5,7 +5,7 @@ Pure: nothing here reads a store. `keyplan.engine.confined` is the engine that h
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, Self
 
@@ -48,17 +48,20 @@ class Reach:
     `can_write` does.
     """
 
-    __slots__ = ("_ends", "_starts", "fences", "is_everything", "stretches")
+    __slots__ = ("_starts", "at", "can_write", "fences", "is_everything", "stretches")
 
     def __init__(self, areas: Iterable[Area] = ()) -> None:
         self.stretches: Final = tuple(_joined(_pieces(areas)))
         """The union of the areas: no two touch that are under the same terms."""
-        self.fences: Final = tuple(sorted({fence for stretch in self.stretches for fence in stretch.read}))
+        self.fences: Final = frozenset(fence for stretch in self.stretches for fence in stretch.read)
         """All fences that anything depends on. Those of writing are among those of reading."""
         self.is_everything: Final = self.stretches == (Stretch(ALL_KEYS, (), ()),)
         """True when every key may be read and written, always."""
+        self.can_write: Final = any(stretch.write is not None for stretch in self.stretches)
+        """True when some key may be written in some state."""
         self._starts = [stretch.range.start for stretch in self.stretches]
-        self._ends = [stretch.range.end for stretch in self.stretches]
+        self.at: Final = _finder(self.stretches, self._starts)
+        """Returns the stretch that holds a key, or None."""
 
     @classmethod
     def everything(cls) -> Self:
@@ -73,15 +76,6 @@ class Reach:
 
     def __repr__(self) -> str:
         return f"Reach({list(self.stretches)!r})"
-
-    def at(self, key: bytes) -> Stretch | None:
-        """Return the stretch that holds `key`, if one does."""
-        # Why by hand: every single get passes here.
-        at = bisect_right(self._starts, key) - 1
-        if at < 0:
-            return None
-        end = self._ends[at]
-        return self.stretches[at] if end is None or key < end else None
 
     def within(self, key_range: KeyRange) -> Iterator[Stretch]:
         """Yield what the reach has of `key_range`, in order: stretches that are cut to it."""
@@ -103,6 +97,27 @@ class Reach:
                 return None
             start = stretch.range.end
         return found if key_range.is_empty or start == key_range.end else None
+
+
+def _finder(stretches: Sequence[Stretch], starts: Sequence[bytes]) -> Callable[[bytes], Stretch | None]:
+    """Return `Reach.at`. Why no method: every single get passes here, and names that a function closes over are quicker."""
+    if len(stretches) == 1:
+        only, start, end = stretches[0], starts[0], stretches[0].range.end
+
+        def at(key: bytes) -> Stretch | None:
+            return only if start <= key and (end is None or key < end) else None
+
+        return at
+    ends = [stretch.range.end for stretch in stretches]
+
+    def at_any(key: bytes) -> Stretch | None:
+        at = bisect_right(starts, key) - 1
+        if at < 0:
+            return None
+        end = ends[at]
+        return stretches[at] if end is None or key < end else None
+
+    return at_any
 
 
 def _cut(one: KeyRange, other: KeyRange) -> KeyRange:

@@ -1,6 +1,8 @@
 """Many sorted keys written by guarded commits: over what exists and nothing else, or where nothing is yet."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from keyplan.engine.interface import (
     Commit,
@@ -15,10 +17,13 @@ from keyplan.engine.interface import (
 )
 from keyplan.engine.prefixed import failures_of
 from keyplan.engine.retry import until_put
-from keyplan.engine.sorted_keys import check_sorted
-from keyplan.errors import CommitConflictError
+from keyplan.engine.sorted_keys import check_sorted, parts_of
+from keyplan.errors import CommitConflictError, InvalidInputError
 
-__all__ = ["put_absent", "put_existing"]
+__all__ = ["load_by_commits", "put_absent", "put_existing"]
+
+_LOAD_ENTRIES: Final = 1_000
+"""Why: what one commit of a load takes at most; more are hardly faster, and keep other writers waiting."""
 
 
 def put_existing(
@@ -67,3 +72,25 @@ def put_absent(
         if any(failure.guard in guards for failure in failures_of(conflict)):
             raise
         commit(Commit((*guards, *(KeyAbsent(key) for key, _ in pairs)), puts, epoch))
+
+
+def load_by_commits(engine: Engine, entries: Iterable[tuple[bytes, bytes]]) -> int:
+    """Load as `Engine.load` does, by guarded commits: for an engine whose every write has to pass its `commit`."""
+    profile = engine.profile
+    pairs_max = min(_LOAD_ENTRIES, profile.commit_operations_max or _LOAD_ENTRIES)
+    bytes_max = math.inf if profile.commit_bytes_max is None else profile.commit_bytes_max
+    loaded = 0
+    for part in parts_of(_ascending(entries), pairs_max=pairs_max, bytes_max=bytes_max):
+        engine.commit(Commit(tuple(KeyAbsent(key) for key, _ in part), tuple(Put(*pair) for pair in part)))
+        loaded += len(part)
+    return loaded
+
+
+def _ascending(entries: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the pairs. Raises InvalidInputError unless their keys ascend."""
+    previous: bytes | None = None
+    for pair in entries:
+        if previous is not None and pair[0] <= previous:
+            raise InvalidInputError(source="load", problem="keys must ascend", raw_key=pair[0].hex())
+        previous = pair[0]
+        yield pair
