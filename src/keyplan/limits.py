@@ -51,8 +51,8 @@ SCHEDULE_ACTORS_MAX: Final = 8
 SCHEDULE_STEPS_MAX: Final = 2_000
 """Calls of one actor in one run. Why: the longest piece of maintenance on a small store makes some hundred."""
 
-SCHEDULE_TEXT_MAX: Final = 4_096
-"""Characters of a schedule's string. Why: it is pasted into a command line."""
+SCHEDULE_TEXT_MAX: Final = 16_384
+"""Characters of a schedule's string. Why: the longest schedule of all has room, a letter for each step of each actor."""
 
 SCHEDULE_FAILURES_MAX: Final = 20
 """Failures that an exploration keeps, each of another kind. Why: one is enough to begin with."""

@@ -15,8 +15,20 @@ import pytest
 
 from keyplan.engine import SYSTEM_CLOCK
 from keyplan.errors import InvalidInputError
+from keyplan.limits import SCHEDULE_ACTORS_MAX, SCHEDULE_STEPS_MAX
 from keyplan.store import Store
-from keyplan.testing.schedules import BatonKind, NotDeterministicError, Outcome, Scenario, actor, explore, replay
+from keyplan.testing.schedules import (
+    BatonKind,
+    Fault,
+    NotDeterministicError,
+    Outcome,
+    Scenario,
+    Schedule,
+    actor,
+    explore,
+    replay,
+)
+from keyplan.testing.schedules.strings import parse_schedule, text_of
 from tests.maintenance.layouts import Blade, BladeKey, Site
 from tests.schedules.matrix import GROUPS
 from tests.schedules.scenes import (
@@ -120,7 +132,9 @@ def test_the_string_of_the_specification_is_that_of_its_set_up() -> None:
         ("kps1:{digest}:a99c:ab", "the fault a99c does not happen to actor put_in_transaction: it makes 2 calls"),
         ("kps1:{digest}:a1u:ab", "the fault a1u does not happen to actor put_in_transaction: its call 1 is snapshot"),
         ("kps1:{digest}:-:ac", "not a schedule: there is no actor c"),
-        ("kps1:{digest}:-:" + "ab" * 3_000, "not a schedule: it has more than 4,096 characters"),
+        ("kps1:{digest}:-:" + "ab" * 9_000, "not a schedule: it has more than 16,384 characters"),
+        ("kps1:{digest}:-:a2001", "not a schedule: a2001 are too many steps; an actor makes 2,000"),
+        ("kps1:{digest}:-:" + "a9999999b9999999" * 500, "not a schedule: a9999999 are too many steps"),
         ("kps1:01234567:-:ab", "of another scenario \\(01234567, this is"),
         ("kps1:{digest}:-:a9b", "actor a cannot step at step 3: it has ended"),
         ("kps1:{digest}:a2c:a2b", "actor a cannot step at step 2: it has crashed"),
@@ -130,6 +144,17 @@ def test_a_string_that_does_not_fit_is_refused(text: str, problem: str) -> None:
     scenario = put_beside_build()
     with pytest.raises(InvalidInputError, match=problem):
         replay(scenario, text.replace("{digest}", scenario.digest))
+
+
+def test_the_longest_schedule_that_there_can_be_has_a_string_that_is_read() -> None:
+    def modify(store: Store) -> None: ...
+
+    scenario = Scenario(*[modify] * SCHEDULE_ACTORS_MAX)
+    longest = Schedule(
+        (Fault(6, SCHEDULE_STEPS_MAX, "u"), Fault(7, SCHEDULE_STEPS_MAX, "u")),
+        tuple(range(SCHEDULE_ACTORS_MAX)) * SCHEDULE_STEPS_MAX,
+    )
+    assert parse_schedule(scenario, text_of(scenario, longest)) == longest
 
 
 def test_an_actor_that_draws_its_own_lots_is_told() -> None:

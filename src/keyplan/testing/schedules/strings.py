@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from keyplan.errors import InvalidInputError
-from keyplan.limits import SCHEDULE_TEXT_MAX
+from keyplan.limits import SCHEDULE_STEPS_MAX, SCHEDULE_TEXT_MAX
 from keyplan.testing.schedules.faults import FAULT_LETTERS, Fault
 from keyplan.testing.schedules.scenario import Scenario
 
@@ -83,8 +83,8 @@ def _steps(text: str) -> tuple[int, ...]:
         actor = _LETTERS.index(letter)
         if steps and steps[-1] == actor:
             raise _refused(f"not a schedule: the blocks of {letter} in {text!r} are neighbours; write them as one")
-        if len(count) > len(str(10**6)):
-            raise _refused(f"not a schedule: {letter}{count} are too many steps")
+        if len(count) > len(str(SCHEDULE_STEPS_MAX)) or int(count or 1) > SCHEDULE_STEPS_MAX:
+            raise _refused(f"not a schedule: {letter}{count} are too many steps; an actor makes {SCHEDULE_STEPS_MAX:,}")
         steps += [actor] * int(count or 1)
     return tuple(steps)
 
