@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -153,6 +154,20 @@ def test_what_must_hold_is_asked_after_each_end() -> None:
     check_kills(scenario)
     with pytest.raises(KillFailure, match="undisturbed: the cursor is left"):
         check_kills(replace(scenario, job=sound_without_mark))
+
+
+def test_what_must_hold_draws_other_identifiers_than_the_set_up() -> None:
+    drawn: set[str] = set()
+
+    def set_up(store: Store) -> None:
+        drawn.update(uuid4().hex for _ in range(10))
+        fill(store)
+
+    def holds(store: Store) -> None:
+        assert drawn.isdisjoint(uuid4().hex for _ in range(20)), "one of the set-up's"
+
+    check_kills(KillScenario(job=sound, setup=set_up, holds=holds))
+    assert len(drawn) == 10
 
 
 def test_an_error_of_the_job_is_none_of_an_end_unless_it_may_be_told() -> None:

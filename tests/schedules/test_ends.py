@@ -86,14 +86,14 @@ def test_what_an_actor_does_when_it_is_killed_is_no_part_of_the_outcome() -> Non
 
 
 @pytest.mark.parametrize("baton", BATONS)
-def test_an_invariant_that_fails_in_its_own_way_leaves_nobody_parked(baton: BatonKind) -> None:
-    def looks_for_more(outcome: Outcome) -> None:
-        assert outcome.answers["first again"]
+def test_an_invariant_that_ends_the_process_leaves_nobody_parked(baton: BatonKind) -> None:
+    def ends_the_process(outcome: Outcome) -> None:
+        raise SystemExit
 
     first = actor(puts_twice, "first")
-    scenario = Scenario(first, restarts(first), invariants=[looks_for_more], faults={"first": "c"})
+    scenario = Scenario(first, restarts(first), invariants=[ends_the_process], faults={"first": "c"})
     with no_thread_is_left():
-        ends(lambda: explore(scenario, baton=baton), by=KeyError)
+        ends(lambda: explore(scenario, baton=baton), by=SystemExit)
 
 
 @pytest.mark.parametrize("baton", BATONS)

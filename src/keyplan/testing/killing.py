@@ -30,6 +30,7 @@ from keyplan.errors import CommitOutcomeUnknownError, ConflictError
 from keyplan.store import Store
 from keyplan.testing.faults import FailingEngine, FakeClock
 from keyplan.testing.schedules.surroundings import (
+    SEED_OF_JUDGES,
     ExplorerContext,
     controlled_surroundings,
     in_context,
@@ -402,7 +403,7 @@ class _Kills:
         return self._judged[state]
 
     def _found(self, world: _World, told: str) -> object:
-        with in_context(ExplorerContext(world.clock)):
+        with in_context(ExplorerContext(world.clock, SEED_OF_JUDGES)):
             stores = world.stores()
             try:
                 self._scenario.holds(*stores)

@@ -34,8 +34,11 @@ __all__ = [
 ]
 
 SEED_OF_SETUPS: Final = 255
-SEED_OF_JUDGES: Final = 254
-"""The seeds of code that is no actor's. Why two: an identifier that an invariant draws must not be one that the set-up drew."""
+SEED_OF_JUDGES: Final = 253
+"""The seeds of code that is no actor's; 254 is that of an application beside a job that is killed.
+
+Why not one: an identifier that an invariant draws must not be one that the set-up drew.
+"""
 
 
 class Context(Protocol):
