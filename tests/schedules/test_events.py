@@ -24,6 +24,7 @@ from keyplan.testing.schedules import (
     restarts,
     watched,
 )
+from keyplan.testing.schedules.batons import ActorKilledError
 from keyplan.testing.schedules.watching import ParkingWatch
 from tests.maintenance.layouts import Blade, BladeKey, Site
 from tests.schedules.matrix_writers import one_member, watching
@@ -193,6 +194,39 @@ def test_whoever_crashes_leaves_a_lease_that_ends_by_itself() -> None:
     # What it has to do at its end is done when the run before was judged, and before the next one is.
     assert set(judged_after) <= {0, 1}
     assert judged_after[0] == 0
+
+
+@pytest.mark.parametrize("with_error", [False, True])
+@pytest.mark.parametrize("baton", ["greenlets", "threads"])
+def test_who_crashed_has_neither_answered_nor_failed_when_the_run_has_ended(
+    baton: BatonKind, *, with_error: bool
+) -> None:
+    def modifies(store: Store) -> str:
+        try:
+            WRITERS["modify"](store)
+        except ActorKilledError:  # as code does that catches everything, and goes on
+            return "swallowed"
+        finally:
+            if with_error:
+                raise ValueError("of the clean-up")
+        return "done"
+
+    def crashes_alone(outcome: Outcome) -> None:
+        assert outcome.crashed != ("modifies",), "crash: at the commit"
+
+    scenario = Scenario(
+        modifies,
+        setup=two_records,
+        invariants=[crashes_alone],
+        faults={"modifies": "c"},
+        only_raises=(ValueError,),
+    )
+    failure = explore(scenario, baton=baton).failures[0]
+    assert failure.text.split(":")[2:] == ["a1c", "-"]
+    assert failure.script == "  modifies  crashed"
+    outcome = replay(scenario, failure.text, baton=baton)
+    assert (outcome.crashed, outcome.answers, outcome.errors) == (("modifies",), {}, {})
+    assert outcome.script == failure.script
 
 
 @pytest.mark.parametrize(

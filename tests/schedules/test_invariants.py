@@ -1,15 +1,20 @@
 """Invariants: each holds for sound actors, and fails when what it speaks of is broken."""
 
+import re
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import msgspec
 import pytest
 
-from keyplan.engine import Commit, Delete, Put
-from keyplan.errors import CommitConflictError
+from keyplan.engine import Commit, Delete, DeleteRange, KeyRange, Put
+from keyplan.errors import CommitConflictError, InvalidInputError, NotFoundError
 from keyplan.store import Store
 from keyplan.testing.schedules import (
+    Actor,
+    Invariant,
+    NotDeterministicError,
     Outcome,
     ParkingEngine,
     Scenario,
@@ -18,11 +23,15 @@ from keyplan.testing.schedules import (
     as_in_some_order,
     explained_by,
     explore,
+    healthy,
     never,
+    replay,
+    restarts,
     settles,
     stays,
+    watched,
 )
-from keyplan.testing.schedules.steps import Step
+from keyplan.testing.schedules.steps import Step, failed
 from tests.maintenance.layouts import Blade, BladeKey, Site
 from tests.schedules.scenes import R1, one_record
 from tests.schedules.writers import WRITERS, two_records
@@ -121,6 +130,146 @@ def test_an_invariant_that_always_fails_is_shown_with_few_switches() -> None:
     assert sum(one != other for one, other in pairwise(steps)) <= 1
 
 
+def delete_what_is_gone(store: Store) -> None:
+    """Delete a record that was there when it was looked for, and say so, whoever deleted it meanwhile."""
+    if not Site(store).blades.exists(R1):
+        raise NotFoundError(table="blades", key="r/1")
+    store.engine.commit(Commit((), (Delete(b"/site/rack/r/blades/1"),)))
+
+
+def test_who_succeeded_does_so_in_that_order_too() -> None:
+    scenario = Scenario(delete_what_is_gone, delete_what_is_gone, setup=one_record, invariants=[as_in_some_order])
+    assert [failure.kind for failure in explore(scenario).failures] == ["as_in_some_order: not"]
+
+
+def test_what_starts_again_after_a_crash_has_its_place_in_an_order() -> None:
+    first = actor(lambda store: Site(store).blades.put(R1, Blade("s7")), "first")
+    scenario = Scenario(first, restarts(first), setup=one_record, invariants=[as_in_some_order], faults={"first": "c"})
+    assert explore(scenario, complete=True).failures == []
+
+
+# ---- what would judge nothing ------------------------------------------------------------------------------------------------
+
+
+def message_of(*actors: Callable[[Store], object] | Actor, invariant: Invariant) -> str:
+    """What an exploration of the actors says first of what an invariant finds; empty when it finds nothing."""
+    failures = explore(Scenario(*actors, setup=two_records, invariants=[invariant]), complete=True).failures
+    return failures[0].message if failures else ""
+
+
+@pytest.mark.parametrize(
+    "invariant",
+    [never("chekc"), watched("chekc"), explained_by(lambda names: {"chekc": 1})],
+    ids=["never", "watched", "explained_by"],
+)
+def test_an_invariant_of_an_actor_that_there_is_not_is_refused(invariant: Invariant) -> None:
+    found = message_of(actor(WRITERS["modify"], "check"), invariant=invariant)
+    assert found.startswith("InvalidInputError: ")
+    assert "no actor is called 'chekc': use check" in found
+
+
+def test_health_without_a_layout_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="it has no layout to check: name those of the scenario"):
+        healthy()
+
+
+def test_a_check_that_does_not_say_what_it_found_is_a_failure() -> None:
+    found = message_of(actor(lambda store: None, "check"), invariant=never("check"))
+    assert found.startswith("silent: check returns None")
+
+
+def test_a_model_has_an_answer_for_who_committed() -> None:
+    found = message_of(actor(WRITERS["count"], "count"), invariant=explained_by(lambda names: {}))
+    assert found == "silent: the model has no answer for count, which has committed"
+
+
+def test_commits_of_several_engines_are_in_the_order_in_which_they_were_made() -> None:
+    orders: set[tuple[str, ...]] = set()
+
+    def late(first: Store, second: Store) -> None:
+        for _ in range(5):
+            second.engine.commit(Commit((), (Put(b"a", b""),)))
+
+    def early(first: Store, second: Store) -> None:
+        first.engine.commit(Commit((), (Put(b"a", b""),)))
+        second.engine.commit(Commit((), (Put(b"b", b""),)))
+
+    def told(names: list[str]) -> dict[str, None]:
+        orders.add(tuple(names))
+        return dict.fromkeys(names)
+
+    scenario = Scenario(late, early, engines=2, invariants=[explained_by(told)], revisions_matter=True)
+    assert explore(scenario, complete=True).failures == []
+    assert orders == {("late", "early"), ("early", "late")}
+
+
+# ---- what is raised otherwise ------------------------------------------------------------------------------------------------
+
+
+def test_any_error_of_an_invariant_is_told_with_its_schedule() -> None:
+    def asks_for_what_is_not_there(outcome: Outcome) -> None:
+        outcome.answers["nobody"]
+
+    scenario = Scenario(WRITERS["modify"], setup=two_records, invariants=[asks_for_what_is_not_there])
+    failure = explore(scenario).failures[0]
+    assert failure.kind == "asks_for_what_is_not_there: KeyError"
+    assert re.match(
+        r"KeyError: asks_for_what_is_not_there raised it at line \d+ of test_invariants\.py: ", failure.message
+    )
+    assert replay(scenario, failure.text).failure == failure.message
+
+
+def test_a_condition_that_raises_in_between_is_told_with_its_schedule() -> None:
+    def renamed(store: Store) -> None:
+        Site(store).blades.rename(R1, BladeKey("r", "9"))
+        Site(store).blades.rename(BladeKey("r", "9"), R1)
+
+    scenario = Scenario(
+        renamed, setup=one_record, invariants=[stays(lambda store: Site(store).blades.require(R1) is not None)]
+    )
+    failure = explore(scenario).failures[0]
+    assert (failure.kind, failure.message.split(":")[0]) == ("stays: NotFoundError", "NotFoundError")
+
+
+def test_what_should_stay_is_asked_of_all_engines() -> None:
+    def second_only(first: Store, second: Store) -> None:
+        second.engine.commit(Commit((), (Put(b"a", b""),)))
+        second.engine.commit(Commit((), (Delete(b"a"),)))
+
+    scenario = Scenario(
+        second_only, engines=2, invariants=[stays(lambda first, second: second.engine.value(b"a") is None)]
+    )
+    assert [failure.kind for failure in explore(scenario).failures] == ["stays: broken"]
+
+
+def test_two_invariants_of_one_name_fail_apart() -> None:
+    def has(key: bytes, outcome: Outcome) -> None:
+        assert outcome.engine.value(key) is None, "there: it is"
+
+    def puts(key: bytes) -> Callable[[Store], object]:
+        return lambda store: store.engine.commit(Commit((), (Put(key, b""),)))
+
+    def takes(store: Store) -> None:
+        if store.engine.value(b"a") is not None:
+            store.engine.commit(Commit((), (Delete(b"a"),)))
+
+    scenario = Scenario(
+        actor(puts(b"a"), "a"), actor(puts(b"b"), "b"), takes, invariants=[partial(has, b"a"), partial(has, b"b")]
+    )
+    assert {failure.kind for failure in explore(scenario).failures} == {"has#1: there", "has#2: there"}
+
+
+def test_what_is_not_found_again_is_told_and_not_reported_as_if_it_were() -> None:
+    judged: list[int] = []
+
+    def fails_at_first(_outcome: Outcome) -> None:
+        judged.append(1)
+        assert len(judged) != 3, "once: and never again"
+
+    with pytest.raises(NotDeterministicError, match=r"found wrong for 'fails_at_first: once', then for 'nothing'"):
+        explore(Scenario(WRITERS["modify"], setup=two_records, invariants=[fails_at_first]))
+
+
 # ---- acknowledged ------------------------------------------------------------------------------------------------------------
 
 Planted = Callable[[ParkingEngine, Step, Commit], int]
@@ -129,6 +278,13 @@ carry_out = ParkingEngine.carry_out
 
 def loses_a_write(engine: ParkingEngine, step: Step, commit: Commit) -> int:
     revision = engine.inner.commit(msgspec.structs.replace(commit, mutations=commit.mutations[:-1]))
+    engine.run.acknowledge(step, engine.number, revision, commit)
+    return revision
+
+
+def keeps_what_it_deletes(engine: ParkingEngine, step: Step, commit: Commit) -> int:
+    left = tuple(each for each in commit.mutations if isinstance(each, Put))
+    revision = engine.inner.commit(msgspec.structs.replace(commit, mutations=left))
     engine.run.acknowledge(step, engine.number, revision, commit)
     return revision
 
@@ -159,6 +315,7 @@ def commits_and_refuses(engine: ParkingEngine, step: Step, commit: Commit) -> in
     ("planted", "word"),
     [
         (loses_a_write, "torn:"),
+        (keeps_what_it_deletes, "kept:"),
         (writes_more, "strange:"),
         (answers_twice, "twice:"),
         (commits_twice, "orphan:"),
@@ -172,6 +329,44 @@ def test_a_commit_that_is_not_what_its_caller_was_answered_is_found(
     assert explore(scenario, complete=True).failures == []
     monkeypatch.setattr(ParkingEngine, "carry_out", planted)
     assert [failure.kind for failure in explore(scenario).failures] == [f"acknowledged: {word[:-1]}"]
+
+
+@pytest.mark.parametrize("act", ["delete", "clear"])
+def test_a_deletion_that_did_nothing_is_found_though_it_is_no_revision(
+    act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation = Delete(b"/a") if act == "delete" else DeleteRange(KeyRange(b"/", b"0"))
+
+    def sets(store: Store) -> None:
+        store.engine.commit(Commit((), (Put(b"/a", b""),)))
+
+    def deletes(store: Store) -> None:
+        store.engine.commit(Commit((), (mutation,)))
+
+    scenario = Scenario(deletes, actor(deletes, "again"), setup=sets, invariants=[acknowledged])
+    assert explore(scenario, complete=True).failures == []
+    monkeypatch.setattr(ParkingEngine, "carry_out", keeps_what_it_deletes)
+    assert [failure.kind for failure in explore(scenario).failures] == ["acknowledged: kept"]
+
+
+def test_a_lost_answer_that_never_came_excuses_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def modify(store: Store) -> None:
+        WRITERS["modify"](store)
+
+    def other(store: Store) -> None:
+        WRITERS["put other"](store)
+
+    scenario = Scenario(modify, other, setup=two_records, invariants=[acknowledged], faults={"modify": "u"})
+    assert explore(scenario, complete=True).failures == []
+
+    def refuses_twice(engine: ParkingEngine, step: Step, commit: Commit) -> int:
+        if step.fault == "u":
+            engine.inner.commit(commit)
+            raise failed(step, CommitConflictError(failed=()))
+        return carry_out(engine, step, commit)
+
+    monkeypatch.setattr(ParkingEngine, "carry_out", refuses_twice)
+    assert "acknowledged: orphan" in [failure.kind for failure in explore(scenario).failures]
 
 
 def test_a_commit_that_was_not_carried_out_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

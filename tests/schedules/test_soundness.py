@@ -1,7 +1,7 @@
 """The exhaustive search beside the plain one, on programs drawn by chance: both come to the same ends."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -33,6 +33,10 @@ from keyplan.testing.schedules import (
     passes,
     renews,
 )
+from keyplan.testing.schedules.batons import Batons
+from keyplan.testing.schedules.bounded import StateKeys
+from keyplan.testing.schedules.running import Run
+from keyplan.testing.schedules.surroundings import controlled_surroundings
 
 KEYS = [b"a", b"b", b"c"]
 WATCHED = KeyRange(b"a", b"c")
@@ -262,3 +266,63 @@ def test_who_renews_anothers_leases_meets_all_that_it_does() -> None:
     assert reduced_count < count
     answers = {end[1] for end in plain if isinstance(end, tuple)}
     assert any("[False, True]" in told for told in answers)
+
+
+# ---- states that were gone through ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kinds", ["oruspdcv", "apdv", "tpd", "oruspdcvt"])
+def test_so_does_the_search_that_leaves_states_which_it_knows(kinds: str) -> None:
+    for seed in (3, 12, 33):
+        actors = drawn(seed, kinds)
+        count, plain = ends_of(actors, Preemptions(1_000, is_hashed=False), "", schedules_max=PLAIN_SCHEDULES_MAX)
+        if count < PLAIN_SCHEDULES_MAX:
+            assert ends_of(actors, Preemptions(1_000), "")[1] == plain, f"seed {seed}"
+
+
+def read_late(store: Store) -> bytes | None:
+    snapshot = store.engine.snapshot()
+    store.engine.value(b"q")
+    return snapshot.value(b"a")
+
+
+def write_if_unchanged(store: Store) -> None:
+    with store.engine.snapshot() as snapshot:
+        guard = RangeUnchanged(WATCHED, snapshot.revision, tuple(snapshot.keys(WATCHED)))
+    store.engine.commit(Commit((guard,), (Put(b"x", b""),)))
+
+
+def tell_time_late(store: Store) -> float:
+    store.engine.value(b"q")
+    now = SYSTEM_CLOCK.monotonic()
+    store.engine.value(b"q")
+    return now
+
+
+def put_a(store: Store) -> None:
+    store.engine.commit(Commit((), (Put(b"a", b"new"),)))
+
+
+def key_after(scenario: Scenario, order: Sequence[int]) -> bytes:
+    """The digest of the state after these steps, as a search has it that repeats them."""
+    with controlled_surroundings():
+        run = Run(scenario, Batons(), is_recorded=True)
+        run.begin()
+        keys = StateKeys(run)
+        for place in order:
+            run.step(place)
+            keys.pass_state()
+        key = keys.key()
+        run.end()
+    return key
+
+
+@pytest.mark.parametrize(
+    ("act", "other"),
+    [(read_late, actor(put_a)), (write_if_unchanged, actor(put_a)), (tell_time_late, passes(10))],
+    ids=["an open snapshot", "a revision", "the time"],
+)
+def test_what_an_actor_saw_before_and_will_use_is_part_of_a_state(act: Callable[[Store], object], other: Actor) -> None:
+    scenario = Scenario(act, other, setup=set_up, invariants=[])
+    assert key_after(scenario, (0, 1)) != key_after(scenario, (1, 0))
+    assert key_after(scenario, (0, 1)) == key_after(scenario, (0, 1))

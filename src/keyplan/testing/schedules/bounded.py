@@ -2,17 +2,17 @@
 
 For scenarios that are too large to exhaust. Sleep sets are not used: with a bound they would leave traces out. A state that was
 gone through before is left, instead: two runs in one state have the same future. An actor that is deterministic is at the same
-place when its calls returned the same. Revisions are named by the call that made them, since two orders of independent commits
-differ only in numbers.
+place when its calls returned the same, and it saw the same time and revision where it looked at them. Revisions of entries are
+named by the call that made them, since two orders of independent commits differ only in numbers.
 """
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from keyplan.engine import ALL_KEYS, Entry, FailedGuard, Memory
 from keyplan.testing.schedules.running import Run
-from keyplan.testing.schedules.steps import Step
+from keyplan.testing.schedules.steps import REVISION_SEEN, Step
 from keyplan.testing.schedules.traces import DivergedError, SearchStep, default_choice
 
 __all__ = ["BoundedSearch", "StateKeys", "VisitedStates"]
@@ -63,6 +63,8 @@ class BoundedSearch:
     def choose(self, enabled: Sequence[int], steps: Sequence[SearchStep]) -> int | None:
         """Repeat the stack, then go on by the default choice; None at a state that was gone through."""
         depth = len(steps)
+        if self._keys is not None and depth:
+            self._keys.pass_state()
         if depth < len(self._stack):
             node = self._stack[depth]
             if node.chosen not in enabled:
@@ -97,23 +99,25 @@ class BoundedSearch:
 
 
 class StateKeys:
-    """Digests of the states that one recorded run goes through, asked for after each of its steps."""
+    """Digests of the states that one recorded run goes through. `pass_state` is called after each of its steps."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._stored: list[bytes] = []
+        self._passed: list[list[Any]] = []
+        """The entries of each memory after each step. They never change: an edit makes new ones."""
+        self._contents: dict[int, bytes] = {}
         self._digests: dict[int, bytes] = {}
+
+    def pass_state(self) -> None:
+        """Keep what is stored after the latest step. Why of each: a snapshot of it may be read, or compared with, later."""
+        self._passed.append([memory.entries for memory in self._run.memories])
 
     def key(self) -> bytes:
         """Return the digest of the state after the latest step."""
-        steps = self._run.steps
-        stored = self._digest_of_memories()
-        while len(self._stored) < len(steps):
-            self._stored.append(stored)
-        digest = hashlib.blake2b(stored, digest_size=16)
+        digest = hashlib.blake2b(self._digest_of_memories(), digest_size=16)
         for player in self._run.actor_runs:
             digest.update(b"\x00%d" % player.place)
-            for depth, step in enumerate(steps):
+            for depth, step in enumerate(self._run.steps):
                 if step.actor == player.place:
                     digest.update(self._digest_of_step(step, depth))
         return digest.digest()
@@ -123,23 +127,30 @@ class StateKeys:
         if known is not None:
             return known
         is_open = step.open_snapshots > 0
-        # Why the whole state for an open snapshot: what will be read from it is not known.
-        told = (step.call, step.number, _kind(step.outcome), self._named(step.answers), is_open)
+        told = (step.call, step.number, _kind(step.outcome), self._named(_without_revisions(step)), is_open)
         digest = hashlib.blake2b(repr(told).encode(), digest_size=16)
-        if is_open:
-            digest.update(self._stored[depth])
-        elif depth < len(self._run.steps) - 1:
+        # Why the whole content: what will be read from an open snapshot is not known, and a guard that names its revision
+        # compares with all that was stored then.
+        if is_open or _has_seen_revision(step):
+            digest.update(self._digest_of_content(depth))
+        if not is_open and depth < len(self._run.steps) - 1:
             self._digests[depth] = digest.digest()
         return digest.digest()
 
+    def _digest_of_content(self, depth: int) -> bytes:
+        if depth not in self._contents:
+            told = [[self._named(entry) for entry in entries.scan(ALL_KEYS)] for entries in self._passed[depth]]
+            self._contents[depth] = hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
+        return self._contents[depth]
+
     def _digest_of_memories(self) -> bytes:
         told = [self._told_of(memory) for memory in self._run.memories]
-        return hashlib.blake2b(repr((told, self._run.time)).encode(), digest_size=16).digest()
+        stored = self._digest_of_content(len(self._passed) - 1)
+        return hashlib.blake2b(stored + repr((told, self._run.time)).encode(), digest_size=16).digest()
 
     def _told_of(self, memory: Memory) -> object:
-        entries = [self._named(entry) for entry in memory.entries.scan(ALL_KEYS)]
         leases = [(lease, state.deadline, sorted(state.keys)) for lease, state in memory.leases.items()]
-        return entries, leases, memory.leases_granted
+        return leases, memory.leases_granted
 
     def _named(self, told: object) -> object:
         """What was told, with each revision named by the call that made it."""
@@ -165,6 +176,15 @@ def _kind(outcome: object) -> object:
         failed = getattr(outcome, "facts", {}).get("failed", ())
         return type(outcome).__name__, [each.key for each in failed if isinstance(each, FailedGuard)]
     return outcome is not None
+
+
+def _has_seen_revision(step: Step) -> bool:
+    return any(method == REVISION_SEEN for method, _, _ in step.answers or ())
+
+
+def _without_revisions(step: Step) -> object:
+    """What was read, without numbers of revisions: two orders of independent commits differ in them alone."""
+    return [answer for answer in step.answers or () if answer[0] != REVISION_SEEN]
 
 
 class VisitedStates:

@@ -8,7 +8,7 @@ from keyplan.errors import InvalidInputError
 from keyplan.limits import SCHEDULE_FAILURES_MAX
 from keyplan.testing.schedules.exploration import Exploration, Failure
 from keyplan.testing.schedules.faults import Fault, variants_of
-from keyplan.testing.schedules.judging import Judge, Verdict
+from keyplan.testing.schedules.judging import Judge, Verdict, require_same_kind
 from keyplan.testing.schedules.report import script_of
 from keyplan.testing.schedules.running import Run
 from keyplan.testing.schedules.scenario import Scenario
@@ -147,6 +147,7 @@ class Explorer:
         for schedule, verdict in self._found.values():
             best, _ = shortened(self.judge, schedule, verdict)
             run, found = self.judge.run_twice(best)
+            require_same_kind(verdict, found, run=run)
             told = found or verdict
             self.result.failures.append(
                 Failure(text_of(self.scenario, best), told.kind, told.message, script_of(run), best)

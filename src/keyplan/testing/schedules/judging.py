@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from traceback import extract_tb
 from typing import Final
 
 from keyplan.errors import (
@@ -17,14 +20,14 @@ from keyplan.testing.schedules.faults import Fault
 from keyplan.testing.schedules.invariants import Stays, healthy
 from keyplan.testing.schedules.outcome import Outcome
 from keyplan.testing.schedules.report import script_of
-from keyplan.testing.schedules.running import Run
+from keyplan.testing.schedules.running import Run, raised_by
 from keyplan.testing.schedules.scenario import Invariant, Scenario
 from keyplan.testing.schedules.steps import Step
 from keyplan.testing.schedules.strings import Schedule
 from keyplan.testing.schedules.surroundings import SEED_OF_JUDGES, ExplorerContext, in_context
 from keyplan.testing.schedules.traces import Search, default_choice
 
-__all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed"]
+__all__ = ["DeadlockError", "Judge", "NotDeterministicError", "Verdict", "followed", "require_same_kind"]
 
 Choose = Callable[[Sequence[int], Sequence[Step]], int | None]
 
@@ -34,7 +37,7 @@ class DeadlockError(AssertionError):
 
 
 class NotDeterministicError(AssertionError):
-    """The same schedule was run twice, and the calls or what they returned were not the same."""
+    """The same schedule was run twice; the calls, what they returned, or what is wrong in the end were not the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,9 @@ class Judge:
     def __init__(self, scenario: Scenario, batons: Batons) -> None:
         self.scenario = scenario
         self.batons = batons
-        self._invariants: Final = _invariants_of(scenario)
-        self._stays = [each for each in self._invariants if isinstance(each, Stays)]
+        invariants = _invariants_of(scenario)
+        self._invariants: Final = tuple(zip(_names_of(invariants), invariants, strict=True))
+        self._stays = [each for each in invariants if isinstance(each, Stays)]
         self.latest: Run
         """The run that was begun last: what there is to show when a search finds that it does not repeat."""
         self.make_run: Callable[..., Run] = Run
@@ -134,7 +138,7 @@ class Judge:
             names = ", ".join(run.waiting_for_ever)
             return _said("deadlock", DeadlockError(f"DeadlockError: {names} waits for what nobody does any more"))
         if run.broken is not None:
-            return _failed("stays", run.broken)
+            return _verdict_of("stays", run.broken)
         outcome = Outcome(run)
         for name, error in outcome.errors.items():
             if not isinstance(error, self._allowed(run)):
@@ -142,9 +146,9 @@ class Judge:
                     f"only_raises: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}"
                 )
         with in_context(ExplorerContext(run.clock, SEED_OF_JUDGES)):
-            for invariant in self._invariants:
-                if (found := _judged(invariant, outcome)) is not None:
-                    return found
+            for name, invariant in self._invariants:
+                if (raised := raised_by(invariant, outcome)) is not None:
+                    return _verdict_of(name, raised)
         return None
 
     def _allowed(self, run: Run) -> tuple[type[BaseException], ...]:
@@ -161,11 +165,11 @@ class Judge:
     def run_twice(self, schedule: Schedule) -> tuple[Run, Verdict | None]:
         """Run a schedule twice, recorded; return the second run, ended, and its verdict. Raises NotDeterministicError."""
         runs: list[Run] = []
-        verdict = None
+        verdicts: list[Verdict | None] = []
         for _ in range(2):
             runs.append(self.run(schedule=schedule, is_recorded=True))
             try:
-                verdict = self.verdict(runs[-1])
+                verdicts.append(self.verdict(runs[-1]))
             finally:
                 runs[-1].end()
         first, second = ([step.seen for step in run.steps] for run in runs)
@@ -173,7 +177,8 @@ class Judge:
             pairs = enumerate(zip(first, second, strict=False))
             depth = next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
             raise self.diverged(runs[0], runs[1], depth)
-        return runs[1], verdict
+        require_same_kind(*verdicts, run=runs[1])
+        return runs[1], verdicts[1]
 
     def diverged(self, first: Run, second: Run, depth: int) -> NotDeterministicError:
         """The error for two runs of one schedule that differ at a step."""
@@ -184,19 +189,45 @@ class Judge:
         )
 
 
+def require_same_kind(first: Verdict | None, second: Verdict | None, *, run: Run) -> None:
+    """Raise NotDeterministicError when the same schedule was judged twice and not alike. `run` is that of the second."""
+    kinds = ["nothing" if verdict is None else verdict.kind for verdict in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise NotDeterministicError(
+            f"the same schedule was judged twice and found wrong for {kinds[0]!r}, then for {kinds[1]!r}: an invariant or an "
+            f"actor keeps something from run to run; make it new in each\n{script_of(run)}"
+        )
+
+
 def _invariants_of(scenario: Scenario) -> tuple[Invariant, ...]:
     if scenario.invariants is not None:
         return tuple(scenario.invariants)
     return (healthy(*scenario.layouts),) if scenario.layouts else ()
 
 
-def _judged(invariant: Invariant, outcome: Outcome) -> Verdict | None:
-    name = getattr(invariant, "__name__", type(invariant).__name__)
-    try:
-        invariant(outcome)
-    except (AssertionError, KeyplanError) as error:
-        return _failed(name, error)
-    return None
+def _names_of(invariants: Sequence[Invariant]) -> list[str]:
+    """A name for each invariant; those of one name are told apart by #1, #2, ...: a failure of one is none of the other."""
+    names = [_name_of(each) for each in invariants]
+    return [
+        f"{name}#{names[: place + 1].count(name)}" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
+def _name_of(invariant: Invariant) -> str:
+    while isinstance(invariant, partial):
+        invariant = invariant.func
+    return str(getattr(invariant, "__name__", type(invariant).__name__))
+
+
+def _verdict_of(name: str, error: Exception) -> Verdict:
+    if isinstance(error, AssertionError):
+        return _said(name, error)
+    kind = type(error).__name__
+    place = ""
+    if not isinstance(error, KeyplanError) and (frames := extract_tb(error.__traceback__)):
+        place = f" at line {frames[-1].lineno} of {Path(frames[-1].filename).name}"
+    return Verdict(f"{name}: {kind}", f"{kind}: {name} raised it{place}: {error}")
 
 
 def _failed(name: str, error: BaseException) -> Verdict:
@@ -206,5 +237,5 @@ def _failed(name: str, error: BaseException) -> Verdict:
 
 
 def _said(name: str, error: BaseException) -> Verdict:
-    message = str(error) or "an assertion does not hold"
+    message = str(error).strip() or "an assertion does not hold"
     return Verdict(f"{name}: {message.split(maxsplit=1)[0].rstrip(':')}", message)

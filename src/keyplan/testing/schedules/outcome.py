@@ -74,7 +74,10 @@ class Outcome:
         return self._run.stored()
 
     def in_order(self, names: Sequence[str]) -> "Outcome":
-        """Return what comes of running these actors alone, one after the other, from the same set-up."""
+        """Return what comes of running these actors alone, one after the other, from the same set-up.
+
+        One that starts again after a crash runs in its place, whoever crashed.
+        """
         places = {name: place for place, name in enumerate(self.scenario.names)}
         run = Run(self.scenario, self._run.batons)
         try:

@@ -9,7 +9,7 @@ from keyplan.engine import Commit, Delete, DeleteRange, Event, Guard, KeyAbsent,
 from keyplan.layout import BoundLayout, Kind, shown_key
 from keyplan.testing.schedules.outcome import Outcome
 from keyplan.testing.schedules.running import Run
-from keyplan.testing.schedules.steps import Step
+from keyplan.testing.schedules.steps import REVISION_SEEN, TIME_SEEN, Step
 from keyplan.testing.schedules.traces import races
 
 __all__ = ["script_of"]
@@ -84,8 +84,8 @@ def _parts(step: Step, layouts: Sequence[BoundLayout]) -> Iterator[str]:
             "deletes", [_mutation(each, layouts) for each in step.subject.mutations if not isinstance(each, Put)]
         )
         yield _listed("guards", [_guard(guard, layouts) for guard in step.subject.guards])
-    elif step.answers:
-        yield _listed("reads", [_read(*answer, layouts) for answer in step.answers])
+    elif answers := [answer for answer in step.answers or () if answer[0] not in {REVISION_SEEN, TIME_SEEN}]:
+        yield _listed("reads", [_read(*answer, layouts) for answer in answers])
     elif step.subject is not None and not isinstance(step.subject, tuple):
         yield _subject(step.subject, layouts)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Event, Memory, MemoryEngine
-from keyplan.errors import EngineUnavailableError, InvalidInputError, KeyplanError
+from keyplan.errors import EngineUnavailableError, InvalidInputError
 from keyplan.limits import SCHEDULE_STEPS_MAX
 from keyplan.testing.schedules.batons import ActorKilledError, Batons
 from keyplan.testing.schedules.faults import Fault, fits
@@ -29,7 +29,7 @@ from keyplan.testing.schedules.surroundings import (
 )
 from keyplan.testing.schedules.watching import end_of_lease
 
-__all__ = ["Acknowledged", "ActorRun", "Run", "Stored", "current_actor", "stored_in"]
+__all__ = ["Acknowledged", "ActorRun", "Run", "Stored", "current_actor", "raised_by", "stored_in"]
 
 _EMPTY_POLLS_MAX: Final = 16
 """Polls in a row that return nothing because nobody else can go on. Why: a loop that looks some times may stop then."""
@@ -165,7 +165,7 @@ class Run:
         self.revision_names: dict[int, tuple[int, int]] = {}
         """Which call made a revision: actor and number. For scenarios with one engine."""
         self._watchers: list[Callable[[], object]] = []
-        self.broken: BaseException | None = None
+        self.broken: Exception | None = None
         self.interruption: KeyboardInterrupt | None = None
         self.waiting_for_ever: tuple[str, ...] = ()
         self.faults = tuple(faults)
@@ -173,6 +173,8 @@ class Run:
         self._looking: Step | None = None
         self._can_wait = False
         self._is_idle = False
+        self._is_in_order = False
+        """Whether chosen actors run one after the other, so that one that starts again does so whoever crashed."""
         self._empty_polls = 0
         self.actor_runs: list[ActorRun] = []
 
@@ -214,7 +216,8 @@ class Run:
         self._watchers.append(lambda: check(*stores))
 
     def begin(self, places: Iterable[int] | None = None) -> None:
-        """Let each actor (of the given ones) run until its first call."""
+        """Let each actor run until its first call; of the given ones alone also those that wait for another's crash."""
+        self._is_in_order = places is not None
         chosen = range(len(self.scenario.actors)) if places is None else places
         self.actor_runs = [ActorRun(self, place, self.scenario.actors[place]) for place in chosen]
         by_place = {actor_run.place: actor_run for actor_run in self.actor_runs}
@@ -233,7 +236,7 @@ class Run:
         others = [other for other in self.actor_runs if other.actor.name == name]
         looked = Footprint()
         looked.keys_read.update(crash_key(other.place) for other in others)
-        return Wait(lambda: any(other.has_crashed for other in others), looked)
+        return Wait(lambda: self._is_in_order or any(other.has_crashed for other in others), looked)
 
     def _let_go(self, actor_run: ActorRun) -> None:
         _switch(actor_run, actor_run.baton.resume)
@@ -291,12 +294,9 @@ class Run:
         return next(actor_run for actor_run in actor_runs if actor_run.place == place)
 
     def _watched(self) -> None:
-        try:
-            with in_context(ExplorerContext(self.clock, SEED_OF_JUDGES)):
-                for watcher in self._watchers:
-                    watcher()
-        except (AssertionError, KeyplanError) as error:
-            self.broken = self.broken or error
+        with in_context(ExplorerContext(self.clock, SEED_OF_JUDGES)):
+            for watcher in self._watchers:
+                self.broken = self.broken or raised_by(watcher)
 
     def end(self) -> None:
         """Kill the actors that are not over. Their engines carry out none of the calls that they make as they end."""
@@ -307,7 +307,7 @@ class Run:
 
     # ---- the actors' side -------------------------------------------------------------------------------------------------
 
-    def _who_looks(self) -> Footprint:
+    def _who_looks(self) -> Step:
         """Return what a look at the clock joins: the step that is under way."""
         if self._looking is not None:
             return self._looking
@@ -429,6 +429,15 @@ def _switch(actor_run: ActorRun, switch: Callable[[], None]) -> None:
         switch()
     finally:
         leave(actor_run)
+
+
+def raised_by(judge: Callable[..., object], *judged: object) -> Exception | None:
+    """Return what somebody who judges raises: whatever it is, it is told with the schedule that leads to it."""
+    try:
+        judge(*judged)
+    except Exception as error:  # noqa: BLE001  # Why: as above
+        return error
+    return None
 
 
 def current_actor() -> ActorRun:

@@ -6,7 +6,7 @@ from typing import TypeVar
 from keyplan.engine import Entry, Fences, KeyRange, Snapshot
 from keyplan.testing.contract import controls
 from keyplan.testing.schedules.footprint import placed_range, revision_key
-from keyplan.testing.schedules.steps import Parking, Step, note
+from keyplan.testing.schedules.steps import REVISION_SEEN, Parking, Step, note
 
 __all__ = ["ParkingSnapshot", "RecordedSnapshot"]
 
@@ -107,6 +107,12 @@ class ParkingSnapshot(Snapshot):
 
 class RecordedSnapshot(ParkingSnapshot):
     """A snapshot that writes down what was read, too: for runs that are compared or shown."""
+
+    @property
+    def revision(self) -> int:
+        revision = super().revision
+        note(self.step, REVISION_SEEN, None, revision)
+        return revision
 
     def get(self, key: bytes) -> Entry | None:
         entry = super().get(key)

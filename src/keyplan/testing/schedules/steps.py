@@ -1,13 +1,17 @@
 """A step, and what engines that park ask of the run that they belong to."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from keyplan.engine import Commit
 from keyplan.errors import KeyplanError
 from keyplan.testing.schedules.footprint import Footprint, HasFootprint
 
-__all__ = ["Parking", "Step", "Wait", "failed", "note"]
+__all__ = ["REVISION_SEEN", "TIME_SEEN", "Parking", "Step", "Wait", "failed", "note"]
+
+REVISION_SEEN: Final = "revision"
+TIME_SEEN: Final = "time"
+"""What a step may look at besides keys: its snapshot's revision, the clock. Nothing is asked for; reports leave it out."""
 
 
 class Step(Footprint):

@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 from keyplan.engine import Backoff, Clock, Engine, SystemClock, SystemPause
 from keyplan.store import STORE_CLOSED, Keeper, Lease, LeaseSchedule, Store
-from keyplan.testing.schedules.footprint import CLOCK, Footprint
+from keyplan.testing.schedules.footprint import CLOCK
+from keyplan.testing.schedules.steps import TIME_SEEN, Step, note
 
 __all__ = [
     "SEED_OF_JUDGES",
@@ -228,19 +229,24 @@ class ThreadlessKeeper(Keeper):
 class ObservedClock:
     """The clock of actors. Each look joins the footprint of the actor's step, which so depends on steps that pass time."""
 
-    def __init__(self, clock: Clock, step: Callable[[], Footprint]) -> None:
+    def __init__(self, clock: Clock, step: Callable[[], Step]) -> None:
         self._clock = clock
         self._step = step
 
     def monotonic(self) -> float:
         """Return seconds, as `Clock` does."""
-        self._step().keys_read.add(CLOCK)
-        return self._clock.monotonic()
+        return self._seen(self._clock.monotonic)
 
     def wall(self) -> float:
         """Return seconds since 1970, as `Clock` does."""
-        self._step().keys_read.add(CLOCK)
-        return self._clock.wall()
+        return self._seen(self._clock.wall)
+
+    def _seen(self, look: Callable[[], float]) -> float:
+        step = self._step()  # may park the actor, so that time passes before it looks
+        step.keys_read.add(CLOCK)
+        seconds = look()
+        note(step, TIME_SEEN, None, seconds)
+        return seconds
 
     def epoch(self) -> bytes:
         """Return the origin of `monotonic`."""
