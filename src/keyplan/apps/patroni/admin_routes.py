@@ -1,10 +1,23 @@
 """What the operator of the broker sees and does, without secrets: cells, instances, findings; the lead moved off a cell."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
+from keyplan.apps.patroni.admin_bodies import (
+    BindingState,
+    Cells,
+    CellShown,
+    Demoted,
+    Demotions,
+    Faults,
+    FaultShown,
+    InstanceRecord,
+    Instances,
+    KeptInstance,
+    PlacedNode,
+)
 from keyplan.apps.patroni.backups import Backups, CallbackFailedError, ClusterData
 from keyplan.apps.patroni.catalog import Catalog
 from keyplan.apps.patroni.clusters import cell_loads, clusters
@@ -22,8 +35,6 @@ from keyplan.store import Store
 __all__ = ["Administration", "Recreations"]
 
 _ONE: Final = "/admin/service_instances/{instance}"
-
-Shown = dict[str, Any]
 
 
 class Recreations:
@@ -44,10 +55,10 @@ class Recreations:
         self._on_begun()
         return operation
 
-    def kept(self, space: str, name: str) -> dict[str, Any]:
+    def kept(self, space: str, name: str) -> KeptInstance:
         """Return what is kept of the instance of that name in a space, without its users' passwords."""
         data = self._asked(lambda backups: backups.find(space, name))
-        return {field: getattr(data, field) for field in data.__struct_fields__ if not field.endswith("_credentials")}
+        return KeptInstance(**{name: getattr(data, name) for name in KeptInstance.__struct_fields__})
 
     def _asked(self, ask: Callable[[Backups], ClusterData | None]) -> ClusterData:
         if self._backups is None:
@@ -69,12 +80,12 @@ class Administration:
         self._recreations = recreations
 
     @administered(Act.READ, "GET", "/admin/cells", name="listCells", answers="Them.")
-    def cells(self) -> Shown:
+    def cells(self) -> Cells:
         """List cells and their loads."""
         with self._store.snapshot() as state:
             broker = Broker(state)
             hosts = {name: cell.host for name, cell in broker.cells.list()}
-            return {"cells": [{**cell._asdict(), "host": hosts[cell.guid]} for cell in cell_loads(broker)]}
+            return Cells([CellShown(*cell, host=hosts[cell.guid]) for cell in cell_loads(broker)])
 
     @administered(
         Act.ADMINISTER,
@@ -86,51 +97,48 @@ class Administration:
         also={207: "Some failed."},
         failures=(404,),
     )
-    def demote(self, cell: PathId) -> Answered[Shown]:
+    def demote(self, cell: PathId) -> Answered[Demotions]:
         """Move the lead of every cluster that is led from this cell."""
         results = self._demoted(cell)
-        has_failed = any(result["status"] == "failed" for result in results)
-        return Answered({"results": results}, 207 if has_failed else 200)
+        has_failed = any(result.status == "failed" for result in results)
+        return Answered(Demotions(results), 207 if has_failed else 200)
 
     @administered(Act.READ, "GET", "/admin/service_instances", name="listInstances", answers="Them.")
-    def instances(self) -> Shown:
+    def instances(self) -> Instances:
         """List clusters with their nodes."""
         with self._store.snapshot() as state:
-            shown = [
-                {**view._asdict(), "nodes": [node._asdict() for node in view.nodes]} for view in clusters(Broker(state))
-            ]
-        return {"service_instances": shown}
+            return Instances([*clusters(Broker(state))])
 
     @administered(Act.READ, "GET", _ONE, name="describeInstance", answers="It.", failures=(404,))
-    def instance(self, instance: PathId) -> Shown:
+    def instance(self, instance: PathId) -> InstanceRecord:
         """Read an instance's record."""
         with self._store.snapshot() as pinned:
             broker = Broker(pinned)
             state, last = broker.instances.get(instance), broker.operations.get(instance)
             replica_port = broker.replica_ports.get(instance)
-            nodes = [{"node_id": key.node, "cell_guid": cell} for key, cell in broker.nodes.list(instance)]
+            nodes = [PlacedNode(key.node, cell) for key, cell in broker.nodes.list(instance)]
             bindings = [
-                {"binding_id": key.binding, "state": record.state, "app_guid": record.app_guid}
+                BindingState(key.binding, record.state, record.app_guid)
                 for key, record in broker.bindings.list(instance)
             ]
         if state is None:
             raise RefusedError(404, "there is no such instance")
-        return {
-            "instance_id": instance,
-            "service_id": state.service_id,
-            "plan_id": state.plan_id,
-            "organization_guid": state.organization_guid,
-            "space_guid": state.space_guid,
-            "service_instance_name": state.service_instance_name,
-            "allocated_port": state.allocated_port,
-            "replica_port": replica_port,
-            "node_count": state.node_count,
-            "cells": state.cells,
-            "parameters": state.parameters,
-            "nodes": nodes,
-            "bindings": bindings,
-            "operation": last,
-        }
+        return InstanceRecord(
+            instance_id=instance,
+            service_id=state.service_id,
+            plan_id=state.plan_id,
+            organization_guid=state.organization_guid,
+            space_guid=state.space_guid,
+            service_instance_name=state.service_instance_name,
+            allocated_port=state.allocated_port,
+            replica_port=replica_port,
+            node_count=state.node_count,
+            cells=state.cells,
+            parameters=state.parameters,
+            nodes=nodes,
+            bindings=bindings,
+            operation=last,
+        )
 
     @administered(
         Act.ADMINISTER,
@@ -154,31 +162,31 @@ class Administration:
         answers="It.",
         failures=(404, 500),
     )
-    def kept(self, space: PathId, name: PathId) -> Shown:
+    def kept(self, space: PathId, name: PathId) -> KeptInstance:
         """Read what is kept of an instance."""
         return self._recreations.kept(space, name)
 
     @administered(Act.AUDIT, "GET", "/admin/findings", name="listFindings", answers="What is wrong.")
-    def findings(self) -> Shown:
+    def findings(self) -> Faults:
         """Examine the store."""
-        return {"findings": [finding._asdict() for finding in diagnose(self._store)]}
+        return Faults([FaultShown(*fault) for fault in diagnose(self._store)])
 
-    def _demoted(self, cell: str) -> list[dict[str, Any]]:
+    def _demoted(self, cell: str) -> list[Demoted]:
         """Ask each cluster that is led from the cell to move its lead; one line for each."""
         broker = Broker(self._store)
         if not broker.cells.exists(cell) and cell not in {placed for _, placed in broker.nodes.list()}:
             raise RefusedError(404, "there is no such cell")
-        results: list[dict[str, Any]] = []
+        results: list[Demoted] = []
         for key, placed in broker.nodes.list():
             if placed != cell or broker.leaders.get(key.instance) != key.node:
                 continue
             state, member = broker.instances.get(key.instance), broker.members.get(MemberKey(*key))
-            result = {"instance_id": key.instance, "node_id": key.node, "status": "asked", "description": ""}
+            result = Demoted(key.instance, key.node)
             try:
                 if state is None:
                     raise SwitchoverFailedError("there is no such instance")
                 switch_over(member, key.node, state.admin_credentials)
             except (SwitchoverFailedError, httpx.HTTPError) as error:
-                result |= {"status": "failed", "description": str(error)}
+                result.status, result.description = "failed", str(error)
             results.append(result)
         return results

@@ -2,8 +2,9 @@
 
 import sys
 from threading import Event
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
 from keyplan.apps.patroni.clusters import ClusterView, clusters
@@ -32,7 +33,7 @@ def show_status(
         raise InvalidInputError(source="--live", problem="a live view is for people; leave out --json")
     with store_of_option(store, config) as opened:
         if as_json:
-            print_json({"clusters": [_data(view) for view in _read(opened, instance)]})
+            print_json({"clusters": msgspec.to_builtins(_read(opened, instance))})
         elif is_live and sys.stdout.isatty():
             _show_live(opened, instance, seconds)
         elif is_live:
@@ -44,10 +45,6 @@ def show_status(
 def _read(store: Store, instance: str) -> list[ClusterView]:
     with store.snapshot() as state:
         return [view for view in clusters(Broker(state)) if instance in {"", view.instance}]
-
-
-def _data(view: ClusterView) -> dict[str, Any]:
-    return {**view._asdict(), "nodes": [node._asdict() for node in view.nodes]}
 
 
 def _rows(views: list[ClusterView]) -> list[list[str]]:

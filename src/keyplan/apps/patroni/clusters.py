@@ -5,13 +5,16 @@ The document has "no cluster-level information" beside a registration; here it i
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, ClassVar, Final, NamedTuple
+
+from msgspec import Struct
 
 from keyplan.apps.patroni.layout import Broker, MemberKey, NodeKey, OrderKey, RegistrationKey
 from keyplan.apps.patroni.readable import readable, readable_of
 from keyplan.apps.patroni.records import InstanceState, Member, Operation
 from keyplan.apps.patroni.scheduling import CellLoad
 from keyplan.errors import CorruptionError
+from keyplan.operations import Schema
 
 __all__ = [
     "CONTAINER_PREFIX",
@@ -103,9 +106,10 @@ def cell_loads(broker: Broker) -> list[CellLoad]:
     ]
 
 
-class NodeView(NamedTuple):
+class NodeView(Struct, frozen=True):
     """A node of a cluster, or a member that no node is known of (`cell` is empty then)."""
 
+    schema_name: ClassVar[str] = "BrokerNode"
     name: str
     cell: str
     cell_is_alive: bool
@@ -116,9 +120,10 @@ class NodeView(NamedTuple):
     report: str
 
 
-class ClusterView(NamedTuple):
+class ClusterView(Struct, frozen=True):
     """An instance and its cluster as the store tells it."""
 
+    schema_name: ClassVar[str] = "BrokerCluster"
     instance: str
     plan_id: str
     port: int | None
@@ -126,8 +131,7 @@ class ClusterView(NamedTuple):
     nodes: list[NodeView]
     operation: str
     message: str
-    damaged: list[str]
-    """The records of it that cannot be read, as table and key."""
+    damaged: Annotated[list[str], Schema("The records of it that cannot be read, as table and key.")]
 
 
 def clusters(broker: Broker) -> Iterator[ClusterView]:

@@ -5,7 +5,7 @@ writing one back loses nothing.
 """
 
 import re
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -298,6 +298,7 @@ class Step(Struct, kw_only=True):
     of a `remove` it is empty until the step has chosen one, of a `copy` it is the instance whose backups are copied.
     """
 
+    schema_name: ClassVar[str] = "BrokerStep"
     kind: str
     node: str = ""
 
@@ -309,6 +310,7 @@ class Operation(Struct, kw_only=True):
     Unix time. `plan_id`, `node_count` and `cells` are what an update makes of the instance once it has succeeded.
     """
 
+    schema_name: ClassVar[str] = "BrokerLastOperationRecord"
     id: str
     kind: str
     status: str = "in-progress"
