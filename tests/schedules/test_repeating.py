@@ -292,3 +292,16 @@ def test_a_call_from_a_thread_that_no_actor_is_is_refused(baton: BatonKind) -> N
         explore(Scenario(start_another, setup=one_record, layouts=[Site]), baton=baton)
     assert all("an engine call came from a thread that no actor is" in text for text in refused)
     assert refused
+
+
+def test_a_lease_of_a_store_that_an_actor_makes_is_kept_by_no_thread() -> None:
+    before = set(threading.enumerate())
+    kept: list[threading.Thread] = []
+
+    def takes_turns(store: Store) -> None:
+        # Why another store: so do a registry and its sweeper, of the engine that they are given.
+        with Store(store.engine, clock=SYSTEM_CLOCK).lease(5.0):
+            kept.extend(set(threading.enumerate()) - before)
+
+    explore(Scenario(calls_nothing, takes_turns, actor(takes_turns, "b")), baton="greenlets")
+    assert kept == []

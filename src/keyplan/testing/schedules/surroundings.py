@@ -1,12 +1,13 @@
 """All that must be the same in each run: time, pauses and random bytes, and stores that start no thread.
 
-Clock, pauses and randomness of the system are replaced for the code of actors, set-ups and invariants alone. Threads that have
-nothing to do with an exploration go on with the system's.
+Clock, pauses and randomness of the system are replaced for the code of actors, set-ups and invariants alone, and so is whoever
+keeps the leases of a store that this code makes. Threads that have nothing to do with an exploration go on with the system's.
 """
 
 import hashlib
 import os
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -147,9 +148,12 @@ def _replace_all() -> None:
         replaced.enter_context(_replaced(SystemPause, "wait", staticmethod(_pause)))
         replaced.enter_context(_replaced(SystemClock, "monotonic", staticmethod(_monotonic)))
         replaced.enter_context(_replaced(SystemClock, "wall", staticmethod(_wall)))
+        replaced.enter_context(_replaced(_STORES, "LeaseKeeper", _keeper))
         _replacements.push(replaced.pop_all())
 
 
+_STORES: Final = sys.modules[Store.__module__]
+_system_keeper: Final[Callable[[Engine, Clock], Keeper]] = vars(_STORES)["LeaseKeeper"]
 _system_urandom: Final = os.urandom
 _system_pause: Final[Callable[[float], None]] = SystemPause.wait
 
@@ -173,6 +177,11 @@ def _monotonic() -> float:
 def _wall() -> float:
     context = current_context()
     return time.time() if context is None else context.clock.wall()
+
+
+def _keeper(engine: Engine, clock: Clock) -> Keeper:
+    # Why: a store that the code makes of its engine (a registry's) would keep its leases in a thread, which has another clock.
+    return _system_keeper(engine, clock) if current_context() is None else ThreadlessKeeper(engine, clock)
 
 
 @contextmanager
