@@ -77,6 +77,7 @@ from keyplan.keyspace.rows import Row, has_entries, rows_of, value_of
 from keyplan.keyspace.share import KeySpaceEngine
 from keyplan.keyspace.soundness import Fault, FaultKind
 from keyplan.keyspace.sweeper import Sweeper
+from keyplan.keyspace.transactions import RegistryTransaction
 from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 
 __all__ = [
@@ -135,6 +136,7 @@ __all__ = [
     "Quota",
     "Registry",
     "RegistryOperations",
+    "RegistryTransaction",
     "Role",
     "Row",
     "Session",

@@ -7,7 +7,7 @@ Whatever stops the work before leaves it so, and the same call finishes it. What
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -40,6 +40,7 @@ from keyplan.keyspace import (
     KeySpaces,
     MarkKind,
     PrefixHolder,
+    RegistryTransaction,
     Stage,
     State,
     Sweeper,
@@ -271,7 +272,7 @@ class _Restore:
     def configure(self, made: Header, configuration: Configuration) -> bool:
         """Set the switches as they were, in the registry that this restore has made; False where somebody has set them."""
 
-        def work(transaction: Any) -> bool:  # a RegistryTransaction of the registry
+        def work(transaction: RegistryTransaction) -> bool:
             now = transaction.registry.configuration.get(Only())
             # Why: whether printable prefixes are passed over is decided when a registry is made.
             is_as_made = now == Configuration(skip_printable=getattr(now, "skip_printable", False))
@@ -381,7 +382,7 @@ class _Restore:
         else:
             raise KeySpaceDeletingError(name=name, problem=f"its deletion waits for {progress.waits_for}")
 
-        def work(transaction: Any) -> None:  # a RegistryTransaction of the registry
+        def work(transaction: RegistryTransaction) -> None:
             record, mark = transaction.registry.records.get(name), transaction.registry.marks.get(prefix)
             if record is None or (record.generation, record.state) != (holder.generation, State.DELETED):
                 raise GenerationMismatchError(
@@ -430,7 +431,7 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
     """Keep the record of a key space that was deleted, or was being deleted, when the backup was made."""
     record: KeySpaceRecord = step.record
 
-    def work(transaction: Any) -> None:  # as above
+    def work(transaction: RegistryTransaction) -> None:
         if transaction.registry.records.get(step.name) is not None:
             return
         gone = structs.replace(
@@ -453,9 +454,8 @@ def _leave_tombstone(registry: KeySpaces, step: RestoreStep) -> None:
         transaction.registry.order.insert(transaction.number, PrefixHolder(step.name, gone.generation))
         transaction.registry.fences.put(step.name, Fence(gone.generation, State.DELETED))
         fields = ("prefix", "application", "generation", "created_at", "deleted_at", "delete_completed_at")
-        transaction.note(
-            "restore", step.name, {"state": str(State.DELETED)} | {field: getattr(gone, field) for field in fields}
-        )
+        told = {"state": str(State.DELETED)} | {field: getattr(gone, field) for field in fields}
+        transaction.note(Acts.RESTORE, told, name=step.name)
 
     registry.init()
     registry.transactions.run(work)

@@ -7,14 +7,14 @@ spaces stand in it as RESTORING, each with the claim of this restore, so that fi
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from msgspec import structs
 
 from keyplan.engine import Clock, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, Mutation, Put, RangeEmpty
 from keyplan.errors import CommitConflictError, TargetTakenError
 from keyplan.jobs import FixedConditions, Job, Seen, begun, look
-from keyplan.keyspace import KeySpaceRegistry, KeySpaces
+from keyplan.keyspace import Acts, KeySpaceRegistry, KeySpaces, RegistryTransaction
 from keyplan.layout import Only
 from keyplan.maintenance.backup import open_backup
 from keyplan.maintenance.backup_file import BackupHeader, utc_text
@@ -117,9 +117,9 @@ class RegistryRestore:
         ):
             target.commit(claims)
 
-        def opened(transaction: Any) -> None:  # a RegistryTransaction of the registry
+        def opened(transaction: RegistryTransaction) -> None:
             transaction.write("configuration", Only(), self.kept.configuration)
-            transaction.note("restore", "", {"backup": self._header.id, "keyspaces": len(self.kept.records)})
+            transaction.note(Acts.RESTORE, {"backup": self._header.id, "keyspaces": len(self.kept.records)})
             transaction.join(Commit((job.held.guard,), (Delete(_CLAIM_KEY),), job.held.epoch))
 
         KeySpaces(self._engine, actor=actor, clock=self._clock, backoff=backoff).transactions.run(opened)
