@@ -72,3 +72,35 @@ def test_a_long_wait_hears_a_signal_that_another_thread_is_given() -> None:
         assert process.stdout.readline() == "told\n"
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(60) == 0
+
+
+def test_the_first_signal_sets_a_stop_and_the_second_does_what_it_did_before() -> None:
+    come: list[int] = []
+    told = Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda number, _frame: come.append(number))
+    try:
+        with signals.stopped_by_signals(told.set) as stop:
+            assert not stop.is_set()
+            signal.raise_signal(signal.SIGTERM)
+            assert (stop.is_set(), stop.by, come) == (True, signal.SIGTERM, [])
+            assert told.wait(60)
+            signal.raise_signal(signal.SIGINT)
+            assert come == [signal.SIGINT]
+        signal.raise_signal(signal.SIGTERM)
+        assert come == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_signal_that_the_process_ignores_stops_nothing() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals.stopped_by_signals(lambda: None) as stop:
+            signal.raise_signal(signal.SIGINT)
+            assert not stop.is_set()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

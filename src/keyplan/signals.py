@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import Final
 
-__all__ = ["call_from_signal", "told_by_signals", "wait_for"]
+__all__ = ["SignalStop", "call_from_signal", "stopped_by_signals", "told_by_signals", "wait_for"]
 
 _LOOK_SECONDS: Final = 0.5
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -51,6 +51,48 @@ def told_by_signals(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class SignalStop:
+    """Set by the first signal that comes, which is `by`. Without a lock, so that a handler may set it."""
+
+    by: signal.Signals | None = None
+
+    def is_set(self) -> bool:
+        """Tell whether a signal has come."""
+        return self.by is not None
+
+
+@contextmanager
+def stopped_by_signals(told: Callable[[], object]) -> Generator[SignalStop, None, None]:
+    """Let the first signal set a stop, in place of ending the process, for the length of a block in the main thread.
+
+    The second one does what it did before, whichever of them it is: it ends what the first one only asked to end. A signal that
+    the process ignores is ignored here too. `told` is called, in a thread of its own, when the first one has come. In another
+    thread than the main one no signal is heard, and the stop is never set.
+    """
+    stop = SignalStop()
+    found = {number: signal.getsignal(number) for number in _SIGNALS}
+    before = {number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def end(number: int, _frame: object) -> None:
+        stop.by = signal.Signals(number)
+        restore()
+        call_from_signal(told)
+
+    if current_thread() is not main_thread():
+        yield stop
+        return
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield stop
+    finally:
+        restore()
 
 
 def wait_for(stop: Event, seconds: float = math.inf) -> bool:

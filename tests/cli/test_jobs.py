@@ -1,6 +1,12 @@
-"""`keyplan jobs`: every kind of work that was killed is listed, and the printed command goes on with it, from anywhere."""
+"""`keyplan jobs`: every kind of work that was killed is listed, and the printed command goes on with it, from anywhere.
 
+And a signal: it ends every kind between two batches, with the command that goes on.
+"""
+
+import json
+import re
 import shlex
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +29,7 @@ from tests.maintenance import evolving
 
 LAYOUTS: Final = "tests.maintenance.evolving"
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 
 Prepare: TypeAlias = Callable[[Keyplan], list[str]]
 """Makes what a command needs in the working directory, the store of the job being ./store.kv, and returns its words."""
@@ -48,6 +55,34 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr("keyplan.cli.options.open_engine", opened)
         Dying.left = number
+        yield
+
+
+class Told(WrappedEngine):
+    """Signals come while one of the commits is under way. `after` counts the commits behind that one."""
+
+    left = 0
+    after = 0
+    come: tuple[signal.Signals, ...] = ()
+
+    def commit(self, commit: Commit) -> int:
+        Told.left -= 1
+        Told.after += Told.left < -1
+        if Told.left == -1:
+            for number in self.come:
+                signal.raise_signal(number)
+        return self.inner.commit(commit)
+
+
+@contextmanager
+def told_at(monkeypatch: pytest.MonkeyPatch, number: int, *signals: signal.Signals) -> Iterator[None]:
+    def opened(*arguments: Any, **options: Any) -> Engine:
+        return Told(open_engine(*arguments, **options))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("keyplan.cli.options.open_engine", opened)
+        patch.setattr(Told, "come", signals)
+        Told.left, Told.after = number, 0
         yield
 
 
@@ -181,6 +216,67 @@ def test_what_is_killed_at_any_commit_goes_on_with_the_printed_command(
         assert ends == [(content(store), left_open(run, store))] * count
         return
     pytest.fail("the command does not end")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "prepare", "least"), STORIES)
+def test_what_is_told_to_stop_ends_between_two_batches_and_goes_on_with_the_command_that_it_prints(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: JobKind, prepare: Prepare, least: int
+) -> None:
+    ends: list[tuple[list[tuple[bytes, bytes]], object]] = []
+    stopped = 0
+    for number in (0, 1, least, 2 * least, 100):
+        home = tmp_path / str(number)
+        home.mkdir()
+        monkeypatch.chdir(home)
+        command = prepare(run)
+        with told_at(monkeypatch, number, signal.SIGTERM):
+            answer = run(*command)
+        store = f"lmdb:{home}/store.kv"
+        if answer.code == TERMINATED:
+            # Why one: a batch of an index is taken by one commit and written by the next.
+            assert Told.after <= 1, "another batch was begun after the signal"
+            again = re.search(r"the work was stopped before its end: .*`(keyplan .*)` goes on with it", answer.err)
+            assert again is not None, answer.err
+            monkeypatch.chdir(tmp_path)
+            assert {job["kind"] for job in run("jobs", "--json", "--store", store).documents} == {kind}
+            assert run(*shlex.split(again[1])[1:]).code == 0, again[1]
+            stopped += 1
+        else:
+            assert answer.code == 0, answer.err
+        ends.append((content(store), left_open(run, store)))
+    assert stopped
+    assert ends == ends[-1:] * 5
+
+
+def test_ctrl_c_stops_too_and_the_error_is_json_where_that_is_asked_for(
+    run: Keyplan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = copied(run)
+    # Why: a test that runs in the background of a shell has it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with told_at(monkeypatch, 1, signal.SIGINT):
+            answer = run(*command, "--json")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert answer.code == INTERRUPTED
+    error = json.loads(answer.err.splitlines()[-1])
+    here = Path.cwd()
+    again = f"keyplan copy --from lmdb:{here}/source.kv --prefix /site/ --to lmdb:{here}/store.kv"
+    assert (error["code"], error["facts"]["problem"]) == ("stopped", "the copy into /site/ is not finished")
+    assert error["facts"]["remedy"] == f"`{again}` goes on with it; `keyplan jobs` lists what stands open"
+
+
+def test_a_second_signal_of_either_kind_ends_the_command_at_once(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = copied(run)
+    with told_at(monkeypatch, 1, signal.SIGINT, signal.SIGTERM):
+        answer = run(*command)
+    assert answer.code == TERMINATED
+    assert "stopped before its end" not in answer.err
+    assert Told.after == 0
+    [job] = run("jobs", "--json", "--store", "lmdb:./store.kv").documents
+    assert run(*shlex.split(job["command"])[1:]).code == 0
 
 
 def left_open(run: Keyplan, store: str) -> list[tuple[str, str]]:

@@ -4,20 +4,35 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from threading import Event
 
 import msgspec
 import pytest
 from msgspec import structs
 
-from keyplan.engine import Commit, Engine, KeyAbsent, KeyUnchanged, MemoryEngine, Put, WrappedEngine
+from keyplan.engine import Commit, Engine, KeyAbsent, KeyUnchanged, MemoryEngine, Put, SystemPause, WrappedEngine
 from keyplan.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
     CorruptionError,
     InvalidArgumentError,
+    StoppedError,
     TargetTakenError,
 )
-from keyplan.jobs import CommitRoom, Holder, Job, JobRecord, Pace, begun, cut, halved, joined, look, this_process
+from keyplan.jobs import (
+    CommitRoom,
+    Holder,
+    Job,
+    JobRecord,
+    Pace,
+    StopCheck,
+    begun,
+    cut,
+    halved,
+    joined,
+    look,
+    this_process,
+)
 from keyplan.layout import Layout, Only, Table
 from keyplan.testing.faults import FakeClock
 
@@ -236,3 +251,36 @@ def test_a_pace_counts_the_time_that_the_work_itself_takes() -> None:
     for wrong in (0, -1, float("nan")):
         with pytest.raises(InvalidArgumentError):
             Pace(wrong)
+
+
+def test_work_that_is_told_to_stop_writes_nothing_more_but_its_end() -> None:
+    engine, stop = MemoryEngine(), Event()
+    with engine.snapshot() as snapshot:
+        seen = look(snapshot, KEY, FORM)
+    job = Job.begin(engine, seen, begun(Work()), FORM, lost=taken, stops=StopCheck(stop, "the work"))
+    job.commit([Put(b"a", b"1")])
+    stop.set()
+    with pytest.raises(StoppedError) as raised:
+        job.commit([Put(b"b", b"1")])
+    assert raised.value.facts["problem"] == "the work is not finished"
+    assert engine.value(b"b") is None
+    assert stored(engine) == job.record
+    job.end()
+    assert stored(engine) is None
+
+
+def test_a_pause_ends_when_the_work_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Event()
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            stop.set()
+
+    monkeypatch.setattr(SystemPause, "wait", wait)
+    Pace(1, clock=FakeClock()).spend(100, stop)
+    assert waits == [0.5, 0.5, 0.5]
+    waits.clear()
+    Pace(1, clock=FakeClock()).spend(2)
+    assert waits == [0.5, 0.5, 0.5, 0.5]

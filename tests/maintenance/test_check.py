@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import keyplan
 from keyplan.engine import Commit, Delete, MemoryEngine, Put, Snapshot, WrappedEngine
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import Progress
 from keyplan.maintenance import Finding, FindingKind, check
 from keyplan.store import Store
 from tests.maintenance.layouts import Blade, BladeKey, Colliding, Nested, Raw, Site, dump, write
@@ -189,10 +190,10 @@ def test_a_cursor_outside_the_root_is_refused(store: Store, site: Site) -> None:
 
 def test_progress_tells_how_many_keys_were_examined(store: Store, site: Site) -> None:
     plant(store, 300)
-    told: list[int] = []
+    told: list[Progress] = []
     list(check(store, site, progress=told.append))
-    assert told[0] == 256
-    assert told[-1] == 300 + 3 + 2 + 3
+    assert told[0].done == 256
+    assert told[-1] == Progress("examining", 300 + 3 + 2 + 3)
 
 
 def test_keys_of_a_known_layout_of_the_root_are_a_note_and_not_unknown(store: Store, site: Site) -> None:

@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from keyplan.engine import ALL_KEYS, Commit, Engine, Guard, MemoryEngine, Put, WrappedEngine, open_engine
-from keyplan.errors import RingMismatchError
-from keyplan.ring import RING_KEY, rebalance, ring_of
+from keyplan.errors import RingMismatchError, StoppedError
+from keyplan.jobs import Progress
+from keyplan.ring import RING_KEY, read_description, rebalance, ring_of
 from keyplan.store import Store
 from tests.ring.sites import Blade, BladeKey, NumberKey, Numbers, SerialKey, Site, memories
 
@@ -54,18 +55,45 @@ def test_growing_by_one_moves_records_to_the_new_database_alone() -> None:
     engines = filled(3)
     before = [pairs_in(engine) for engine in engines]
     new = MemoryEngine()
-    reported: list[int] = []
+    reported: list[Progress] = []
     done = rebalance([*engines, new], progress=reported.append)
     assert union([*engines, new]) == ALL
     for engine, had in zip(engines, before, strict=True):
         assert pairs_in(engine).keys() <= had.keys()
     moved = pairs_in(new)
-    assert done.moved == len(moved) == sum(reported)
+    assert done.moved == len(moved) == reported[-1].done
     assert 0.1 * len(ALL) < done.moved < 0.4 * len(ALL)  # a quarter is ideal
     assert (done.databases, done.entries) == (4, len(ALL))
     ring = ring_of([*engines, new], Numbers)
     assert all(ring.database_of(key) == 3 for key in moved)
     assert len(list(Numbers(Store(ring)).numbers.list(UUID(int=7)))) == EACH
+
+
+class Looks:
+    """Set from the look on that comes after so many."""
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+        self.count = 0
+
+    def is_set(self) -> bool:
+        self.count += 1
+        return self.count > self.left
+
+
+def test_a_growth_that_is_told_to_stop_goes_on() -> None:
+    looks = Looks(float("inf"))
+    rebalance([*filled(2), *memories(1)], stop=looks)
+    moving = 0
+    for number in (0, 1, 2, 3, looks.count - 1):
+        engines = [*filled(2), *memories(1)]
+        with pytest.raises(StoppedError):
+            rebalance(engines, stop=Looks(number))
+        found = read_description(engines[0].snapshot())
+        moving += found is not None and found.growing_to == 3
+        rebalance(engines)
+        assert union(engines) == ALL
+    assert moving >= 3
 
 
 def test_growing_by_several_at_once() -> None:
@@ -226,11 +254,8 @@ import os, sys
 from keyplan.engine import open_engine
 from keyplan.ring import rebalance
 engines = [open_engine(url) for url in sys.argv[2:]]
-moved = 0
-def progress(count):
-    global moved
-    moved += count
-    if moved >= int(sys.argv[1]):
+def progress(now):
+    if now.done >= int(sys.argv[1]):
         print("moving", flush=True)
         sys.stdin.read()
 rebalance(engines, progress=progress)

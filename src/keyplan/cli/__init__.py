@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from keyplan.cli.failures import print_hint
-    from keyplan.cli.jobs import absolute_url, words_of
+    from keyplan.cli.jobs import absolute_url, stopped_by_signals, words_of
     from keyplan.cli.options import (
         ConfigOption,
         JsonOption,
@@ -43,6 +43,7 @@ __all__ = [
     "progress_bar",
     "root_parameters",
     "spread",
+    "stopped_by_signals",
     "store_of_option",
     "store_url_of_option",
     "with_progress",
@@ -51,7 +52,7 @@ __all__ = [
 
 _MODULES: Final = {
     "failures": ("print_hint",),
-    "jobs": ("absolute_url", "words_of"),
+    "jobs": ("absolute_url", "stopped_by_signals", "words_of"),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption", "Unfinished"),
         *("layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),

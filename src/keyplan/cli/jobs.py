@@ -1,16 +1,23 @@
-"""The command `keyplan jobs`: the long work that stands open in a store. And the words of a command, kept with such work."""
+"""The command `keyplan jobs`: the long work that stands open in a store.
+
+And what commands share that do such work: their words, which are kept with it, and how Ctrl-C and SIGTERM end it.
+"""
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import typer
 
-from keyplan.cli.failures import FINDINGS
+from keyplan import signals
+from keyplan.cli.failures import FINDINGS, TERMINATED, print_hint
 from keyplan.cli.options import (
     SETTINGS_FILE,
     ConfigOption,
@@ -22,11 +29,12 @@ from keyplan.cli.options import (
 )
 from keyplan.cli.output import print_answer, print_text
 from keyplan.engine import EngineUrl
+from keyplan.errors import StoppedError
 
 if TYPE_CHECKING:
     from keyplan.maintenance import OpenJob
 
-__all__ = ["absolute_url", "jobs_command", "words_of"]
+__all__ = ["absolute_url", "jobs_command", "stopped_by_signals", "words_of"]
 
 _OF_FILES: Final = frozenset({"lmdb", "ring"})
 _NO_TEXT: Final = re.compile(r"[\udc80-\udcff]+")
@@ -104,21 +112,30 @@ def _plain(job: "OpenJob", url: str) -> dict[str, Any]:
 
 
 def words_of(
-    context: typer.Context, *, leaves_out: Collection[str] = (), replaced: Mapping[str, str] | None = None
+    context: typer.Context,
+    *,
+    leaves_out: Collection[str] = (),
+    replaced: Mapping[str, str] | None = None,
+    with_store: bool = False,
 ) -> tuple[str, ...]:
-    """Return the words behind `keyplan` that give the running command again, from any folder, but for the store.
+    """Return the words behind `keyplan` that give the running command again, from any folder; --store only `with_store`.
 
     What the environment and the settings said is said; files are named from the root. Options of `leaves_out` are not given,
-    and the parameters of `replaced` have those values.
+    nor is --json, and the parameters of `replaced` have those values.
     """
     words: list[str] = []
     arguments: list[str] = []
-    left_out = {"store", "json", *leaves_out}
+    left_out = {"json", "as_json", *leaves_out}
+    values = {**context.params, **(replaced or {})}
+    if not with_store:
+        left_out.add("store")
+    elif values.get("store"):
+        values["store"] = absolute_url(values["store"])
     for parameter in context.command.params:
         name = parameter.name or ""
         if name in left_out or not parameter.expose_value:
             continue
-        value = (replaced or {}).get(name, context.params.get(name))
+        value = values.get(name)
         if name == "config" and value is None and Path(SETTINGS_FILE).exists():
             value = Path(SETTINGS_FILE)
         if value is None or value is False or value in ([], parameter.default):
@@ -152,3 +169,29 @@ def absolute_url(url: str) -> str:
     if scheme.lower() in _OF_FILES and not rest.startswith("/"):
         rest = f"{quote(bytes(Path.cwd()))}/{rest.removeprefix('./')}"
     return scheme + colon + _NO_TEXT.sub(lambda found: quote(found[0], errors="surrogateescape"), rest)
+
+
+# ---- how a command is stopped --------------------------------------------------------------------------------------------
+
+
+class _TerminatedError(StoppedError):
+    """The work was stopped by SIGTERM."""
+
+    exit_code = TERMINATED
+
+
+@contextmanager
+def stopped_by_signals(words: Callable[[], Sequence[str]]) -> Iterator[signals.SignalStop]:
+    """Give what the first Ctrl-C or SIGTERM sets, for work that ends by it between two batches; the second ends all at once.
+
+    Raises StoppedError with the command of these words, which goes on with the work: `words_of` with the store, asked for then.
+    """
+    stop = signals.SignalStop()
+    hint = "stopping as soon as the batch under way is written; the signal once more ends the command at once"
+    try:
+        with signals.stopped_by_signals(partial(print_hint, hint)) as stop:
+            yield stop
+    except StoppedError as error:
+        kind = _TerminatedError if stop.by is SIGTERM else StoppedError
+        remedy = f"`{shlex.join(['keyplan', *words()])}` goes on with it; `keyplan jobs` lists what stands open"
+        raise kind(**{**error.facts, "remedy": remedy}) from error

@@ -1,6 +1,7 @@
 """The commands `keyplan keyspace ...` about key spaces of a registry, one or all."""
 
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 from typing import Annotated, Any, Final
 
@@ -8,10 +9,11 @@ import msgspec
 import typer
 
 from keyplan.cli.failures import agreed, end_with_findings, print_hint
+from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.keyspace_files import apply, backup, restore
 from keyplan.cli.options import YesOption, command_group, spread
 from keyplan.cli.output import (
-    Progressed,
+    Bar,
     print_answer,
     print_grid,
     print_json,
@@ -34,6 +36,7 @@ from keyplan.cli.registries import (
     print_key_space,
 )
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import Stop, StopCheck
 from keyplan.keyspace import (
     KeySpace,
     KeySpaces,
@@ -158,6 +161,7 @@ def _printing(operation: Callable[..., KeySpace]) -> Callable[..., None]:
 
 
 def delete(
+    context: typer.Context,
     name: NameArgument,
     *,
     yes: YesOption = False,
@@ -177,22 +181,25 @@ def delete(
             raise typer.Abort
         keyspace = registry.delete(name, expected=meant)
         if wait:
-            keyspace = _completed(registry, name)
+            with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
+                keyspace = _completed(registry, name, StopCheck(stop, f"the removal of what {name} held"))
     print_key_space(keyspace, json=at.json)
 
 
-def _completed(registry: RegistryOperations, name: str) -> KeySpace:
-    """Carry a deletion out to its end, and wait where it waits."""
+def _completed(registry: RegistryOperations, name: str, stops: StopCheck) -> KeySpace:
+    """Carry a deletion out to its end, and wait where it waits. Raises StoppedError."""
     pause = Event()
     with progress_bar(f"delete {name}") as shown:
         while (progress := registry.sweep(name)).stage in {Stage.SWEEPING, Stage.WAITING}:
             shown(progress.deleted_keys)
+            stops.check()
             if progress.stage is Stage.WAITING:
                 pause.wait(_LOOK_SECONDS)
     return registry.get(name)
 
 
 def sweep(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Key spaces; all without one.")] = None,
     *,
     keys_per_second: Annotated[
@@ -206,27 +213,30 @@ def sweep(
     A server of the store does this by itself, unless its setting keyspaces.sweep is off.
     """
     with at.opened() as registry:
-        step = _step(registry, keys_per_second)
         for name in names or []:
             registry.get(name)  # Why: a mistyped name is an error, before anything is removed.
         wanted = names or [keyspace.name for keyspace in registry.all(state=State.DELETING)]
-        with progress_bar("sweep") as shown:
-            results = [_swept(step, name, shown) for name in wanted]
+        with stopped_by_signals(partial(words_of, context, with_store=True)) as stop, progress_bar("sweep") as shown:
+            step = _step(registry, keys_per_second, stop)
+            results = [
+                _swept(step, name, shown, StopCheck(stop, f"the removal of what {name} held")) for name in wanted
+            ]
     for result in results:
         _print_swept(result, json=at.json)
 
 
-def _step(registry: RegistryOperations, keys_per_second: float | None) -> Callable[[str], SweepProgress]:
+def _step(registry: RegistryOperations, keys_per_second: float | None, stop: Stop) -> Callable[[str], SweepProgress]:
     if keys_per_second is None:
         return registry.sweep
     if not isinstance(registry, KeySpaces):
         problem = "a server takes its setting keyspaces.sweep-keys-per-second instead"
         raise InvalidInputError(source="--keys-per-second", problem=problem)
-    return Sweeper(registry, by="keyplan", keys_per_second=keys_per_second).step
+    return partial(Sweeper(registry, by="keyplan", keys_per_second=keys_per_second).step, stop=stop)
 
 
-def _swept(step: Callable[[str], SweepProgress], name: str, shown: Progressed) -> SweepProgress:
+def _swept(step: Callable[[str], SweepProgress], name: str, shown: Bar, stops: StopCheck) -> SweepProgress:
     while True:
+        stops.check()
         progress = step(name)
         shown(progress.deleted_keys)
         if progress.stage is not Stage.SWEEPING:

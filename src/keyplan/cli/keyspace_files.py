@@ -2,13 +2,14 @@
 
 import json as json_text
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from keyplan.cli.failures import end_with_findings, print_failure, print_hint
-from keyplan.cli.jobs import words_of
+from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -257,7 +258,7 @@ def restore(
     policy = RestorePolicy(on_conflict, overwrite_holder or (), renamed, take_ownership, _expected(expected or []))
     # Why not the settings' layout: that is the store's, and key spaces hold the keys of their applications.
     bound = None if layout is None else bound_of_options(layout, parameter)
-    with progress_bar("restore") as progress:
+    with stopped_by_signals(partial(words_of, context, with_store=True)) as stop, progress_bar("restore") as shown:
 
         def bring(engine: Engine) -> KeySpacesRestored:
             actor = user_name() or "restore"
@@ -268,8 +269,9 @@ def restore(
                 policy=policy,
                 layout=bound,
                 actor=actor,
+                stop=stop,
                 command=words_of(context),
-                progress=progress,
+                progress=shown.told,
             )
 
         restored = brought_into(store, config, bring)

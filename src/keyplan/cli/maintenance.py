@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from shlex import quote
 from typing import Annotated, Any, Final
@@ -10,7 +11,7 @@ import typer
 
 from keyplan.cli.failures import FINDINGS, agreed, end_with_findings, print_hint
 from keyplan.cli.items import LayoutOptions, OpenLayout
-from keyplan.cli.jobs import words_of
+from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -96,7 +97,7 @@ def check_command(
     others = [layout_of_option(name).bound() for name in beside or []]
     with at.opened(readonly=True, unfinished=Unfinished.PASSED) as open_layout:
         unfinished = _unfinished(open_layout)
-        with progress_bar("check", lambda: count_below(open_layout.store.engine, open_layout.bound.root)) as progress:
+        with progress_bar("check", lambda: count_below(open_layout.store.engine, open_layout.bound.root)) as shown:
             examined = check(
                 open_layout.store,
                 open_layout.bound,
@@ -104,7 +105,7 @@ def check_command(
                 known=_of_same_root(at, open_layout.bound),
                 resume=resume,
                 keys_max=keys_max,
-                progress=progress,
+                progress=shown.told,
             )
             first: dict[FindingKind, bytes] = {}
             repairs, remaining = _examined(open_layout, examined, first, json=json, is_repairing=repair)
@@ -302,14 +303,18 @@ def index_build_command(
             with open_layout.store.engine.snapshot() as snapshot:
                 return snapshot.count(KeyRange(*table.keys.range(())))
 
-        with progress_bar(f"build {index}", total) as shown:
+        with (
+            stopped_by_signals(partial(words_of, context, with_store=True)) as stop,
+            progress_bar(f"build {index}", total) as shown,
+        ):
             report = build_index(
                 open_layout.store,
                 open_layout.bound,
                 index,
                 records_per_second=records_per_second,
+                stop=stop,
                 command=_building(context),
-                progress=lambda now: shown(now.done),
+                progress=shown.told,
             )
     print_lines(*map(str, report.contested))
     if report.unfit:
@@ -329,8 +334,8 @@ def index_drop_command(
     at: LayoutOptions,
 ) -> None:
     """Make an index write-only, then remove its entries. Records stay as they are; `build` makes the entries again."""
-    with at.opened() as open_layout:
-        removed = drop_index(open_layout.store, open_layout.bound, index, command=_building(context))
+    with at.opened() as open_layout, stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
+        removed = drop_index(open_layout.store, open_layout.bound, index, stop=stop, command=_building(context))
     print_text(f"{index} is write-only: {removed} entries removed")
 
 

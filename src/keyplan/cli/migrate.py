@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from keyplan.cli.failures import agreed, end_with_findings
-from keyplan.cli.jobs import words_of
+from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     DryRunOption,
@@ -26,6 +26,7 @@ from keyplan.cli.options import (
 )
 from keyplan.cli.output import document_of, print_answer, print_json, print_lines, print_text, progress_bar
 from keyplan.errors import InvalidInputError
+from keyplan.jobs import Stop
 from keyplan.layout import (
     Impact,
     LayoutChange,
@@ -200,9 +201,9 @@ def migrate_command(
         end_with_findings(plan.obstacles)
         if dry_run or plan.is_over or not _is_agreed(plan, is_agreed=yes, switched=switched, clean_up=clean_up):
             return
-        command = words_of(context, leaves_out=("switched", "clean_up"))
         carry_out = _cleaned if clean_up else partial(_migrated, switched=switched)
-        is_done = carry_out(opened, plan, command, json=json)
+        with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
+            is_done = carry_out(opened, plan, stop, words_of(context, leaves_out=("switched", "clean_up")), json=json)
     end_with_findings(not is_done)
 
 
@@ -249,9 +250,11 @@ def _is_agreed(plan: MigrationPlan, *, is_agreed: bool, switched: bool, clean_up
     return agreed(f"Take {count} steps?", is_agreed=is_agreed, instead=" to carry out the plan, or --dry-run")
 
 
-def _migrated(store: Store, plan: MigrationPlan, command: Sequence[str], *, json: bool, switched: bool) -> bool:
+def _migrated(
+    store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, json: bool, switched: bool
+) -> bool:
     with progress_bar("migrate") as shown:
-        report = migrate(store, plan, is_switched=switched, command=command, progress=lambda now: shown(now.done))
+        report = migrate(store, plan, is_switched=switched, stop=stop, command=command, progress=shown.told)
     if json:
         print_json(_plain_report(report))
     else:
@@ -259,9 +262,9 @@ def _migrated(store: Store, plan: MigrationPlan, command: Sequence[str], *, json
     return not report.contested and not report.entries_contested and (report.is_settled or not switched)
 
 
-def _cleaned(store: Store, plan: MigrationPlan, command: Sequence[str], *, json: bool) -> bool:
+def _cleaned(store: Store, plan: MigrationPlan, stop: Stop, command: Sequence[str], *, json: bool) -> bool:
     with progress_bar("clean up") as shown:
-        report = clean_up_migration(store, plan, command=command, progress=lambda now: shown(now.done))
+        report = clean_up_migration(store, plan, stop=stop, command=command, progress=shown.told)
     if json:
         print_json(_plain_clean_up(report))
         return report.is_cleaned

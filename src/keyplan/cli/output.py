@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from keyplan.jobs import Progress
 
 __all__ = [
-    "Progressed",
+    "Bar",
     "ReaderGone",
     "document_of",
     "ends_with_reader",
@@ -195,34 +198,39 @@ def _with_bar(items: Iterable[T], *, done: int, total: int, title: str) -> Itera
             progress(number)
 
 
-class Progressed(Protocol):
+class Bar:
     """Called with how much of the work is done, and with how much there is in all where that has changed."""
 
-    def __call__(self, done: int, total: int | None = None, /) -> None: ...
+    def __init__(self, update: Callable[[int, int | None], object] | None = None) -> None:
+        self._update = update
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """Show it, where somebody sees the bar."""
+        if self._update is not None:
+            self._update(done, total)
+
+    def told(self, now: "Progress") -> None:
+        """Show how far a job of keyplan is."""
+        self(now.done)
 
 
 @contextmanager
-def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Progressed]:
-    """Yield a function to call with how far the work is. `total` is called only where somebody sees the bar."""
+def progress_bar(title: str, total: Callable[[], int] | None = None) -> Iterator[Bar]:
+    """Yield what is called with how far the work is. `total` is called only where somebody sees the bar."""
     if not sys.stderr.isatty():
-        yield _unseen
+        yield Bar()
         return
     # Why: rich costs more than a command; only terminals see it.
+    from rich import progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None if total is None else total())
-
-        def seen(done: int, total: int | None = None, /) -> None:
-            progress.update(task, completed=done, total=total)
-
-        yield seen
-
-
-def _unseen(_done: int, _total: int | None = None, /) -> None:
-    """Show nothing."""
+    columns = (
+        *(progress.TextColumn("{task.description}"), progress.BarColumn()),
+        *(progress.MofNCompleteColumn(), progress.TimeRemainingColumn()),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=None if total is None else total())
+        yield Bar(lambda done, total: shown.update(task, completed=done, total=total))
 
 
 # ---- standard streams ----------------------------------------------------------------------------------------------------

@@ -1,16 +1,15 @@
 """The commands that carry a store elsewhere and bring it back: `keyplan backup|restore|copy`."""
 
-import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Annotated, Final, TypeVar
 
 import typer
 
 from keyplan.cli.failures import end_with_findings, print_hint
-from keyplan.cli.jobs import absolute_url, words_of
+from keyplan.cli.jobs import absolute_url, stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -39,7 +38,7 @@ from keyplan.engine import (
 )
 from keyplan.errors import EngineOpenError, InvalidInputError, StoreMissingError
 from keyplan.files import new_file
-from keyplan.jobs import Progress
+from keyplan.jobs import Progress, Stop
 from keyplan.maintenance import (
     BackupReport,
     BackupTrailer,
@@ -52,7 +51,6 @@ from keyplan.maintenance import (
     read_backup,
     restore_store,
 )
-from keyplan.signals import call_from_signal
 
 __all__ = [
     "FileArgument",
@@ -187,7 +185,7 @@ def restore_command(
         return
     bound = bound_where_named(layout, parameter, config)
     below = None if prefix is None else raw_key_of_option(prefix, source="--prefix")
-    with progress_bar("restore") as progress:
+    with stopped_by_signals(partial(words_of, context, with_store=True)) as stop, progress_bar("restore") as shown:
 
         def bring(engine: Engine) -> RestoreReport:
             return restore_store(
@@ -196,8 +194,9 @@ def restore_command(
                 prefix=below,
                 is_overwriting=overwrite,
                 layout=bound,
+                stop=stop,
                 command=words_of(context),
-                progress=progress,
+                progress=shown.told,
             )
 
         report = brought_into(store, config, bring)
@@ -284,16 +283,16 @@ def copy_command(
     refuse_itself(source, target)
     with (
         store_of_option(source, config, readonly=True, unfinished=Unfinished.PASSED) as source_store,
-        _stop(is_followed=follow) as stop,
+        stopped_by_signals(lambda: (*command, "--to", names[1])) as stop,
         progress_bar("copy", lambda: count_below(source_store.engine, raw_prefix)) as shown,
     ):
-        following = Event()
+        unfollowed = _Unfollowed(stop)
 
         def progress(now: Progress) -> None:
             if now.stage == "copying":
                 shown(now.done)
-            elif now.stage == "following" and not following.is_set():
-                following.set()
+            elif now.stage == "following" and not unfollowed.is_over:
+                unfollowed.is_over = True
                 print_hint("copied and verified; following changes until Ctrl-C")
 
         def bring(engine: Engine) -> CopyReport:
@@ -305,7 +304,8 @@ def copy_command(
                 is_overwriting=overwrite,
                 keeps_leased=keep_leased,
                 takes_unfinished=unfinished,
-                follow_until=stop,
+                follow_until=stop if follow else None,
+                stop=unfollowed,
                 command=command,
                 progress=progress,
             )
@@ -339,26 +339,15 @@ def _hint_leased(leased: int) -> None:
         print_hint(f"{leased} entries have leases and were left out; --keep-leased takes them along")
 
 
-@contextmanager
-def _stop(*, is_followed: bool) -> Iterator[Event | None]:
-    """Yield an event that the first Ctrl-C or SIGTERM sets; the second ends the command. None without --follow."""
-    if not is_followed:
-        yield None
-        return
-    stop = Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+class _Unfollowed:
+    """Stops a copy until it follows: from then on the same signal ends the following, and the copy is completed."""
 
-    def end(number: int, _frame: object) -> None:
-        call_from_signal(stop.set)
-        signal.signal(number, before[signal.Signals(number)])
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self.is_over = False
 
-    for number in before:
-        signal.signal(number, end)
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def is_set(self) -> bool:
+        return not self.is_over and self._stop.is_set()
 
 
 # ---- the store that is written -------------------------------------------------------------------------------------------

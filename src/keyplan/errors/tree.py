@@ -38,6 +38,7 @@
     │       └── StoreUnreachableError       no server answers there, or not yet
     ├── AccessDeniedError               nothing that was granted allows it: ask for a grant
     ├── CorruptionError                 stored bytes break an invariant: run `keyplan check`
+    ├── StoppedError                    long work was told to stop between two batches: begin it again
     └── KeySpaceError                   the registry of key spaces: see keyspaces.py
 
 A summary never varies, so that errors can be counted and searched; what varies is in `facts`, which are printed after
@@ -82,6 +83,7 @@ __all__ = [
     "RestoreConflictError",
     "SourceUnfinishedError",
     "StaleRecordError",
+    "StoppedError",
     "StoreMissingError",
     "StoreUnreachableError",
     "TargetNotEmptyError",
@@ -474,3 +476,16 @@ class CorruptionError(KeyplanError):
     summary = "stored bytes are damaged"
     exit_code = 8
     grpc_status = GrpcStatus.DATA_LOSS
+
+
+class StoppedError(KeyplanError):
+    """Long work was told to stop, and ended between two batches: what it has done stays, and its job stays open.
+
+    The same call, by whatever process, goes on with it. Facts: `problem`, which names the work; `remedy`.
+    """
+
+    code = "stopped"
+    summary = "the work was stopped before its end"
+    exit_code = 130  # as shells count what Ctrl-C has ended
+    http_status = 503
+    grpc_status = GrpcStatus.CANCELLED

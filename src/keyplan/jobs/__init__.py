@@ -14,13 +14,14 @@ from keyplan.jobs.batches import (
     size_of,
 )
 from keyplan.jobs.job import JOB_BYTES_MAX, NO_CONDITIONS, Conditions, FixedConditions, Held, Job, Seen, as_read, look
-from keyplan.jobs.pace import Pace, Progress, Stop
+from keyplan.jobs.pace import UNSTOPPED, Pace, Progress, Stop, StopCheck, Teller
 from keyplan.jobs.record import Holder, JobRecord, begun, kept_command, this_process
 
 __all__ = [
     "BATCH_KEYS_MAX",
     "JOB_BYTES_MAX",
     "NO_CONDITIONS",
+    "UNSTOPPED",
     "CommitRoom",
     "Conditions",
     "FixedConditions",
@@ -33,6 +34,8 @@ __all__ = [
     "Progress",
     "Seen",
     "Stop",
+    "StopCheck",
+    "Teller",
     "as_read",
     "batch_of",
     "batches_of",

@@ -27,6 +27,7 @@ from keyplan.engine import (
     utc_time,
 )
 from keyplan.errors import CommitConflictError, CommitOutcomeUnknownError, CorruptionError, KeyplanError
+from keyplan.jobs.pace import UNSTOPPED, StopCheck
 from keyplan.jobs.record import JobRecord
 
 __all__ = ["JOB_BYTES_MAX", "NO_CONDITIONS", "Conditions", "FixedConditions", "Held", "Job", "Seen", "as_read", "look"]
@@ -114,6 +115,7 @@ class Job(Generic[R]):
 
     `lost` makes the error that says that somebody else has the work, of a sentence. `conditions` are further guards of
     every commit. With `is_shared` others may hold the same record, and it is not changed to tell how far the work is.
+    `stops` is looked at before each commit but the last: work that is told to stop leaves its record, and ends there.
     """
 
     def __init__(
@@ -126,10 +128,12 @@ class Job(Generic[R]):
         conditions: Conditions = NO_CONDITIONS,
         clock: Clock = SYSTEM_CLOCK,
         is_shared: bool = False,
+        stops: StopCheck = UNSTOPPED,
     ) -> None:
         assert seen.record is not None
         self.engine = engine
         self.record: R = seen.record
+        self.stops = stops
         self._seen = seen
         self._form = form
         self._lost = lost
@@ -175,8 +179,10 @@ class Job(Generic[R]):
         """Write while this process has the work; with `record`, which replaces the job's in the same commit.
 
         A commit whose answer was lost is made again: its guard lets it be made once. Raises the error of `lost` when somebody
-        else has the work, or the conditions do not hold; CommitConflictError when one of `guards` does not hold.
+        else has the work, or the conditions do not hold; CommitConflictError when one of `guards` does not hold; StoppedError,
+        nothing written, when the work is told to stop.
         """
+        self.stops.check()
         new = self._as_told(record)
         writes = tuple(mutations)
         if new is None:

@@ -1,12 +1,17 @@
 """How fast a job goes, how it tells how far it is, and how it is told to end between two batches."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, SystemPause
-from keyplan.errors import InvalidArgumentError
+from keyplan.errors import InvalidArgumentError, StoppedError
 
-__all__ = ["Pace", "Progress", "Stop"]
+__all__ = ["UNSTOPPED", "Pace", "Progress", "Stop", "StopCheck", "Teller"]
+
+T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 0.5
+"""Why: who stops an act waits no longer than this for the end of a pause."""
 
 
 class Stop(Protocol):
@@ -15,6 +20,37 @@ class Stop(Protocol):
     def is_set(self) -> bool:
         """Tell whether to end."""
         ...
+
+
+class StopCheck:
+    """Looks whether an act was told to stop: between two batches of it, and as often as it can where it only reads.
+
+    `act` names the act, as in "the copy into /site/".
+    """
+
+    def __init__(self, stop: Stop | None, act: str) -> None:
+        self._stop = stop
+        self._act = act
+
+    def is_set(self) -> bool:
+        """Tell whether to end: it is a Stop as well, for an act within the act."""
+        return self._stop is not None and self._stop.is_set()
+
+    def check(self) -> None:
+        """Raise StoppedError when the act is to end."""
+        if self.is_set():
+            remedy = "begin it again in the same way, and it goes on; `keyplan jobs` lists what stands open"
+            raise StoppedError(problem=f"{self._act} is not finished", remedy=remedy)
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield items for as long as the act goes on. Raises StoppedError."""
+        for item in items:
+            self.check()
+            yield item
+
+
+UNSTOPPED: Final = StopCheck(None, "")
+"""For an act that nobody tells to stop."""
 
 
 class Progress(NamedTuple):
@@ -29,8 +65,16 @@ class Progress(NamedTuple):
     revision: int = 0
 
 
-def _pause(seconds: float) -> None:
-    SystemPause.wait(seconds)
+class Teller:
+    """Tells how far an act is, where somebody wants to know."""
+
+    def __init__(self, progress: Callable[[Progress], object] | None) -> None:
+        self._progress = progress
+
+    def __call__(self, stage: str, done: int = 0, *, item: str = "", revision: int = 0) -> None:
+        """Tell the stage, and how much of it is done."""
+        if self._progress is not None:
+            self._progress(Progress(stage, done, item, revision))
 
 
 class Pace:
@@ -53,14 +97,21 @@ class Pace:
             raise InvalidArgumentError(argument=argument, problem="more than 0, or not given for no limit")
         self._seconds_each = 0.0 if per_second is None else 1 / per_second
         self._clock = clock
-        self._sleep = sleep if sleep is not None else _pause
+        self._sleep = sleep
         self._since = clock.monotonic()
 
-    def spend(self, count: int) -> None:
-        """Wait for what is left of the time that so many take, of which the doing of them has taken its part."""
+    def spend(self, count: int, stop: Stop = UNSTOPPED) -> None:
+        """Wait for what is left of the time that so many take, of which the doing of them has taken its part.
+
+        An act that is told to stop waits no longer; it is not ended here.
+        """
         if not self._seconds_each or not count:
             return
         wait = self._since + count * self._seconds_each - self._clock.monotonic()
-        if wait > 0:
+        if wait > 0 and self._sleep is not None:
             self._sleep(wait)
+            wait = 0
+        while wait > 0 and not stop.is_set():
+            SystemPause.wait(min(wait, _LOOK_SECONDS))
+            wait -= _LOOK_SECONDS
         self._since = self._clock.monotonic()

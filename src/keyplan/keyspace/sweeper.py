@@ -14,8 +14,9 @@ from keyplan.errors import (
     EngineUnavailableError,
     InvalidArgumentError,
     KeyplanError,
+    StoppedError,
 )
-from keyplan.jobs import Pace, Stop
+from keyplan.jobs import UNSTOPPED, Pace, Stop, StopCheck
 from keyplan.keyspace.answers import KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import time_text
@@ -77,7 +78,10 @@ class Sweeper:
             stop.wait(_LOOK_SECONDS)
 
     def sweep_all(self, *, stop: Stop | None = None) -> list[SweepProgress]:
-        """Take every deletion as far as it goes now; nothing while another sweeper is at it."""
+        """Take every deletion as far as it goes now; nothing while another sweeper is at it.
+
+        One round of many: a round that is told to stop returns what it has ended by then, as one that was not.
+        """
         if not self._deleting():
             return []
         if not self._store.engine.profile.claims(Capability.LEASES):
@@ -94,10 +98,10 @@ class Sweeper:
     def _swept(self, stop: Stop | None) -> list[SweepProgress]:
         done: list[SweepProgress] = []
         for name in self._deleting():
-            if stop is not None and stop.is_set():
-                break
             try:
                 done.append(self.sweep(name, stop=stop))
+            except StoppedError:
+                break  # Why no error: it goes on with the next round, whoever makes that.
             except (EngineUnavailableError, CommitOutcomeUnknownError):
                 raise  # the store does not answer: none of the others could be swept either
             except KeyplanError as error:
@@ -113,29 +117,35 @@ class Sweeper:
             ]
 
     def sweep(self, name: str, *, stop: Stop | None = None) -> SweepProgress:
-        """Take one deletion as far as it goes now: to its end, unless it has to wait or is stopped."""
-        while True:
-            progress = self.step(name)
-            if progress.stage is not Stage.SWEEPING or (stop is not None and stop.is_set()):
-                return progress
+        """Take one deletion as far as it goes now: to its end, unless it has to wait.
 
-    def step(self, name: str) -> SweepProgress:
-        """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat.
-
-        Pauses after a batch, so that the average speed holds.
+        Raises StoppedError when `stop` is set, between two batches.
         """
-        progress = self._removal.step(name)
-        self._pace.spend(progress.removed_keys)
+        stops = StopCheck(stop, f"the removal of what the key space {name} held")
+        stops.check()
+        while (progress := self.step(name, stop=stops)).stage is Stage.SWEEPING:
+            stops.check()
         return progress
 
-    def wipe(self, keyspace: KeySpace) -> int:
+    def step(self, name: str, *, stop: Stop = UNSTOPPED) -> SweepProgress:
+        """Remove one batch, or end the deletion when nothing is left, or say what it waits for. Safe to repeat.
+
+        Pauses after a batch, so that the average speed holds, but for a caller who is told to stop.
+        """
+        progress = self._removal.step(name)
+        self._pace.spend(progress.removed_keys, stop)
+        return progress
+
+    def wipe(self, keyspace: KeySpace, *, stop: Stop | None = None) -> int:
         """Remove what a key space in the state RESTORING holds; return how many keys. Repeat it after a failure.
 
         Each commit is guarded by the fence. Raises IllegalTransitionError for one in another state, GenerationMismatchError
-        when somebody else restores it meanwhile.
+        when somebody else restores it meanwhile; StoppedError when `stop` is set, between two batches.
         """
+        stops = StopCheck(stop, f"the emptying of the key space {keyspace.name}")
         wiped = 0
         while removed := self._removal.wipe_batch(keyspace):
-            self._pace.spend(removed)
+            self._pace.spend(removed, stops)
             wiped += removed
+            stops.check()
         return wiped

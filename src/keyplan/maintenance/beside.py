@@ -14,7 +14,7 @@ from keyplan.errors import (
     PrefixInUseError,
     TargetTakenError,
 )
-from keyplan.jobs import as_read, begun
+from keyplan.jobs import StopCheck, as_read, begun
 from keyplan.keyspace import KeySpaceRegistry
 from keyplan.layout import Only, shown_key
 from keyplan.maintenance.claims import Claim, prefix_claim, standing_claim, standing_claims
@@ -54,8 +54,11 @@ class Transfer:
     raise, and TargetNotEmptyError: without `is_overwriting` when there are keys that this work has not written.
     """
 
-    def __init__(self, engine: Engine, prefix: bytes, kind: str, source: str, *, is_overwriting: bool) -> None:
+    def __init__(
+        self, engine: Engine, prefix: bytes, kind: str, source: str, *, is_overwriting: bool, stops: StopCheck
+    ) -> None:
         self._engine, self._prefix, self._kind, self._source = engine, prefix, kind, source
+        self._stops = stops
         self._seen = standing_claim(engine, prefix_claim(prefix))
         before = self._seen.record
         self.before = before if before is not None and (before.kind, before.source) == (kind, source) else None
@@ -65,7 +68,7 @@ class Transfer:
         if self._begins_empty:
             refuse_occupied(engine, prefix)
         elif self.before is not None and self.before.verified and not is_overwriting:
-            require_untouched(engine, prefix, self.before)
+            require_untouched(engine, prefix, self.before, stops)
 
     @property
     def is_resumed(self) -> bool:
@@ -74,6 +77,8 @@ class Transfer:
 
     def begin(self, clock: Clock, command: Sequence[str], **facts: Any) -> Target:
         """Write the claim, with further facts of it, and look once more; where the work has not begun, undo that.
+
+        Raises StoppedError, nothing written, when the work is told to stop.
 
         Why: whoever begins looks before and after it has written that it begins; of two, at least one sees the other.
         """
@@ -99,7 +104,15 @@ class Transfer:
         """
         guards = emptiness(self._prefix) if self._begins_empty else ()
         try:
-            return Target.claimed(self._engine, self._prefix, self._seen, claim, guards=guards, conditions=self._beside)
+            return Target.claimed(
+                self._engine,
+                self._prefix,
+                self._seen,
+                claim,
+                guards=guards,
+                conditions=self._beside,
+                stops=self._stops,
+            )
         except TargetTakenError:
             if guards:
                 refuse_occupied(self._engine, self._prefix)

@@ -9,7 +9,7 @@ from typing import Self
 
 from keyplan.engine import KeyRange, Snapshot
 from keyplan.errors import InvalidInputError
-from keyplan.jobs import Lookup, batch_of
+from keyplan.jobs import Lookup, Progress, Teller, batch_of
 from keyplan.layout import BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.examine import Examiner
 from keyplan.maintenance.findings import Finding, FindingKind
@@ -26,7 +26,7 @@ def check(
     known: Sequence[Layout | BoundLayout] = (),
     resume: str = "",
     keys_max: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> "Check":
     """Return an iterator over what is wrong below the layout's root.
 
@@ -63,14 +63,14 @@ class Check(Iterator[Finding]):
         *,
         resume: str,
         keys_max: int | None,
-        progress: Callable[[int], None] | None,
+        progress: Callable[[Progress], None] | None,
     ) -> None:
         self._open: Callable[[], Snapshot] = store.engine.snapshot
         self._fingerprint = bound.fingerprint
         self._range = KeyRange.of_prefix(bound.root)
         self._examiner = examiner
         self._keys_max = keys_max
-        self._progress = progress
+        self._told = Teller(progress)
         self._pending: deque[Finding] = deque()
         self._position = self._position_of(resume) if resume else self._range.start
         self._batch_start = self._position
@@ -111,8 +111,7 @@ class Check(Iterator[Finding]):
         if entries:
             self._position = entries[-1].key + b"\x00"
         self._is_complete = not entries
-        if self._progress is not None:
-            self._progress(self.keys_examined)
+        self._told("examining", self.keys_examined)
 
     def _confirmed(self, findings: Sequence[Finding]) -> list[Finding]:
         """Those of the findings that a fresh snapshot shows as well, as it shows them.

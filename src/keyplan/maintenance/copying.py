@@ -27,7 +27,8 @@ from keyplan.engine import (
     Snapshot,
 )
 from keyplan.errors import HistoryCompactedError, UnsupportedByEngineError
-from keyplan.jobs import Progress, Stop
+from keyplan.jobs import Progress, Stop, StopCheck, Teller
+from keyplan.layout import shown_key
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
 from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
@@ -72,6 +73,7 @@ def copy_store(
     keeps_leased: bool = False,
     takes_unfinished: bool = False,
     follow_until: Stop | None = None,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
     progress: Callable[[Progress], None] | None = None,
@@ -89,6 +91,7 @@ def copy_store(
     progress: told of its stage: checking, copying, verifying, following.
     follow_until: after the snapshot apply each revision of the source as it comes, in order and each in one commit as far as
         the target's limits allow, until this is set; then bring the target to the source's latest state, and verify that.
+    stop: when this is set the copy ends between two commits, with StoppedError, and goes on when it is called again.
     command: the words behind `keyplan` that go on with this copy when it is stopped, for who looks at the target's jobs.
 
     Raises EngineLimitError, TargetNotEmptyError, MigrationUnderWayError, UnsupportedByEngineError before anything is written;
@@ -99,7 +102,10 @@ def copy_store(
     """
     if follow_until is not None and not source.profile.claims(Capability.WATCH):
         raise UnsupportedByEngineError(engine=source.profile.name, capability=Capability.WATCH.value)
-    copying = _Copying(source, target, source_name, prefix, keeps_leased, takes_unfinished, command, clock, progress)
+    stops = StopCheck(stop, f"the copy into {shown_key(prefix) or 'the whole store'}")
+    copying = _Copying(
+        source, target, source_name, prefix, keeps_leased, takes_unfinished, stops, command, clock, progress
+    )
     return copying.run(follow_until, is_overwriting=is_overwriting)
 
 
@@ -112,6 +118,7 @@ class _Copying:
         prefix: bytes,
         keeps_leased: bool,  # noqa: FBT001  # Why: private, one caller.
         takes_unfinished: bool,  # noqa: FBT001  # Why: as above.
+        stops: StopCheck,
         command: Sequence[str],
         clock: Clock,
         progress: Callable[[Progress], None] | None,
@@ -121,9 +128,10 @@ class _Copying:
         self._name = source_name
         self._prefix = prefix
         self._keeps_leased = keeps_leased
+        self._stops = stops
         self._command = command
         self._clock = clock
-        self._progress = progress
+        self._tell = Teller(progress)
         self._leased = 0
         self._followed = 0
         self._written = Written()
@@ -131,7 +139,9 @@ class _Copying:
 
     def run(self, follow_until: Stop | None, *, is_overwriting: bool) -> CopyReport:
         """Copy, follow, verify."""
-        transfer = Transfer(self._engine, self._prefix, "copy", self._name, is_overwriting=is_overwriting)
+        transfer = Transfer(
+            self._engine, self._prefix, "copy", self._name, is_overwriting=is_overwriting, stops=self._stops
+        )
         before = transfer.before
         self._tell("checking")
         self._as_of_one_state(self._checked)
@@ -161,7 +171,8 @@ class _Copying:
 
     def _checked(self, snapshot: Snapshot) -> None:
         self._require_whole(snapshot)
-        check_fits(self._engine, self._prefix, self._pairs(snapshot), command=self._command)
+        pairs = self._stops.each(self._pairs(snapshot))
+        check_fits(self._engine, self._prefix, pairs, command=self._command)
 
     def _copied(self, target: Target, snapshot: Snapshot) -> tuple[Tally, int]:
         """Bring the target to the state of the snapshot, and verify it."""
@@ -171,7 +182,7 @@ class _Copying:
         written = target.reconcile(
             self._pairs(snapshot),
             only_adds=False,
-            progress=lambda pairs: self._tell("copying", pairs),
+            progress=partial(self._tell, "copying"),
         )
         self._tell("verifying", written.tally.count)
         target.read_back(written.tally)
@@ -193,10 +204,6 @@ class _Copying:
         self._leased += not self._keeps_leased
         return self._keeps_leased
 
-    def _tell(self, stage: str, pairs: int = 0, revision: int = 0) -> None:
-        if self._progress is not None:
-            self._progress(Progress(stage, pairs, revision=revision))
-
     # ---- following ---------------------------------------------------------------------------------------------------------
 
     def _follow(self, target: Target, revision: int, until: Stop) -> None:
@@ -215,10 +222,11 @@ class _Copying:
         watch = self._source.watch(KeyRange.of_prefix(self._prefix), after=revision)
         try:
             while not until.is_set():
+                self._stops.check()
                 events = watch.poll(_POLL_SECONDS)
                 for number, changes in groupby(events, key=lambda event: event.revision):
                     self._applied(target, number, list(changes))
-                self._tell("following", self._written.tally.count, watch.revision)
+                self._tell("following", self._written.tally.count, revision=watch.revision)
         finally:
             watch.close()
         return watch.revision

@@ -38,6 +38,9 @@ from keyplan.jobs import (
     Lookup,
     Pace,
     Progress,
+    Stop,
+    StopCheck,
+    Teller,
     as_read,
     batch_of,
     halved,
@@ -84,6 +87,7 @@ def build_index(
     name: str,
     *,
     records_per_second: float | None = None,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
@@ -99,7 +103,8 @@ def build_index(
 
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
     call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch, and
-    counts what all builders together have gone through. `command` are the words behind `keyplan` that go on with the build, for
+    counts what all builders together have gone through. When `stop` is set this builder ends between two batches, with
+    StoppedError. `command` are the words behind `keyplan` that go on with the build, for
     who looks at the store's jobs.
 
     Raises InvalidInputError when the index is readable already, InvalidArgumentError for no pace, UnknownNameError,
@@ -108,10 +113,9 @@ def build_index(
     """
     bound = bound_layout_of(layout)
     pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
-    builder = _Builder(
-        store, bound, index_named(bound, name), pace, kept_command(command), progress, backoff or Backoff()
-    )
-    return builder.run()
+    index = index_named(bound, name)
+    stops = StopCheck(stop, f"the build of {name}")
+    return _Builder(store, bound, index, pace, stops, kept_command(command), progress, backoff or Backoff()).run()
 
 
 _Step: TypeAlias = Callable[[IndexStateRead, IndexState], None]
@@ -124,6 +128,7 @@ class _Builder:
         bound: BoundLayout,
         index: BoundIndex,
         pace: Pace,
+        stops: StopCheck,
         command: tuple[str, ...],
         progress: Callable[[Progress], None] | None,
         backoff: Backoff,
@@ -134,8 +139,9 @@ class _Builder:
         self._index = index
         self._definition = index_definition(index)
         self._pace = pace
+        self._stops = stops
         self._command = command
-        self._progress = progress
+        self._tell = Teller(progress)
         self._backoff = backoff
         self._records = 0
         self._entries_written = 0
@@ -158,6 +164,7 @@ class _Builder:
                     raise InvalidInputError(source=self._index.name, problem="the index is readable; prepare it first")
                 self._require_own_entries()
                 return self._report(is_readable=True)
+            self._stops.check()
             is_foreign = state.stage is not IndexStage.WRITE_ONLY and state.fingerprint != self._definition
             if is_foreign and not is_first:
                 # Why not anew: two builders with two definitions would begin anew for ever, each after the other.
@@ -219,7 +226,8 @@ class _Builder:
         """Compare an index that somebody else made readable with the records, as this definition has it.
 
         Why: a build by another definition may have come and gone meanwhile, and readable says nothing of which one it was. Each
-        batch is one state, in which every writer has kept the index. Raises TargetTakenError.
+        batch is one state, in which every writer has kept the index. It is not stopped: there is nothing left to go on with.
+        Raises TargetTakenError.
         """
         examiner = Examiner(self._bound, key_bytes_max=self._engine.profile.key_bytes_max)
         for key_range in (self._table_range, KeyRange(*self._index.keys.range(()))):
@@ -264,9 +272,8 @@ class _Builder:
 
     def _told(self, state: IndexState, batch: Sequence[Entry]) -> None:
         self._records += len(batch)
-        if self._progress is not None:
-            self._progress(Progress(state.stage.value, state.records + len(batch)))
-        self._pace.spend(len(batch))
+        self._tell(state.stage.value, state.records + len(batch))
+        self._pace.spend(len(batch), self._stops)
 
     def _write(self, batch: Sequence[Entry]) -> int:
         """Write the entries that the records lack; return how many were left to decide."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, KeyRange, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
-from keyplan.jobs import Held, as_read, batches_of, kept_command, operations_max
+from keyplan.jobs import Held, Stop, StopCheck, as_read, batches_of, kept_command, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
 from keyplan.maintenance.definitions import index_definition
 from keyplan.store import (
@@ -97,20 +97,25 @@ def prepare_index(store: Store, layout: Layout | BoundLayout, name: str, *, comm
     return True
 
 
-def drop_index(store: Store, layout: Layout | BoundLayout, name: str, *, command: Sequence[str] = ()) -> int:
+def drop_index(
+    store: Store, layout: Layout | BoundLayout, name: str, *, stop: Stop | None = None, command: Sequence[str] = ()
+) -> int:
     """Make an index write-only, then remove its entries, batch by batch; return how many were removed.
 
     Readers are refused from the beginning, and the index stays write-only: building it again makes it readable. Entries that
     writers make meanwhile may stay. Records are not touched. Raises UnknownNameError; CommitConflictError when another
-    maintainer wrote the index's state since, as a build does: nothing is removed from an index that somebody builds.
-    `command` as for `prepare_index`.
+    maintainer wrote the index's state since, as a build does: nothing is removed from an index that somebody builds. When
+    `stop` is set it ends between two batches, with StoppedError. `command` as for `prepare_index`.
     """
     bound = bound_layout_of(layout)
     index = index_named(bound, name)
+    stops = StopCheck(stop, f"the removal of {name}")
+    stops.check()
     held = claim_index(store.engine, index, read_index_state(store.engine, index), command)
     removed = 0
     # Why one less: the guard is an operation as well.
-    for found in batches_of(store.engine, KeyRange(*index.keys.range(())), operations_max(store.engine.profile) - 1):
+    keys_max = operations_max(store.engine.profile) - 1
+    for found in stops.each(batches_of(store.engine, KeyRange(*index.keys.range(())), keys_max)):
         own = [entry.key for entry in found if index.keys.decode(entry.key) is not None]
         if own:
             store.engine.commit(Commit((held.guard,), tuple(Delete(raw_key) for raw_key in own), held.epoch))

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError
-from keyplan.layout import BoundLayout
+from keyplan.jobs import Progress, Stop, StopCheck, Teller
+from keyplan.layout import BoundLayout, shown_key
 from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states
 from keyplan.maintenance.beside import Transfer
@@ -45,9 +47,10 @@ def restore_store(
     prefix: bytes | None = None,
     is_overwriting: bool = False,
     layout: BoundLayout | None = None,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> RestoreReport:
     """Bring a plain backup into the store, and verify its count and digest by reading it back.
 
@@ -58,7 +61,9 @@ def restore_store(
     is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed. Otherwise nothing
         that is there is changed, also when a stopped restore goes on: a write of somebody else ends it.
     layout: its indexes are checked afterwards, and put right, when it lies below the prefix.
+    stop: when this is set the restore ends between two commits, with StoppedError, and goes on when it is called again.
     command: the words behind `keyplan` that go on with this restore when it is stopped, for who looks at the store's jobs.
+    progress: told of its stage: checking, writing, verifying, examining.
 
     Indexes below the prefix that were not readable when the backup was made are not readable afterwards.
 
@@ -69,8 +74,12 @@ def restore_store(
     old = bytes.fromhex(section.prefix)
     new = old if prefix is None else prefix
     held = EmbeddedKeys(layout, old, new, root_below=new) if layout is not None else None
-    _check(engine, path, header, new, held, command)
-    target = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting).begin(clock, command)
+    stops = StopCheck(stop, f"the restore into {shown_key(new) or 'the whole store'}")
+    told = Teller(progress)
+    told("checking")
+    _check(engine, path, header, new, held, command, stops)
+    transfer = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting, stops=stops)
+    target = transfer.begin(clock, command)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(target, kept_states(section))
     with open_backup(path, of=header) as reader:
@@ -78,12 +87,13 @@ def restore_store(
         for _ in reader.sections():
             pairs = reader.pairs()
             wanted = pairs if held is None else held.rewritten(pairs)
-            written = target.reconcile(wanted, only_adds=not is_overwriting, progress=progress)
+            written = target.reconcile(wanted, only_adds=not is_overwriting, progress=partial(told, "writing"))
+    told("verifying", written.tally.count)
     target.read_back(written.tally)
     target.verified(written.tally)
     indexes = None
     if layout is not None and layout.root.startswith(new):
-        indexes = put_indexes_right(engine, layout)
+        indexes = put_indexes_right(engine, layout, stops=stops, progress=progress)
     target.finish()
     return RestoreReport("", new, written, 0 if held is None else held.count, indexes)
 
@@ -104,13 +114,14 @@ def _check(
     new: bytes,
     held: EmbeddedKeys | None,
     command: Sequence[str],
+    stops: StopCheck,
 ) -> None:
     """Read the whole file, as it would be written. Raises InvalidInputError, EngineLimitError."""
     with open_backup(path, of=header) as reader:
         for number, _ in enumerate(reader.sections()):
             if number:
                 raise InvalidInputError(source=str(path), problem="a plain backup has one section")
-            pairs = reader.pairs()
+            pairs = stops.each(reader.pairs())
             check_fits(engine, new, pairs if held is None else held.rewritten(pairs), command=command)
     if held is not None:
         held.count = 0

@@ -6,6 +6,7 @@ Whatever stops the work before leaves it so, and the same call finishes it. What
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from keyplan.errors import (
     RestoreConflictError,
     TargetTakenError,
 )
-from keyplan.jobs import FixedConditions, begun
+from keyplan.jobs import FixedConditions, Progress, Stop, StopCheck, Teller, begun
 from keyplan.keyspace import (
     PREFIX_BYTES_MAX,
     PROFILES,
@@ -104,10 +105,11 @@ def restore_key_spaces(
     policy: RestorePolicy | None = None,
     layout: BoundLayout | None = None,
     actor: str = "restore",
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     clock: Clock = SYSTEM_CLOCK,
     backoff: Backoff | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> KeySpacesRestored:
     """Bring key spaces back from a backup: all in it, or those named.
 
@@ -119,19 +121,22 @@ def restore_key_spaces(
     creation, and gets a later generation where the name has had one: generations never go back.
 
     layout: what the key spaces hold; keys in values are rewritten when a prefix changes, indexes are checked and put right.
+    stop: when this is set the restore ends between two commits, with StoppedError, and goes on when it is called again.
     command: the words behind `keyplan` that go on with this restore when it is stopped, for who looks at the store's jobs.
+    progress: told of its stage, and of which key space: checking, writing, verifying, examining.
 
     Raises InvalidInputError, EngineLimitError, RestoreConflictError; KeySpaceNotFoundError for a name that is not in the
     backup; TargetTakenError, CorruptionError, and what the registry raises, with that key space in the state RESTORING.
     """
+    stops = StopCheck(stop, "the restore of key spaces")
     work = _Restore(
-        engine, path, layout, actor, command, clock, backoff if backoff is not None else Backoff(), progress
+        engine, path, layout, actor, stops, command, clock, backoff if backoff is not None else Backoff(), progress
     )
     allowed = policy if policy is not None else RestorePolicy()
     header, sections = work.look(frozenset(names))
     whole = RegistryRestore.of(engine, path, header, clock) if not names and not allowed.rename_to else None
     if whole is not None and whole.is_begun:
-        whole.carry_out(actor, work.backoff, command)
+        whole.carry_out(actor, work.backoff, stops, command)
     is_fresh = whole is not None and not whole.has_registry
     steps, conflicts = work.plan(header, sections, allowed)
     if conflicts:
@@ -140,7 +145,7 @@ def restore_key_spaces(
     work.check(header, steps)
     coming = steps
     if whole is not None and is_fresh and _is_as_it_was(steps):
-        whole.carry_out(actor, work.backoff, command)
+        whole.carry_out(actor, work.backoff, stops, command)
         coming, _ = work.plan(header, sections, allowed)
     made = work.found() if whole is not None and is_fresh and coming is steps else None
     done = work.carry_out(header, coming)
@@ -168,18 +173,21 @@ class _Restore:
         path: Path,
         layout: BoundLayout | None,
         actor: str,
+        stops: StopCheck,
         command: Sequence[str],
         clock: Clock,
         backoff: Backoff,
-        progress: Callable[[int], None] | None,
+        progress: Callable[[Progress], None] | None,
     ) -> None:
         self._engine = engine
         self._path = path
         self._layout = layout
+        self._stops = stops
         self._command = command
         self._clock = clock
         self.backoff = backoff
         self._progress = progress
+        self._told = Teller(progress)
         self._actor = actor
         self._registry = KeySpaces(engine, actor=actor, clock=clock, backoff=backoff)
 
@@ -249,7 +257,9 @@ class _Restore:
                     # Why the longest: which prefix a new one is, is known only when it is made. Text, as nearly all are.
                     prefix = step.prefix if step.prefix is not None else b"\x7f" * PREFIX_BYTES_MAX
                     held = self._held(section, prefix)
-                    pairs = reader.pairs() if held is None else held.rewritten(reader.pairs())
+                    self._told("checking", item=step.name)
+                    pairs = self._stops.each(reader.pairs())
+                    pairs = pairs if held is None else held.rewritten(pairs)
                     check_fits(self._engine, prefix, pairs, command=self._command)
 
     # ---- step by step -------------------------------------------------------------------------------------------------------
@@ -262,6 +272,7 @@ class _Restore:
             for section in reader.sections():
                 step = by_name.get(record_of(section).name)
                 if step is not None:
+                    self._stops.check()
                     done.append(self._step(header, step, section, reader))
         return done
 
@@ -326,14 +337,22 @@ class _Restore:
                 claim = structs.replace(claim, begun_at=earlier.begun_at, command=claim.command or earlier.command)
             # Why the fence: whoever has ended the same restore meanwhile has left a claim that says so, and it stays.
             target = Target.claimed(
-                self._engine, keyspace.raw_prefix, seen, claim, guards=fenced.guards(), conditions=fenced
+                self._engine,
+                keyspace.raw_prefix,
+                seen,
+                claim,
+                guards=fenced.guards(),
+                conditions=fenced,
+                stops=self._stops,
             )
             held = self._held(section, keyspace.raw_prefix)
             pairs = reader.pairs()
             wanted = pairs if held is None else held.rewritten(pairs)
-            written = target.reconcile(wanted, only_adds=False, progress=self._progress)
+            told = partial(self._told, item=step.name)
+            written = target.reconcile(wanted, only_adds=False, progress=partial(told, "writing"))
+            told("verifying", written.tally.count)
             target.read_back(written.tally)
-            indexes = None if self._layout is None else put_indexes_right(share, self._layout)
+            indexes = self._put_indexes_right(share)
         quota = section.quota or _NO_QUOTA
         self._registry.set_quota(
             step.name, keys=quota.get("keys"), bytes=quota.get("bytes"), expected=keyspace.identity
@@ -352,6 +371,11 @@ class _Restore:
         except CommitConflictError as error:
             problem = "another process does this work now"
             raise TargetTakenError(prefix=keyspace.prefix, problem=problem) from error
+
+    def _put_indexes_right(self, share: Engine) -> IndexesAfterwards | None:
+        if self._layout is None:
+            return None
+        return put_indexes_right(share, self._layout, stops=self._stops, progress=self._progress)
 
     def _held(self, section: BackupSection, prefix: bytes) -> EmbeddedKeys | None:
         return None if self._layout is None else EmbeddedKeys(self._layout, bytes.fromhex(section.prefix), prefix)
@@ -373,12 +397,13 @@ class _Restore:
         name, prefix = holder.name, holder.raw_prefix
         self._registry.delete(name, expected=holder.identity)
         sweeper = Sweeper(self._registry, by="restore")
-        progress = sweeper.sweep(name)
+        progress = sweeper.sweep(name, stop=self._stops)
         for _ in range(_LOOKS_MAX):
             if progress.stage in (Stage.COMPLETED, Stage.NOT_DELETING):
                 break
+            self._stops.check()
             self.backoff.sleep(1.0)
-            progress = sweeper.sweep(name)
+            progress = sweeper.sweep(name, stop=self._stops)
         else:
             raise KeySpaceDeletingError(name=name, problem=f"its deletion waits for {progress.waits_for}")
 

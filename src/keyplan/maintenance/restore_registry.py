@@ -13,7 +13,7 @@ from msgspec import structs
 
 from keyplan.engine import Clock, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, Mutation, Put, RangeEmpty
 from keyplan.errors import CommitConflictError, TargetTakenError
-from keyplan.jobs import FixedConditions, Job, Seen, begun, look
+from keyplan.jobs import FixedConditions, Job, Seen, StopCheck, begun, look
 from keyplan.keyspace import Acts, KeySpaceRegistry, KeySpaces, RegistryTransaction
 from keyplan.layout import Only
 from keyplan.maintenance.backup import open_backup
@@ -87,8 +87,12 @@ class RegistryRestore:
         seconds = self.kept.configuration.reuse_cooldown_seconds
         return None if seconds is None else utc_text(self._clock, later_seconds=seconds)
 
-    def carry_out(self, actor: str, backoff: Backoff, command: Sequence[str] = ()) -> None:
-        """Write the registry, and open it. Begun again after a stop it goes on. Raises TargetTakenError, CorruptionError."""
+    def carry_out(self, actor: str, backoff: Backoff, stops: StopCheck, command: Sequence[str] = ()) -> None:
+        """Write the registry, and open it. Begun again after a stop it goes on.
+
+        Raises TargetTakenError, CorruptionError, StoppedError.
+        """
+        stops.check()
         claim = begun(
             Claim(kind=_CLAIM_KIND, source=self._header.id), command=command, clock=self._clock, stage="begun"
         )
@@ -105,6 +109,7 @@ class RegistryRestore:
                 guards=first[0],
                 mutations=first[1],
                 conditions=closed,
+                stops=stops,
             )
         except CommitConflictError as error:
             raise _taken("somebody has made a registry meanwhile, or restores one") from error

@@ -1,10 +1,12 @@
 """Indexes after a restore: checked against the records, and put right where they differ."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from keyplan.engine import Engine
+from keyplan.jobs import UNSTOPPED, Progress, StopCheck
 from keyplan.layout import BoundLayout
 from keyplan.maintenance.check import check
 from keyplan.maintenance.repair import RepairResult, carry_out, plan_repairs
@@ -26,13 +28,28 @@ class IndexesAfterwards:
     remaining: tuple[str, ...]
 
 
-def put_indexes_right(engine: Engine, layout: BoundLayout) -> IndexesAfterwards:
-    """Check the layout on the engine, carry out each repair that the records decide, and check again what is left."""
+def put_indexes_right(
+    engine: Engine,
+    layout: BoundLayout,
+    *,
+    stops: StopCheck = UNSTOPPED,
+    progress: Callable[[Progress], None] | None = None,
+) -> IndexesAfterwards:
+    """Check the layout on the engine, carry out each repair that the records decide, and check again what is left.
+
+    Raises StoppedError when it is told to stop, between two batches of keys or two repairs.
+    """
     store = Store(engine)
-    first = check(store, layout)
+
+    def looked(now: Progress) -> None:
+        stops.check()
+        if progress is not None:
+            progress(now)
+
+    first = check(store, layout, progress=looked)
     repaired = 0
     left: list[str] = []
-    for finding in first:
+    for finding in stops.each(first):
         plan = plan_repairs(store, layout, [finding])
         done = sum(outcome.result is RepairResult.REPAIRED for outcome in carry_out(store, layout, plan))
         repaired += done
@@ -40,6 +57,6 @@ def put_indexes_right(engine: Engine, layout: BoundLayout) -> IndexesAfterwards:
             left.append(str(finding))
     if repaired:
         # Why again: a repair may bring out what was hidden behind it.
-        found = (str(finding) for finding in check(store, layout) if not finding.kind.is_note)
+        found = (str(finding) for finding in check(store, layout, progress=looked) if not finding.kind.is_note)
         left = list(islice(found, _REMAINING_MAX))
     return IndexesAfterwards(first.keys_examined, repaired, tuple(left))

@@ -33,7 +33,19 @@ from keyplan.errors import (
     TargetNotEmptyError,
     TargetTakenError,
 )
-from keyplan.jobs import JOB_BYTES_MAX, NO_CONDITIONS, CommitRoom, Conditions, Job, Seen, cut, kept_command, size_of
+from keyplan.jobs import (
+    JOB_BYTES_MAX,
+    NO_CONDITIONS,
+    UNSTOPPED,
+    CommitRoom,
+    Conditions,
+    Job,
+    Seen,
+    StopCheck,
+    cut,
+    kept_command,
+    size_of,
+)
 from keyplan.maintenance.claims import CLAIM_FORM, Claim
 from keyplan.maintenance.pair_digest import PairDigest, PairSum, Tally
 from keyplan.store import TRANSFER_AREA
@@ -179,7 +191,8 @@ class _Batch:
 class Target:
     """The share of a store below a prefix, while this process brings something into it: a job, by its claim.
 
-    Each method raises TargetTakenError when somebody else has taken the work over, or the conditions do not hold.
+    Each method raises TargetTakenError when somebody else has taken the work over, or the conditions do not hold; StoppedError,
+    but for the last, when the work is told to stop.
     """
 
     def __init__(self, job: Job[Claim], prefix: bytes) -> None:
@@ -197,12 +210,14 @@ class Target:
         *,
         guards: Iterable[Guard] = (),
         conditions: Conditions = NO_CONDITIONS,
+        stops: StopCheck = UNSTOPPED,
     ) -> Self:
         """Write the claim over the one that was read; the last one to do so has the work. `guards` hold in that commit."""
+        stops.check()
         lost = partial(_taken, prefix)
-        begin = partial(Job.begin, engine, seen, claim, CLAIM_FORM, lost=lost, guards=guards, conditions=conditions)
+        options: dict[str, Any] = {"lost": lost, "guards": guards, "conditions": conditions, "stops": stops}
         try:
-            return cls(begin(), prefix)
+            return cls(Job.begin(engine, seen, claim, CLAIM_FORM, **options), prefix)
         except CommitConflictError as error:
             raise lost("another process does this work now") from error
 
@@ -257,7 +272,7 @@ class Target:
             if self.claim.written:
                 # Invariant: looked at in the state that the guards below are of, so that nothing else is changed or removed.
                 self._require_own(snapshot)
-            changes = self._differences(wanted, snapshot, written, digest, progress)
+            changes = self._differences(self.job.stops.each(wanted), snapshot, written, digest, progress)
             for batch in self._guarded(changes, only_adds=only_adds):
                 self.job.tell("writing", written.puts + written.unchanged)
                 self.commit(batch.mutations, guards=batch.guards, claim=self._accounted(batch))
@@ -266,7 +281,7 @@ class Target:
 
     def _require_own(self, snapshot: Snapshot) -> None:
         found, count = PairSum(), 0
-        for key, value in pairs_of(snapshot, self.prefix):
+        for key, value in self.job.stops.each(pairs_of(snapshot, self.prefix)):
             found.add(key, value)
             count += 1
         if found.text != self.claim.written:
@@ -353,7 +368,7 @@ class Target:
     def read_back(self, expected: Tally) -> None:
         """Read the share from the start and compare it with what was brought. Raises CorruptionError when it differs."""
         with self.engine.snapshot() as snapshot:
-            actual = PairDigest.of(pairs_of(snapshot, self.prefix))
+            actual = PairDigest.of(self.job.stops.each(pairs_of(snapshot, self.prefix)))
         if actual != expected:
             raise CorruptionError(
                 problem="what was read back is not what was written: somebody else writes below the prefix",
@@ -367,10 +382,10 @@ def _taken(prefix: bytes, problem: str) -> TargetTakenError:
     return TargetTakenError(prefix=prefix, problem=problem)
 
 
-def require_untouched(engine: Engine, prefix: bytes, claim: Claim) -> None:
+def require_untouched(engine: Engine, prefix: bytes, claim: Claim, stops: StopCheck) -> None:
     """Raise TargetNotEmptyError when work that was verified and not ended finds other pairs than it left."""
     with engine.snapshot() as snapshot:
-        found = PairDigest.of(pairs_of(snapshot, prefix))
+        found = PairDigest.of(stops.each(pairs_of(snapshot, prefix)))
     if found.sha256 != claim.verified:
         advice = (
             f"a {claim.kind} was verified here, and somebody has written since: keep it, or overwrite what is there"

@@ -19,7 +19,7 @@ import msgspec
 
 from keyplan.engine import ALL_KEYS, Commit, Delete, Engine, Guard, KeyAbsent, KeyRange, KeyUnchanged, Put
 from keyplan.errors import CommitConflictError, CorruptionError, RingMismatchError
-from keyplan.jobs import kept_command
+from keyplan.jobs import Progress, Stop, StopCheck, Teller, kept_command
 from keyplan.ring.description import RING_KEY, RingDescription
 from keyplan.ring.opening import remembered
 from keyplan.ring.placement import Placement, read_placement
@@ -47,31 +47,36 @@ class Rebalanced:
 def rebalance(
     engines: Sequence[Engine],
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
     recount: bool = False,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
 ) -> Rebalanced:
     """Grow the ring that the first of these databases are to all of them; continue when that was begun before.
 
-    The engines stay open, and are the caller's. `progress` is called with the number of entries moved since the last call. A
+    The engines stay open, and are the caller's. `progress` is called with the number of entries moved so far. A
     ring that has its size already is looked through, and what lies in the wrong database is moved. `recount` takes the number
     of entries that the ring holds for right, whatever it was found to be when the growth began: for a ring that cannot be
-    settled since another program wrote to one of its databases meanwhile. `command` are the words behind `keyplan` that go on
-    with this growth when it is stopped, the store's included: each database tells them to who looks at its jobs.
+    settled since another program wrote to one of its databases meanwhile. When `stop` is set the growth ends
+    between two batches, with StoppedError, and goes on when this is called again. `command` are the words behind `keyplan` that
+    go on with it then, the store's included: each database tells them to who looks at its jobs.
     Nobody can write to the ring meanwhile: a handle that is open raises RingMismatchError. Raises RingMismatchError when the
     databases are no ring that can grow to these, or when another run has changed it.
     """
-    run = _Rebalance(engines, progress or (lambda _: None), kept_command(command), recount=recount)
+    run = _Rebalance(
+        engines, Teller(progress), StopCheck(stop, "the growth of the ring"), kept_command(command), recount=recount
+    )
     return run.carry_out()
 
 
 class _Rebalance:
     def __init__(
-        self, engines: Sequence[Engine], progress: Callable[[int], None], command: tuple[str, ...], *, recount: bool
+        self, engines: Sequence[Engine], told: Teller, stops: StopCheck, command: tuple[str, ...], *, recount: bool
     ) -> None:
         self._engines = engines
         self._size = len(engines)
-        self._progress = progress
+        self._told = told
+        self._stops = stops
         self._command = command
         self._recount = recount
         self._moved = 0
@@ -82,6 +87,7 @@ class _Rebalance:
     def carry_out(self) -> Rebalanced:
         found = [remembered(engine) for engine in self._engines]
         first = self._first(found)
+        self._stops.check()
         placement = read_placement(first.placed, self._size)
         # Why: where one is settled, all was moved and counted before.
         if not any(self._is_settled(description) for description in found):
@@ -158,12 +164,13 @@ class _Rebalance:
             self._move_from(index, placement)
 
     def _is_any_misplaced(self, placement: Placement) -> bool:
-        return any(_misplaced(engine, index, placement) is not None for index, engine in enumerate(self._engines))
+        return any(self._misplaced(index, placement) is not None for index in range(self._size))
 
     def _move_from(self, index: int, placement: Placement) -> None:
         source = self._engines[index]
         start = b""
         while True:
+            self._stops.check()
             leaving: dict[int, list[bytes]] = {}
             with source.snapshot() as snapshot:
                 keys = list(snapshot.keys(KeyRange(start, None), limit=_SCANNED_KEYS))
@@ -176,7 +183,7 @@ class _Rebalance:
                     for batch in _batches(own)
                 ]
             for target, pairs in batches:
-                for part in _by_bytes(pairs):
+                for part in self._stops.each(_by_bytes(pairs)):
                     self._move(index, target, part)
 
     def _sort_out(self, keys: list[bytes], index: int, placement: Placement, leaving: dict[int, list[bytes]]) -> bytes:
@@ -209,11 +216,11 @@ class _Rebalance:
             # Why no epoch: what is moved is read in many snapshots, and only the ring's description must stand.
             source.commit(Commit((self._fences[index],), deletes, ""))
         self._moved += len(keys)
-        self._progress(len(keys))
+        self._told("moving", self._moved)
 
     def _verify(self, placement: Placement, expected: int | None) -> None:
-        for index, engine in enumerate(self._engines):
-            key = _misplaced(engine, index, placement)
+        for index in range(self._size):
+            key = self._misplaced(index, placement)
             if key is not None:
                 self._check_alone()
                 raise CorruptionError(raw_key=key.hex(), database=index, problem="the key is not where it belongs")
@@ -241,6 +248,14 @@ class _Rebalance:
 
     # ---- pieces --------------------------------------------------------------------------------------------------------
 
+    def _misplaced(self, index: int, placement: Placement) -> bytes | None:
+        """Return a key that does not belong into its database, or None."""
+        with self._engines[index].snapshot() as snapshot:
+            for key in self._stops.each(snapshot.keys(ALL_KEYS)):
+                if key != RING_KEY and placement.of_key(key) != index:
+                    return key
+        return None
+
     def _describe(self, index: int, before: RingDescription | None, after: RingDescription) -> None:
         engine = self._engines[index]
         guard: Guard = KeyAbsent(RING_KEY) if before is None else self._fence(index, before)
@@ -261,15 +276,6 @@ class _Rebalance:
         if description is None:
             raise _refused(index, "its description has gone")
         return description
-
-
-def _misplaced(engine: Engine, index: int, placement: Placement) -> bytes | None:
-    """Return a key that does not belong into its database, or None."""
-    with engine.snapshot() as snapshot:
-        for key in snapshot.keys(ALL_KEYS):
-            if key != RING_KEY and placement.of_key(key) != index:
-                return key
-    return None
 
 
 def _batches(keys: list[bytes]) -> list[list[bytes]]:

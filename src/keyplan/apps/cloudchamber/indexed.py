@@ -18,7 +18,7 @@ from keyplan.apps.cloudchamber.records import Condition, User
 from keyplan.codec import Decimal, Percent
 from keyplan.engine import Commit, DeleteRange, Engine, KeyAbsent, Mutation, WrappedEngine
 from keyplan.errors import CommitConflictError, ConflictError
-from keyplan.jobs import Progress
+from keyplan.jobs import Progress, Stop
 from keyplan.layout import Index, Only, Table, Unique, Unlike, Waiver
 from keyplan.maintenance import build_index, prepare_index
 from keyplan.store import Store
@@ -182,6 +182,7 @@ def begin_indexes(
     store: Store,
     namespace: str = "",
     *,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[str, Progress], None] | None = None,
 ) -> tuple[str, ...]:
@@ -191,7 +192,8 @@ def begin_indexes(
     index that records contradict, two users whose names differ in case alone, stays unreadable until they are put right and
     this is called again. Writers that run are refused from now on: restart them.
 
-    `command` are the words behind `keyplan` that do all this, for who looks at the store's jobs.
+    `command` are the words behind `keyplan` that do all this, for who looks at the store's jobs. Raises StoppedError when
+    `stop` is set, between two batches.
     """
     if isinstance(store.engine, _PlainWriter):
         store = Store(store.engine.inner)
@@ -205,6 +207,6 @@ def begin_indexes(
             if progress is not None:
                 progress(name, at)
 
-        return build_index(store, bound, name, command=command, progress=told).is_readable
+        return build_index(store, bound, name, stop=stop, command=command, progress=told).is_readable
 
     return tuple(name for name in INDEXES if not built(name))

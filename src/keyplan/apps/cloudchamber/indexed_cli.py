@@ -1,10 +1,21 @@
 """The command about secondary indexes: `keyplan cloudchamber index`. What it does, indexed.py says."""
 
+from functools import partial
+
 import typer
 
 from keyplan.apps.cloudchamber.indexed import INDEXES, CloudChamberIndexed, begin_indexes
 from keyplan.apps.cloudchamber.namespaces_cli import NamespaceOption, namespace_of_option
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_grid, print_json, store_of_option, words_of
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    print_grid,
+    print_json,
+    stopped_by_signals,
+    store_of_option,
+    words_of,
+)
 from keyplan.maintenance import list_indexes
 
 __all__ = ["index"]
@@ -25,7 +36,8 @@ def index(
     """
     own = namespace_of_option(namespace)
     with store_of_option(store, config) as opened:
-        unread = begin_indexes(opened, own, command=words_of(context))
+        with stopped_by_signals(partial(words_of, context, with_store=True)) as stop:
+            unread = begin_indexes(opened, own, stop=stop, command=words_of(context))
         states = list_indexes(opened, CloudChamberIndexed.bound(namespace=own))
     if as_json:
         for state in states:

@@ -21,6 +21,7 @@ from keyplan.cli import (
     print_json,
     print_text,
     progress_bar,
+    stopped_by_signals,
     store_url_of_option,
     words_of,
 )
@@ -122,20 +123,14 @@ def rebalance(
     command = (*words_of(context), "--store", absolute_url(url))
     for kind, number in database_counts(read_counts(databases)).items():
         with ExitStack() as stack:
+            stop = stack.enter_context(stopped_by_signals(lambda: command))
             engines = [
                 # Why only others are created: the first says whether there is a store at all.
                 stack.enter_context(address.engine(kind, index, create=index > 0))
                 for index in range(number)
             ]
-            with progress_bar(kind.value) as report:
-                moved = 0
-
-                def told(keys: int, report: Any = report) -> None:
-                    nonlocal moved
-                    moved += keys
-                    report(moved)
-
-                done = grow(engines, progress=told, recount=recount, command=command)
+            with progress_bar(kind.value) as shown:
+                done = grow(engines, progress=shown.told, recount=recount, stop=stop, command=command)
         if as_json:
             print_json({"kind": kind.value, "databases": done.databases, "moved": done.moved, "keys": done.entries})
         else:

@@ -19,7 +19,18 @@ from keyplan.apps.runm.reindex import reindex as reindexed
 from keyplan.apps.runm.settings import ROOT_CONSTANT, RootSettings, ServeSettings
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify as verified
-from keyplan.cli import ConfigOption, JsonOption, StoreOption, print_json, print_text, progress_bar, spread
+from keyplan.cli import (
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    absolute_url,
+    print_json,
+    print_text,
+    progress_bar,
+    spread,
+    stopped_by_signals,
+    store_url_of_option,
+)
 from keyplan.cli import store_of_option as opened_store
 from keyplan.errors import InvalidInputError
 from keyplan.files import new_file
@@ -102,10 +113,14 @@ def reindex(
 
     For a store that the original wrote, which has none. Exit code 1 when objects are in the way, which are printed.
     """
-    with opened_store(store, config) as opened, progress_bar("reindex") as progress:
-        prefix = _prefix(place)
-        command = ("runm", "reindex", "--root", prefix + ROOT_CONSTANT)
-        report = reindexed(opened, prefix, progress, command=command)
+    prefix = _prefix(place)
+    command = ("runm", "reindex", "--root", prefix + ROOT_CONSTANT)
+
+    def again() -> tuple[str, ...]:
+        return (*command, "--store", absolute_url(store_url_of_option(store, config)))
+
+    with opened_store(store, config) as opened, stopped_by_signals(again) as stop, progress_bar("reindex") as shown:
+        report = reindexed(opened, prefix, shown.told, stop=stop, command=command)
     if as_json:
         print_json(report._asdict())
     else:

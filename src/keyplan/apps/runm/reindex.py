@@ -9,7 +9,7 @@ from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.start import SEARCH_INDEXES
 from keyplan.apps.runm.verify import entries_of
 from keyplan.errors import CorruptionError, RecordError
-from keyplan.jobs import Progress
+from keyplan.jobs import Progress, Stop, StopCheck
 from keyplan.layout import Only, shown_key
 from keyplan.maintenance import build_index, prepare_index
 from keyplan.store import Store, index_entries_of
@@ -26,13 +26,18 @@ class ReindexReport(NamedTuple):
 
 
 def reindex(
-    store: Store, prefix: str, progress: Callable[[int], None] | None = None, *, command: Sequence[str] = ()
+    store: Store,
+    prefix: str,
+    progress: Callable[[Progress], None] | None = None,
+    *,
+    stop: Stop | None = None,
+    command: Sequence[str] = (),
 ) -> ReindexReport:
     """Build both indexes, verify them, and let searches read them. The service may run meanwhile.
 
     An object that cannot be read, or has a name or value that no key can have, would be left out of every search by these
     indexes: while there is one, they stay unread, and searches look at every object instead. An interrupted run goes on where
-    it was. Raises InvalidInputError for a store whose names are spelled otherwise.
+    it was. Raises InvalidInputError for a store whose names are spelled otherwise, StoppedError when `stop` is set.
     """
     deployment = Deployment(store, prefix)
     refuse_unnamed(deployment)
@@ -40,15 +45,14 @@ def reindex(
         prepare_index(store, deployment.bound, name, command=command)
     # Why after that: from now on writers keep both, and a server that is new to the store need not ask.
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=False))
-    in_the_way = _in_the_way(deployment)
+    in_the_way = _in_the_way(deployment, StopCheck(stop, "the look at the objects to be indexed"))
     if in_the_way:
         return ReindexReport(is_readable=False, entries_written=0, in_the_way=in_the_way)
 
-    def told(build: Progress) -> None:
-        if progress is not None:
-            progress(build.done)
-
-    reports = [build_index(store, deployment.bound, name, command=command, progress=told) for name in SEARCH_INDEXES]
+    reports = [
+        build_index(store, deployment.bound, name, stop=stop, command=command, progress=progress)
+        for name in SEARCH_INDEXES
+    ]
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))
     return ReindexReport(
         is_readable=all(report.is_readable for report in reports),
@@ -57,10 +61,10 @@ def reindex(
     )
 
 
-def _in_the_way(deployment: Deployment) -> tuple[str, ...]:
+def _in_the_way(deployment: Deployment, stops: StopCheck) -> tuple[str, ...]:
     table = deployment.bound.table("objects")
     found = []
-    for uuid, entry in entries_of(table, deployment):
+    for uuid, entry in stops.each(entries_of(table, deployment)):
         try:
             index_entries_of(table, uuid, table.form.decode(entry.value))
         except (CorruptionError, RecordError):

@@ -11,7 +11,7 @@ from typing import Final
 
 from keyplan.engine import Delete, KeyRange
 from keyplan.errors import CommitConflictError, MigrationRefusedError
-from keyplan.jobs import Progress, as_read, batches_of, operations_max
+from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of, operations_max
 from keyplan.layout import BoundIndex, BoundTable, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.index_states import read_index_state
@@ -48,6 +48,7 @@ def clean_up_migration(
     store: Store,
     plan: MigrationPlan,
     *,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
@@ -55,12 +56,14 @@ def clean_up_migration(
     """Remove what only the old layout knows: moved records, entries of indexes that went, dropped tables, marks.
 
     To be called when no program needs the old layout any more, and after `migrate(is_switched=True)` settled everything, which
-    is verified again. Killed at any moment, it goes on when it is called again. `command` as for `migrate`. Raises
-    MigrationRefusedError when the migration is not settled or the plan has obstacles, EngineError, CommitOutcomeUnknownError.
+    is verified again. Killed at any moment, it goes on when it is called again. `stop` and `command` as for
+    `migrate`. Raises MigrationRefusedError when the migration is not settled or the plan has obstacles, EngineError,
+    CommitOutcomeUnknownError, StoppedError.
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    return _Cleaning(store, plan, command, progress, backoff or Backoff()).run()
+    stops = StopCheck(stop, "the clean-up of the migration")
+    return _Cleaning(store, plan, stops, command, progress, backoff or Backoff()).run()
 
 
 class _Cleaning:
@@ -68,13 +71,15 @@ class _Cleaning:
         self,
         store: Store,
         plan: MigrationPlan,
+        stops: StopCheck,
         command: Sequence[str],
         progress: Callable[[Progress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._engine, self._plan = store.engine, plan
+        self._stops = stops
         self._command = command
-        self._progress = progress
+        self._told = Teller(progress)
         self._backoff = backoff
         self._report = CleanUpReport()
         self._done = 0
@@ -91,11 +96,13 @@ class _Cleaning:
             self._report.is_cleaned = True
             return self._report
         moved = [work for work in self._plan.tables if work.is_moving]
-        self._report.verified = [verify_table(self._engine, self._plan.id, work) for work in moved]
+        self._report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
         obstacles = tuple(self._obstacles(is_settled=state.is_settled))
         if obstacles:
             raise MigrationRefusedError(obstacles=obstacles)
-        run = self._backoff.until_committed(partial(take_over, self._engine, seen, Stage.CLEANING, self._command))
+        self._stops.check()
+        begin = partial(take_over, self._engine, seen, Stage.CLEANING, self._command, self._stops)
+        run = self._backoff.until_committed(begin)
         for work in moved:
             self._remove_records(run, work)
         for name in self._plan.indexes_to_remove:
@@ -134,7 +141,7 @@ class _Cleaning:
         takes_vanished = self._takes_vanished(work.name)
         remover = Remover(self._plan.id, work.converter, takes_vanished=takes_vanished)
         batches = Batches(run, self._backoff)
-        for batch in batches_of(self._engine, work.old_range):
+        for batch in self._stops.each(batches_of(self._engine, work.old_range)):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
             # Why first: what was written since it was verified is carried over.
             carried = batches.decide(merger, keys)
@@ -166,7 +173,7 @@ class _Cleaning:
     def _swept(self, run: Run, item: BoundTable | BoundIndex) -> int:
         """Remove every key of an item that the new layout does not know; return how many."""
         removed = 0
-        for batch in batches_of(self._engine, KeyRange(*item.keys.range(()))):
+        for batch in self._stops.each(batches_of(self._engine, KeyRange(*item.keys.range(())))):
             own = [
                 entry.key
                 for entry in batch
@@ -214,5 +221,4 @@ class _Cleaning:
 
     def _tell(self, item: str, records: int) -> None:
         self._done += records
-        if self._progress is not None:
-            self._progress(Progress("removing", self._done, item))
+        self._told("removing", self._done, item=item)

@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec import structs
 
-from keyplan.engine import Delete, KeyRange, Put
+from keyplan.engine import Delete, Entry, KeyRange, Put
 from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Progress, as_read, batches_of
+from keyplan.jobs import Progress, Stop, StopCheck, Teller, as_read, batches_of
 from keyplan.maintenance.findings import Finding
 from keyplan.maintenance.index_build import build_index
 from keyplan.maintenance.index_states import read_index_state
@@ -67,6 +67,7 @@ def migrate(
     plan: MigrationPlan,
     *,
     is_switched: bool = False,
+    stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
     backoff: Backoff | None = None,
@@ -83,6 +84,8 @@ def migrate(
     MigrationRefusedError instead of converting anything twice. What was changed on both sides is left and reported. Killed at
     any moment, it goes on when it is called again.
 
+    stop: when this is set the run ends between two commits, with StoppedError, and the migration goes on when this is called
+        again.
     command: the words behind `keyplan` that give the plan again, without a phase, for who looks at the store's jobs.
 
     Raises MigrationRefusedError when the plan has obstacles or the store is no longer as it was planned for, EngineError,
@@ -90,7 +93,8 @@ def migrate(
     """
     if plan.obstacles:
         raise MigrationRefusedError(obstacles=plan.obstacles)
-    run = _Run(store, plan, is_switched, command, progress, backoff or Backoff())
+    stops = StopCheck(stop, "the migration")
+    run = _Run(store, plan, is_switched, stops, command, progress, backoff or Backoff())
     return run.run()
 
 
@@ -100,14 +104,16 @@ class _Run:
         store: Store,
         plan: MigrationPlan,
         is_switched: bool,  # noqa: FBT001  # Why: private, one caller.
+        stops: StopCheck,
         command: Sequence[str],
         progress: Callable[[Progress], None] | None,
         backoff: Backoff,
     ) -> None:
         self._store, self._engine, self._plan = store, store.engine, plan
         self._is_switched = is_switched
+        self._stops = stops
         self._command = command
-        self._progress = progress
+        self._tell = Teller(progress)
         self._backoff = backoff
         self._report = MigrationReport()
 
@@ -120,7 +126,7 @@ class _Run:
             return self._report
         switch = self._is_switched
         begin = partial(begin_run, self._engine, self._plan, is_switched=switch, command=self._command)
-        run = self._backoff.until_committed(begin)
+        run = self._backoff.until_committed(partial(begin, stops=self._stops))
         for work in self._plan.tables:
             if work.is_moving:
                 self._carry_over(run, work)
@@ -150,7 +156,7 @@ class _Run:
             return
         merger = Merger(self._plan.id, work.converter, is_switched=True)
         batches = Batches(run, self._backoff)
-        for batch in batches_of(self._engine, mark_range(self._plan.id), _BATCH_RECORDS_MAX):
+        for batch in self._batches(mark_range(self._plan.id)):
             pending = [mark.key for mark in map(decoded, batch) if mark.new == PENDING]
             own = [key for key in pending if work.converter.old.keys.decode(key) is not None]
             for decision in batches.decide(merger, own):
@@ -195,7 +201,7 @@ class _Run:
     ) -> Iterator[list[Decision]]:
         """Go over the old records from a key on, then over the marks of those that are gone."""
         done = 0
-        for batch in batches_of(self._engine, KeyRange(start, work.old_range.end), _BATCH_RECORDS_MAX):
+        for batch in self._batches(KeyRange(start, work.old_range.end)):
             keys = [entry.key for entry in batch if work.converter.old.keys.decode(entry.key) is not None]
             decisions = batches.decide(merger, keys)
             yield decisions
@@ -203,8 +209,8 @@ class _Run:
                 run.commit([Put(hint, batch[-1].key + b"\x00")])
             done += len(keys)
             run.tell(run.record.stage, done)
-            self._tell("carrying over", work.name, done)
-        for batch in batches_of(self._engine, mark_range(self._plan.id), _BATCH_RECORDS_MAX):
+            self._tell("carrying over", done, item=work.name)
+        for batch in self._batches(mark_range(self._plan.id)):
             marked = [decoded(entry).key for entry in batch]
             yield batches.decide(merger, self._gone(work, marked))
 
@@ -214,9 +220,8 @@ class _Run:
         with self._engine.snapshot() as snapshot:
             return [key for key, entry in zip(own, snapshot.get_many(own), strict=True) if entry is None]
 
-    def _tell(self, stage: str, item: str, records: int) -> None:
-        if self._progress is not None:
-            self._progress(Progress(stage, records, item))
+    def _batches(self, key_range: KeyRange) -> Iterator[list[Entry]]:
+        return self._stops.each(batches_of(self._engine, key_range, _BATCH_RECORDS_MAX))
 
     # ---- counters and indexes ----------------------------------------------------------------------------------------------
 
@@ -233,10 +238,12 @@ class _Run:
             if name not in run.record.built:
 
                 def told(now: Progress, name: str = name) -> None:
-                    self._tell("building", name, now.done)
+                    self._tell("building", now.done, item=name)
 
                 self._backoff.until_committed(partial(self._prepared, run, name))
-                report = build_index(self._store, self._plan.new, name, progress=told, backoff=self._backoff)
+                report = build_index(
+                    self._store, self._plan.new, name, stop=self._stops, progress=told, backoff=self._backoff
+                )
                 if not report.is_readable:
                     self._report.entries_contested += report.contested
                     continue
@@ -254,7 +261,7 @@ class _Run:
         """Verify, and write down that nothing is left to do but to clean up; or nothing at all."""
         report = self._report
         moved = [work for work in self._plan.tables if work.is_moving]
-        report.verified = [verify_table(self._engine, self._plan.id, work) for work in moved]
+        report.verified = [verify_table(self._engine, self._plan.id, work, self._stops) for work in moved]
         in_place = {work.name for work in self._plan.tables if work.is_in_place}
         is_whole = len(report.built) == len(run.record.indexes) and in_place <= set(run.record.converted)
         report.is_settled = is_whole and not report.contested and all(found.is_equal for found in report.verified)

@@ -5,14 +5,15 @@ one of its roots, beside a restore or a copy into them, or to convert records th
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeAlias
 
 from msgspec import structs
 
 from keyplan.engine import Commit, Delete, Engine, Entry, Guard, KeyRange, Mutation, Put, Snapshot
-from keyplan.errors import MigrationRefusedError
-from keyplan.jobs import Held, Job, JobRecord, Seen, as_read, begun, operations_max
+from keyplan.errors import MigrationRefusedError, StoppedError
+from keyplan.jobs import UNSTOPPED, Held, Job, JobRecord, Seen, StopCheck, as_read, begun, operations_max
 from keyplan.layout import BoundIndex, shown_key
 from keyplan.maintenance.claims import standing_claims
 from keyplan.maintenance.definitions import index_definition, table_definition
@@ -59,15 +60,25 @@ def end_run(run: Run, migration: bytes) -> None:
     over = structs.replace(run.record, is_settled=True, is_cleaned=True, **own)
     guards = [as_read(entry.key, entry) for entry in turns]
     run.commit([Delete(entry.key) for entry in turns], guards=guards, record=over)
-    _remove_marks(run.engine, migration, run.held)
+    # Why: the migration is over, and marks that are left say nothing any more.
+    with suppress(StoppedError):
+        _remove_marks(run.engine, migration, run.held, run.stops)
 
 
-def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool, command: Sequence[str] = ()) -> Run:
+def begin_run(
+    engine: Engine,
+    plan: MigrationPlan,
+    *,
+    is_switched: bool,
+    command: Sequence[str] = (),
+    stops: StopCheck = UNSTOPPED,
+) -> Run:
     """Begin the migration in one commit, with the states of the indexes that it will build; or find it begun.
 
     With `is_switched` the run takes the migration over: an earlier one writes nothing any more. Raises MigrationRefusedError
-    when something is in the way by now, CommitConflictError when somebody came between.
+    when something is in the way by now, CommitConflictError when somebody came between, StoppedError.
     """
+    stops.check()
     stage = Stage.SWITCHED if is_switched else Stage.BESIDE
     with engine.snapshot() as snapshot:
         seen = seen_state(snapshot, plan.id)
@@ -77,11 +88,11 @@ def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool, command
             raise MigrationRefusedError(obstacles=tuple(obstacles))
         if state is not None and not state.is_cleaned:
             if is_switched:
-                return take_over(engine, seen, stage, command)
-            return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True)
+                return take_over(engine, seen, stage, command, stops)
+            return Job(engine, seen, STATE_FORM, lost=_taken_over, is_shared=True, stops=stops)
         guards, mutations = _beginning(plan, state, snapshot)
     # Why: marks of an earlier time, left by a run that died at its end, would tell of records that are others by now.
-    _remove_marks(engine, plan.id, seen.held)
+    _remove_marks(engine, plan.id, seen.held, stops)
     fresh = MigrationState(
         old=plan.old.fingerprint,
         new=plan.new.fingerprint,
@@ -94,7 +105,7 @@ def begin_run(engine: Engine, plan: MigrationPlan, *, is_switched: bool, command
     for root in sorted({plan.old.root, plan.new.root}):
         mutations.append(Put(turn_key(root), encoded(RootTurn(root, plan.id, record.run))))
     begin = partial(Job.begin, engine, seen, record, STATE_FORM, lost=_taken_over, is_shared=not is_switched)
-    return begin(mutations=mutations, guards=guards)
+    return begin(mutations=mutations, guards=guards, stops=stops)
 
 
 def refuse_readers(run: Run, index: BoundIndex, entry: Entry | None) -> None:
@@ -104,10 +115,17 @@ def refuse_readers(run: Run, index: BoundIndex, entry: Entry | None) -> None:
     run.commit([Put(raw_key, value)], guards=[as_read(raw_key, entry)])
 
 
-def take_over(engine: Engine, seen: Seen[MigrationState], stage: Stage, command: Sequence[str] = ()) -> Run:
+def take_over(
+    engine: Engine,
+    seen: Seen[MigrationState],
+    stage: Stage,
+    command: Sequence[str] = (),
+    stops: StopCheck = UNSTOPPED,
+) -> Run:
     """Let this run have the migration alone. Raises CommitConflictError when another one took it just now."""
     assert seen.record is not None
-    return Job.begin(engine, seen, begun(seen.record, command=command, stage=stage), STATE_FORM, lost=_taken_over)
+    record = begun(seen.record, command=command, stage=stage)
+    return Job.begin(engine, seen, record, STATE_FORM, lost=_taken_over, stops=stops)
 
 
 def remove_leftovers(engine: Engine, migration: bytes) -> None:
@@ -115,7 +133,7 @@ def remove_leftovers(engine: Engine, migration: bytes) -> None:
     with engine.snapshot() as snapshot:
         seen = seen_state(snapshot, migration)
     if seen.record is not None and seen.record.is_cleaned:
-        _remove_marks(engine, migration, seen.held)
+        _remove_marks(engine, migration, seen.held, UNSTOPPED)
 
 
 def _obstacles(plan: MigrationPlan, state: MigrationState | None, snapshot: Snapshot) -> Iterator[str]:
@@ -168,14 +186,18 @@ def _turns(snapshot: Snapshot, state: MigrationState) -> list[Entry]:
     return [entry for entry in snapshot.get_many(keys) if entry is not None]
 
 
-def _remove_marks(engine: Engine, migration: bytes, held: Held) -> None:
-    """Remove marks and hints while the state is held: until a migration is over they keep records from a second conversion."""
+def _remove_marks(engine: Engine, migration: bytes, held: Held, stops: StopCheck) -> None:
+    """Remove marks and hints while the state is held: until a migration is over they keep records from a second conversion.
+
+    Raises StoppedError.
+    """
     for key_range in (mark_range(migration), cursor_range(migration)):
         while True:
             with engine.snapshot() as snapshot:
                 keys = _first_keys(snapshot, key_range, operations_max(engine.profile) - 1)
             if not keys:
                 break
+            stops.check()
             engine.commit(Commit((held.guard,), tuple(map(Delete, keys)), held.epoch))
 
 

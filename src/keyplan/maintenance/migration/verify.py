@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from keyplan.engine import Engine
-from keyplan.jobs import Lookup, read_batches
+from keyplan.jobs import Lookup, StopCheck, read_batches
 from keyplan.maintenance.migration.marks import Mark, decoded, digest_of, mark_key
 from keyplan.maintenance.migration.plan import TableWork
 from keyplan.maintenance.migration.transform import UNREADABLE
@@ -51,12 +51,15 @@ class Verification:
         return self.expected == self.found and not self.missing
 
 
-def verify_table(engine: Engine, migration: bytes, work: TableWork) -> Verification:
-    """Compare the old records of a moved table with the new ones, batch by batch, each batch in one snapshot."""
+def verify_table(engine: Engine, migration: bytes, work: TableWork, stops: StopCheck) -> Verification:
+    """Compare the old records of a moved table with the new ones, batch by batch, each batch in one snapshot.
+
+    Raises StoppedError.
+    """
     expected, found = _Fold(), _Fold()
     ahead = missing = vanished = 0
     converter = work.converter
-    for batch, snapshot in read_batches(engine, work.old_range):
+    for batch, snapshot in stops.each(read_batches(engine, work.old_range)):
         read = Lookup(snapshot)
         records = [entry for entry in batch if converter.old.keys.decode(entry.key) is not None]
         read.fetch(mark_key(migration, entry.key) for entry in records)
