@@ -329,13 +329,14 @@ class ConfinedWatch:
     def _is_judged(self) -> bool:
         """Judge what is pending; False where the state that was read is too old to. Raises what ends the watch."""
         for reach in self._border.reaches():
-            stretches = [stretch for part in self._parts for stretch in reach.covering(part) or [None]]
-            if None in stretches:
+            covering = [reach.covering(part) for part in self._parts]
+            if None in covering:
                 break
-            held = self._held_since({stretch.read for stretch in stretches if stretch is not None and stretch.read})
+            terms = {stretch.read for stretches in covering for stretch in stretches or () if stretch.read}
+            held = self._held_since(terms)
             if held is None:
                 return False
-            if all(stretch is None or not stretch.read or stretch.read in held for stretch in stretches):
+            if terms <= held.keys():
                 self._refuse_doubtful(reach, held)
                 return True
         self._ended = self._border.denied(READ, self._asked)

@@ -230,12 +230,6 @@ def _verdict_of(name: str, error: Exception) -> Verdict:
     return Verdict(f"{name}: {kind}", f"{kind}: {name} raised it{place}: {error}")
 
 
-def _failed(name: str, error: BaseException) -> Verdict:
-    if isinstance(error, AssertionError):
-        return _said(name, error)
-    return Verdict(f"{name}: {type(error).__name__}", f"{type(error).__name__}: {name} raised it: {error}")
-
-
 def _said(name: str, error: BaseException) -> Verdict:
     message = str(error).strip() or "an assertion does not hold"
     return Verdict(f"{name}: {message.split(maxsplit=1)[0].rstrip(':')}", message)
