@@ -10,11 +10,15 @@ from keyplan.apps.patroni.osb_routes import ServiceBroker
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.keyspace import RegistryOperations
 from keyplan.operations import Declared, operations_of, rpcs_of
+from keyplan.server.etcd_v2.declared import Keys, Members
+from keyplan.server.shell import ShellOperations
 
 __all__ = ["DECLARED", "INTERFACES"]
 
 INTERFACES: Final[Mapping[str, tuple[type, ...]]] = {
+    "server": (ShellOperations,),
     "keyspaces": (RegistryOperations,),
+    "etcd-v2": (Keys, Members),
     "cloudchamber": tuple(RESOURCES),
     "patroni-broker": (ServiceBroker, Administration),
     "hepnos": (DatabaseOperations,),

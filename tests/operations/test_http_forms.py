@@ -147,7 +147,7 @@ def test_a_description_has_what_the_operations_of_a_service_share() -> None:
         callers={Who.KEEPER: Refused(" For keepers.", 403)},
         headers={"/pages/": version},
         schemes={"log-in": {"type": "http", "scheme": "basic"}},
-        has_other_failures=False,
+        other_failures=None,
     )
     description = described([PUT, ADD], contract)
     put, add = description["paths"]["/pages/{page}"]["put"], description["paths"]["/pages"]["post"]

@@ -30,6 +30,8 @@ from tests.operations.declared import DECLARED, INTERFACES
 
 # What is open, with the reason.
 OPEN = {
+    "getHealth",  # It says that the server is well, and
+    "getVersion",  # which it is; both are asked before there is a token.
     "listKeySpaces",  # The answer has what the caller may see.
     "putUsersName",  # Who logs in is nobody yet; for the rest the operation asks who.
     "bootstrap",  # The token in the request is the grant.

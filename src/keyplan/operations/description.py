@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 description of operations: paths and the schemas of what they take and give."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
@@ -39,6 +39,8 @@ class Contract:
 
     `always` are the failures that each of them can have. `callers` has those who alone may call. `headers` are OpenAPI's
     parameters of all operations whose path begins so; `schemes` its security schemes, if they are not the server's.
+    `other_failures` is the response of failures that no operation names, None where there are none; `without_token` names the
+    operations for which no token is asked.
     """
 
     tag: str
@@ -49,7 +51,8 @@ class Contract:
     )
     headers: Mapping[str, Any] = field(default_factory=dict)
     schemes: Mapping[str, Any] = field(default_factory=dict)
-    has_other_failures: bool = True
+    other_failures: Mapping[str, Any] | None = field(default_factory=lambda: _FAILURE)
+    without_token: Collection[str] = ()
 
 
 def described(operations: Iterable[Operation], contract: Contract) -> dict[str, Any]:
@@ -81,6 +84,8 @@ def _operation(operation: Operation, contract: Contract, components: Components)
     found["x-needs"] = _needs(operation)
     if contract.schemes:
         found["security"] = [{scheme: []} for scheme in contract.schemes]
+    if operation.name in contract.without_token:
+        found["security"] = []
     beside = [_parameter(one, components) for place in (Place.QUERY, Place.HEADER) for one in operation.at(place)]
     if beside:
         found["parameters"] = beside
@@ -112,13 +117,13 @@ def _responses(operation: Operation, contract: Contract, components: Components)
     return {
         **{str(status): _success(operation, outcome, components) for status, outcome in good.items()},
         **{str(status): _failure(contract.failures, status, components) for status in sorted(bad)},
-        **({"default": _FAILURE} if contract.has_other_failures else {}),
+        **({"default": dict(contract.other_failures)} if contract.other_failures is not None else {}),
     }
 
 
 def _success(operation: Operation, outcome: Outcome, components: Components) -> dict[str, Any]:
     found: dict[str, Any] = {"description": outcome.meaning}
-    if outcome.type is not None:
+    if outcome.type not in {None, NoneType}:
         content_type = JSON if operation.answer is None else operation.answer.content_type
         found["content"] = _content(outcome.type, components, content_type)
     if operation.headers:
@@ -136,7 +141,7 @@ def _failure(failures: Failures | None, status: int, components: Components) -> 
 def _content(kind: Any, components: Components, content_type: str = JSON) -> dict[str, Any]:
     """The content of an answer: text where it may be a str, and JSON, or its own type, where it may be something else."""
     parts = parts_of(kind)
-    if not {str, NoneType} & {*parts}:
+    if content_type != JSON or not {str, NoneType} & {*parts}:
         return {content_type: {"schema": schema_of(kind, components)}}
     # Why None is passed over: it is the result of an outcome that has no content.
     text = {_TEXT: {"schema": {"type": "string"}}} if str in parts else {}

@@ -1,30 +1,28 @@
-"""The ASGI application: services built and mounted, the shell's own routes, every failure as JSON."""
+"""The ASGI application: services built and mounted beside the shell, every failure as JSON."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from typing import Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
 from keyplan.server.access import Access
-from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, failure
+from keyplan.server.answers import AnswerError, answer_error_of, failure
 from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX, Gate
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
-from keyplan.server.openapi import SHELL, merged
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
+from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
 
 __all__ = ["BUILT_IN_SERVICES", "Application", "service_builders"]
@@ -91,13 +89,13 @@ class Application:
         for name in given:
             if name not in asked:
                 raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
-        shell = _Shell(engine, services, registry, workers)
+        shell = Shell(ServiceContext(engine, {}, access, closing, workers, registry, clock), services)
         own_access = [route for service in services if service.has_own_access for route in service.routes]
         gate = Middleware(
             Gate,
             access=access,
             open_routes=[*shell.open_routes, *own_access],
-            meters=Meters(registry, workers, shell.version),
+            meters=Meters(registry, workers, shell.program_version),
             clock=clock,
             body_bytes_max=body_bytes_max,
         )
@@ -120,42 +118,6 @@ class Application:
         finally:
             self.closing.set()
             self.workers.close()
-
-
-class _Shell:
-    """The routes that every server has."""
-
-    def __init__(
-        self, engine: Engine, services: Sequence[Service], registry: CollectorRegistry, workers: Workers
-    ) -> None:
-        self._engine = engine
-        self._registry = registry
-        self._workers = workers
-        self._names = sorted(service.name for service in services)
-        self.version = version("keyplan")
-        parts = [("server", SHELL), *((service.name, service.openapi) for service in services)]
-        self._description = merged(parts, version=self.version)
-        self.open_routes: list[BaseRoute] = [Route("/health", self.health), Route("/version", self.tell_version)]
-        self.routes: list[BaseRoute] = [Route("/metrics", self.metrics), Route("/openapi.json", self.openapi)]
-
-    async def health(self, _request: Request) -> Response:
-        def read() -> None:
-            with self._engine.snapshot() as snapshot:
-                snapshot.get(b"\x00")
-
-        await self._workers.run(read)
-        return JsonAnswer({"status": "ok"})
-
-    async def tell_version(self, _request: Request) -> Response:
-        return JsonAnswer({"program": "keyplan", "version": self.version, "services": self._names})
-
-    async def metrics(self, _request: Request) -> Response:
-        # Why in a thread: services may read the store for their figures. Why in none of the workers: they are a figure.
-        text = await asyncio.to_thread(generate_latest, self._registry)
-        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def openapi(self, _request: Request) -> Response:
-        return JsonAnswer(self._description)
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

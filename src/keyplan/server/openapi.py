@@ -1,11 +1,11 @@
-"""The OpenAPI 3.1 description of a server: what its services say of their routes, merged, with the shell's own."""
+"""The OpenAPI 3.1 description of a server: what its services say of their routes, merged, and what all of them refer to."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from keyplan.errors import InvalidInputError
 
-__all__ = ["FAILURE", "SHELL", "answers", "merged"]
+__all__ = ["FAILURE", "SHARED", "answers", "merged"]
 
 FAILURE: Final = {"$ref": "#/components/responses/Failure"}
 """A response of an operation that can fail: `{"error": {"code", "message", "detail"}}`."""
@@ -38,58 +38,14 @@ def answers(
     return {"description": description, "content": {content_type: {"schema": dict(schema)}}}
 
 
-def _shell_operation(summary: str, response: Any, *, is_open: bool) -> dict[str, Any]:
-    operation: dict[str, Any] = {
-        "summary": summary,
-        "tags": ["server"],
-        "responses": {"200": response, "default": FAILURE},
-    }
-    if is_open:
-        operation["security"] = []
-    return {"get": operation}
-
-
-SHELL: Final[dict[str, Any]] = {
-    "paths": {
-        "/health": _shell_operation(
-            "Tell whether the server can read its store.",
-            answers(
-                "It can.",
-                {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}},
-            ),
-            is_open=True,
-        ),
-        "/version": _shell_operation(
-            "Name the program, its version and its services.",
-            answers(
-                "The version.",
-                {
-                    "type": "object",
-                    "required": ["program", "version", "services"],
-                    "properties": {
-                        "program": {"const": "keyplan"},
-                        "version": {"type": "string"},
-                        "services": {"type": "array", "items": {"type": "string"}},
-                    },
-                },
-            ),
-            is_open=True,
-        ),
-        "/metrics": _shell_operation(
-            "Give the server's figures in the text form of Prometheus.",
-            answers("The figures.", {"type": "string"}, content_type="text/plain"),
-            is_open=False,
-        ),
-        "/openapi.json": _shell_operation("Give this description.", answers("It.", {"type": "object"}), is_open=False),
-    },
-    "components": {
-        "schemas": {"Failure": _FAILURE_SCHEMA},
-        "responses": {"Failure": answers("What went wrong.", {"$ref": "#/components/schemas/Failure"})},
-        "securitySchemes": {
-            "token": {"type": "http", "scheme": "bearer", "description": "A token of an administrator or a client."},
-        },
+SHARED: Final[dict[str, Any]] = {
+    "schemas": {"Failure": _FAILURE_SCHEMA},
+    "responses": {"Failure": answers("What went wrong.", {"$ref": "#/components/schemas/Failure"})},
+    "securitySchemes": {
+        "token": {"type": "http", "scheme": "bearer", "description": "A token of an administrator or a client."},
     },
 }
+"""The components that the descriptions of all services refer to."""
 
 
 def merged(parts: Sequence[tuple[str, Mapping[str, Any]]], *, version: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ CONTRACT: Final = Contract(
     always=(403, 503),
     callers={},
     schemes={"chamberSession": {"type": "apiKey", "in": "cookie", "name": COOKIE}},
-    has_other_failures=False,
+    other_failures=None,
 )
 
 

@@ -8,15 +8,15 @@ from starlette.types import Receive, Scope, Send
 from keyplan.errors import CorruptionError
 from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, action_body, failure_body
+from keyplan.server.etcd_v2.declared import PREFIX
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.operations import Operation
 from keyplan.server.etcd_v2.records import Action
 from keyplan.server.etcd_v2.tree import DEPTH_MAX, clean
 
-__all__ = ["PREFIX", "KeysEndpoint"]
+__all__ = ["KeysEndpoint"]
 
-PREFIX: Final = "/v2/keys"
 
 _METHODS: Final = frozenset({"HEAD", "GET", "PUT", "POST", "DELETE"})
 _PLAIN: Final = (b"Content-Type", b"text/plain; charset=utf-8")

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from keyplan.engine import Clock
+from keyplan.operations import Operation, described, operations_of
 from keyplan.server.etcd_member import (
     CORS_HEADERS,
     EtcdRoute,
@@ -23,15 +24,18 @@ from keyplan.server.etcd_member import (
     answer_unknown,
     version_route,
 )
-from keyplan.server.etcd_v2.endpoint import PREFIX, KeysEndpoint
+from keyplan.server.etcd_v2.declared import CONTRACT, PREFIX, Keys, Members
+from keyplan.server.etcd_v2.endpoint import KeysEndpoint
 from keyplan.server.etcd_v2.gateway import Gateway
 from keyplan.server.etcd_v2.operations import HISTORY_EVENTS_DEFAULT
+from keyplan.server.operations import Endpoint
 from keyplan.server.service import Service, ServiceContext
 from keyplan.settings import Setting, of_service, read_settings
 
-__all__ = ["SERVICE_NAME", "build"]
+__all__ = ["DESCRIPTION", "SERVICE_NAME", "build"]
 
 SERVICE_NAME: Final = "etcd-v2"
+DESCRIPTION: Final = described([one for kind in (Keys, Members) for one in operations_of(kind).values()], CONTRACT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ def build(context: ServiceContext) -> Service:
         EtcdRoute("/health", _health_of(gateway), methods=("GET", "HEAD")),
     ]
     # Why its own access: who is not let in is told so in etcd's words, which its clients know.
-    return Service(SERVICE_NAME, routes, OPENAPI, gateway.running, has_own_access=True, unknown=answer_unknown)
+    return Service(SERVICE_NAME, routes, DESCRIPTION, gateway.running, has_own_access=True, unknown=answer_unknown)
 
 
 class _KeysRoute(Route):
@@ -111,14 +115,12 @@ class MembersRoutes:
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            EtcdRoute("/v2/machines", self.machines, methods=("GET", "HEAD"), needs_caller=True),
-            EtcdRoute("/v2/members", self.members, needs_caller=True),
-            EtcdRoute("/v2/members/", self.members, needs_caller=True),
-            EtcdRoute("/v2/members/leader", self.leader, needs_caller=True),
+            *(
+                route
+                for name, declared in operations_of(Members).items()
+                for route in _routes_of(declared, getattr(self, name))
+            ),
             EtcdRoute("/v2/members/{rest:path}", self.no_member, needs_caller=True),
-            EtcdRoute("/v2/stats/self", self.own_statistics, needs_caller=True),
-            EtcdRoute("/v2/stats/store", self.store_statistics, needs_caller=True),
-            EtcdRoute("/v2/stats/leader", self.leader_statistics, needs_caller=True),
         ]
 
     def _members(self, request: Request) -> list[Member]:
@@ -172,6 +174,13 @@ class MembersRoutes:
         return Response(msgspec.json.encode(body) + b"\n", media_type="application/json", headers=headers)
 
 
+def _routes_of(declared: Operation, endpoint: Endpoint) -> list[BaseRoute]:
+    paths = [declared.path, *([f"{declared.path}/"] if declared.has_slash else [])]
+    # Why: of what etcd tells of itself, the text alone has a HEAD.
+    methods = ("GET", "HEAD") if declared.returns is str else ("GET",)
+    return [EtcdRoute(path, endpoint, methods=methods, needs_caller=True) for path in paths]
+
+
 def _json(body: dict[str, Any]) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json", headers=_HEADERS)
 
@@ -206,43 +215,3 @@ class GatewayFigures(Collector):
             ("uncounted", "Changes of others that have no number yet.", self._gateway.uncounted),
         ):
             yield GaugeMetricFamily(f"keyplan_etcd_v2_{name}", text, value=value)
-
-
-# ---- OpenAPI ----------------------------------------------------------------------------------------------------------
-
-_KEYS: Final[dict[str, Any]] = {
-    "parameters": [{"name": "path", "in": "path", "required": True, "schema": {"type": "string"}}],
-    **{
-        method: {
-            "summary": summary,
-            "tags": ["etcd-v2"],
-            "responses": {
-                "200": {"description": "An event or a node, as etcd's v2 API writes it."},
-                "default": {"description": "`errorCode`, `message`, `cause`, `index`."},
-            },
-        }
-        for method, summary in (
-            ("get", "Read a key or a directory, or wait for its next event."),
-            ("put", "Set, create, update, compare and swap, or refresh a key."),
-            ("post", "Create a key under a name made of its index."),
-            ("delete", "Delete a key or a directory, or compare and delete."),
-        )
-    },
-}
-
-
-def _read(summary: str) -> dict[str, Any]:
-    return {"get": {"summary": summary, "tags": ["etcd-v2"], "responses": {"200": {"description": "It."}}}}
-
-
-OPENAPI: Final[dict[str, Any]] = {
-    "paths": {
-        "/v2/keys/{path}": _KEYS,
-        "/v2/machines": _read("The addresses of the gateways, as text."),
-        "/v2/members": _read("The gateways as members of an etcd cluster."),
-        "/v2/members/leader": _read("The member that leads."),
-        "/v2/stats/self": _read("Who answers, and since when."),
-        "/v2/stats/store": _read("Counters of requests."),
-        "/v2/stats/leader": _read("Followers of the leader: none."),
-    }
-}
