@@ -50,9 +50,8 @@ def test_of_many_watches_that_wait_one_looks(engine: Engine, monkeypatch: pytest
     monkeypatch.setattr(environment, "is_latest", counted)
     threads, got = polling(watches, 60)
     eventually(lambda: environment.waiting_for_news == WATCHES)
-    begun = len(looks)
-    eventually(lambda: len(looks) >= begun + 100)
-    assert len(set(looks[begun + WATCHES :])) == 1
+    # Why the last of them: each looks once when it begins to wait, which may be late on a busy machine.
+    eventually(lambda: len(looks) >= 100 and len(set(looks[-100:])) == 1)
     engine.commit(Commit((), (Put(b"b", b""),)))
     for thread in threads:
         thread.join()
