@@ -28,6 +28,7 @@ from tests.servers.patroni import why_no_patroni, write_patroni
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 GUIDES: Final = (
+    "access",
     "backup-and-copy",
     "check-and-repair",
     "cloudchamber",

@@ -28,8 +28,8 @@ class Authority:
         )
         names = "subjectAltName=IP:127.0.0.1,IP:::1,DNS:localhost"
         # Why: etcd's own gateway dials the server with the server's certificate, as a client.
-        made._issue("server", f"{names}\nextendedKeyUsage=serverAuth,clientAuth\n")
-        made._issue("client", "extendedKeyUsage=clientAuth\n")
+        made.issue("server", f"{names}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        made.issue("client", "extendedKeyUsage=clientAuth\n")
         return made
 
     @property
@@ -45,11 +45,22 @@ class Authority:
         """The private key of `server` or `client`."""
         return self.folder / f"{name}.key"
 
-    def _issue(self, name: str, extensions: str) -> None:
+    def issue(self, name: str, extensions: str, *, subject: str = "") -> None:
+        """Make a certificate and its key; `subject` is as openssl takes it, by default a common name."""
         request, extension_file = self.folder / f"{name}.csr", self.folder / f"{name}.ext"
         extension_file.write_text(extensions)
         _openssl(
-            *("req", "-nodes", "-subj", f"/CN={name}", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+            *(
+                "req",
+                "-nodes",
+                "-utf8",
+                "-subj",
+                subject or f"/CN={name}",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+            ),
             *("-keyout", str(self.key(name)), "-out", str(request)),
         )
         _openssl(

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
 
 import typer
@@ -14,7 +14,9 @@ from keyplan.server import (
     BODY_BYTES_MAX,
     GRACE_SECONDS_DEFAULT,
     LISTEN_DEFAULT,
+    TOKEN_VARIABLES,
     Access,
+    PolicyAccess,
     Role,
     ServerOptions,
     configure_logs,
@@ -43,6 +45,56 @@ LayoutsOption = Annotated[
 ]
 
 
+class CallerOptions(NamedTuple):
+    """Who may ask: a record of options, for `spread`."""
+
+    access: Annotated[
+        Path | None, typer.Option("--access", metavar="FILE", help="Who may do what: see keyplan access.")
+    ] = None
+    tokens: Annotated[
+        Path | None, typer.Option("--tokens", metavar="FILE", help="Tokens: a line ROLE NAME TOKEN for each.")
+    ] = None
+    local_role: Annotated[
+        str | None,
+        typer.Option(
+            "--local-role",
+            metavar="ROLE",
+            help="The role of this machine without a token: client (as it is), admin or none.",
+            show_default=False,
+        ),
+    ] = None
+
+    def found(self) -> Access:
+        """Return who may ask: what an access file says, or tokens and the role of this machine; never both."""
+        if self.access is None:
+            role = "client" if self.local_role is None else self.local_role
+            if role not in _LOCAL_ROLES:
+                raise InvalidInputError(source="--local-role", problem=f"{role!r} is not client, admin or none")
+            known = [*(read_tokens(self.tokens) if self.tokens else ()), *tokens_of_environment(os.environ)]
+            return Access(known, _LOCAL_ROLES[role])
+        given = {"--tokens": self.tokens, "--local-role": self.local_role}
+        given |= {name: os.environ.get(name) for name in TOKEN_VARIABLES}
+        if others := [name for name, value in given.items() if value]:
+            problem = f"the access file alone says who may ask: leave out {', '.join(others)}"
+            raise InvalidInputError(source="--access", problem=problem)
+        return PolicyAccess.of_file(self.access)
+
+
+class TlsOptions(NamedTuple):
+    """Certificates: a record of options, for `spread`."""
+
+    tls_certificate: Annotated[
+        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain, in PEM.")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, where it is another file.")
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        typer.Option("--tls-client-ca", metavar="FILE", help="Who signs the certificates of --access, in PEM."),
+    ] = None
+
+
 def serve_command(
     *,
     store: StoreOption = None,
@@ -64,21 +116,8 @@ def serve_command(
         typer.Option("--setting", metavar="NAME.KEY=VALUE", help="A setting of the service NAME; may be repeated."),
     ] = None,
     layout: LayoutsOption = None,
-    tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="Tokens: a line ROLE NAME TOKEN for each.")
-    ] = None,
-    local_role: Annotated[
-        str,
-        typer.Option(
-            "--local-role", metavar="ROLE", help="The role of this machine without a token: client, admin or none."
-        ),
-    ] = "client",
-    tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain, in PEM.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key, where it is another file.")
-    ] = None,
+    callers: CallerOptions,
+    tls: TlsOptions,
     body_bytes_max: Annotated[
         int, typer.Option("--body-bytes", metavar="N", min=1, help="At most so many bytes in a request's body.")
     ] = BODY_BYTES_MAX,
@@ -95,21 +134,22 @@ def serve_command(
     """Serve a store over HTTP until SIGTERM or Ctrl-C: the key space registry, and the protocols of applications.
 
     Once it answers, its addresses are printed on standard output, one a line. Without tokens it listens on this machine alone.
-    Tokens come from --tokens, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN.
+    Tokens come from --tokens, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN; or an access file says who may do what.
     """
-    if local_role not in _LOCAL_ROLES:
-        raise InvalidInputError(source="--local-role", problem=f"{local_role!r} is not client, admin or none")
     if log_level not in {"debug", "info", "warning", "error"}:
         raise InvalidInputError(source="--log-level", problem=f"{log_level!r} is not debug, info, warning or error")
-    known = [*(read_tokens(tokens) if tokens else ()), *tokens_of_environment(os.environ)]
+    if tls.tls_client_ca and not (callers.access and tls.tls_certificate):
+        problem = "certificates of clients are known by an access file, over TLS: give --access and --tls-certificate"
+        raise InvalidInputError(source="--tls-client-ca", problem=problem)
     options = ServerOptions(
         store_url=store_url_of_option(store, config),
         listen=listen or (LISTEN_DEFAULT,),
         services=app or (),
         settings=_settings(setting or []) | _layouts(app or [], setting or [], layout or [], config),
-        access=Access(known, _LOCAL_ROLES[local_role]),
-        tls_certificate=tls_certificate,
-        tls_key=tls_key,
+        access=callers.found(),
+        tls_certificate=tls.tls_certificate,
+        tls_key=tls.tls_key,
+        tls_client_authority=tls.tls_client_ca,
         grace_seconds=grace_seconds,
         body_bytes_max=body_bytes_max,
         has_to_exist=no_create,

@@ -12,6 +12,7 @@ from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
 from keyplan.server.operations import Responder
+from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
@@ -34,6 +35,7 @@ __all__ = [
     "Caller",
     "Closing",
     "JsonAnswer",
+    "PolicyAccess",
     "Responder",
     "Role",
     "ServerOptions",

@@ -6,6 +6,8 @@ this machine, or nobody:
 - it came over a unix socket or from a loopback address, without a header that a proxy would have added, and
 - it names this machine as its host: a page of another site that was made to resolve to 127.0.0.1 does not, and
 - no page of another site had a browser make it.
+
+With an access file, none of this counts: see `principals`.
 """
 
 import hashlib
@@ -17,16 +19,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from keyplan.access import Policy, Principal, Target
+from keyplan.operations import Act
 from keyplan.server.answers import AnswerError
 
-__all__ = ["Access", "Caller", "Role", "Token", "caller_of", "is_loopback", "require_admin", "set_caller"]
+__all__ = [
+    "Access",
+    "Caller",
+    "Role",
+    "Token",
+    "caller_in",
+    "caller_of",
+    "is_loopback",
+    "is_passed_on",
+    "require_admin",
+    "set_caller",
+]
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROXY_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
@@ -43,10 +58,14 @@ class Role(StrEnum):
 
 
 class Caller(NamedTuple):
-    """Who asks. `name` is the token's, or `local` without one; it stands in audit logs."""
+    """Who asks. `name` is the token's or the principal's, or `local` without one; it stands in audit logs.
+
+    `principal` is who the access file says that it is; None where the server has none.
+    """
 
     role: Role
     name: str
+    principal: Principal | None = None
 
 
 class Token(NamedTuple):
@@ -64,11 +83,27 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """The tokens, and the role of a request without one from this machine; None: such a request is nobody's."""
+    """The tokens, and the role of a request without one from this machine; None: such a request is nobody's.
+
+    What a caller may do, its role says. With an access file (`PolicyAccess`) every caller is a principal, and it is granted.
+    """
 
     tokens: Sequence[Token] = ()
     local_role: Role | None = Role.CLIENT
     host_names: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def has_callers(self) -> bool:
+        """True when callers are known by more than being on this machine: then others may reach the server, too."""
+        return bool(self.tokens)
+
+    @property
+    def policy(self) -> Policy | None:
+        """What an access file says now, the same object until it changes; then `require` and `allows` decide, and no role.
+
+        None without an access file.
+        """
+        return None
 
     def caller(self, scope: Scope) -> Caller | None:
         """Return who made a request, or None for nobody: no token and not from this machine, or a token that is not known.
@@ -83,13 +118,36 @@ class Access:
             if scheme.lower() == "bearer":
                 return self._holder(credentials.strip())
             if scheme.lower() != "basic":
-                return None
+                return self._holder_of_bare(given)
         self._refuse_cross_site(scope, headers)
         if given is not None:
             return self._holder(_password(given))
+        return self._without_token(scope, headers)
+
+    def require(self, caller: Caller, act: Act, on: Target) -> None:
+        """Return if a caller may act on a target. Raises AccessDeniedError. Without an access file, roles decide elsewhere."""
+
+    def allows(self, caller: Caller, act: Act, on: Target) -> bool:
+        """Tell whether a caller may act on a target. Without an access file, roles decide elsewhere."""
+        return True
+
+    def described(self) -> dict[str, Any]:
+        """Return who may ask and as what, for the server's log."""
+        roles = {role: [token.name for token in self.tokens if token.role is role] for role in Role}
+        return {
+            "without_token": f"whoever is on this machine, as {self.local_role}" if self.local_role else "nobody",
+            "administrators": roles[Role.ADMIN],
+            "clients": roles[Role.CLIENT],
+        }
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         if self.local_role is None or not self._is_local(scope, headers):
             return None
         return Caller(self.local_role, "local")
+
+    def _holder_of_bare(self, text: str) -> Caller | None:
+        """Who sends a token without a word before it: nobody."""
+        return None
 
     def _holder(self, text: str) -> Caller | None:
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
@@ -100,7 +158,7 @@ class Access:
         return holder
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
-        if any(name in headers for name in _PROXY_HEADERS):
+        if is_passed_on(headers):
             return False
         server, client = scope.get("server"), scope.get("client")
         if server is not None and server[1] is None:
@@ -130,7 +188,12 @@ class Access:
 
 def caller_of(connection: HTTPConnection) -> Caller | None:
     """Return who made this request; None only for a service with its own access."""
-    caller: Caller | None = connection.scope.get(_CALLER)
+    return caller_in(connection.scope)
+
+
+def caller_in(scope: Scope) -> Caller | None:
+    """Return the same of a request's scope."""
+    caller: Caller | None = scope.get(_CALLER)
     return caller
 
 
@@ -145,6 +208,11 @@ def require_admin(connection: HTTPConnection) -> Caller:
     if caller is None or caller.role is not Role.ADMIN:
         raise AnswerError(403, "forbidden", "this needs the role of an administrator")
     return caller
+
+
+def is_passed_on(headers: Headers) -> bool:
+    """Tell whether a proxy passed a request on, as far as it says so."""
+    return any(name in headers for name in _PROXY_HEADERS)
 
 
 @lru_cache(maxsize=_ADDRESSES_MAX)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import InvalidInputError, KeyplanError, UnknownNameError
@@ -21,6 +22,7 @@ from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX, Gate
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters
+from keyplan.server.principals import WholeStoreRoute
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.shell import Shell
 from keyplan.server.workers import Workers
@@ -90,7 +92,8 @@ class Application:
             if name not in asked:
                 raise InvalidInputError(source="--setting", problem=f"no service of this server has a setting {name!r}")
         shell = Shell(ServiceContext(engine, {}, access, closing, workers, registry, clock), services)
-        own_access = [route for service in services if service.has_own_access for route in service.routes]
+        mounted = {service.name: _mounted(service, access) for service in services}
+        own_access = [route for service in services if service.has_own_access for route in mounted[service.name]]
         gate = Middleware(
             Gate,
             access=access,
@@ -100,7 +103,11 @@ class Application:
             body_bytes_max=body_bytes_max,
         )
         # Why the services' first: one that speaks another system's protocol answers /version as that system does.
-        routes = [*(route for service in services for route in service.routes), *shell.open_routes, *shell.routes]
+        routes = [
+            *(route for service in services for route in mounted[service.name]),
+            *shell.open_routes,
+            *shell.routes,
+        ]
         asgi = Starlette(routes=routes, middleware=[gate], exception_handlers=_HANDLERS)
         # Why: a path means one thing; who asks for another gets a 404 rather than a hint to follow.
         asgi.router.redirect_slashes = False
@@ -118,6 +125,13 @@ class Application:
         finally:
             self.closing.set()
             self.workers.close()
+
+
+def _mounted(service: Service, access: Access) -> Sequence[BaseRoute]:
+    """The routes of a service; with an access file, closed to those who may not see everything unless it confines them."""
+    if service.is_confined or access.policy is None:
+        return service.routes
+    return [WholeStoreRoute(route, access) for route in service.routes]
 
 
 # ---- failures --------------------------------------------------------------------------------------------------------

@@ -9,10 +9,16 @@ from typing import Final, NamedTuple
 from keyplan.errors import InvalidInputError
 from keyplan.server.access import is_loopback
 
-__all__ = ["LISTEN_DEFAULT", "Listener", "listener"]
+__all__ = ["LISTEN_DEFAULT", "UNIX_MODE", "UNIX_MODE_OF_POLICY", "Listener", "listener"]
 
 LISTEN_DEFAULT: Final = "127.0.0.1:8210"
 """Where the server listens when it is not told."""
+
+UNIX_MODE: Final = 0o600
+"""Why: whoever may open it is a caller without a token."""
+
+UNIX_MODE_OF_POLICY: Final = 0o666
+"""Why: with an access file each user who opens it is known by it, or is nobody."""
 
 _BACKLOG: Final = 2_048
 _SOURCE: Final = "--listen"
@@ -33,19 +39,20 @@ class Listener(NamedTuple):
             self.file.unlink(missing_ok=True)
 
 
-def listener(text: str, *, scheme: str = "http", allow_remote: bool) -> Listener:
+def listener(text: str, *, scheme: str = "http", allow_remote: bool, unix_mode: int = UNIX_MODE) -> Listener:
     """Bind the address `text`: HOST:PORT, [IPv6]:PORT or unix:PATH. Port 0 is any free one.
 
-    Raises InvalidInputError: when it cannot be read or bound, and, without `allow_remote`, when other machines could reach it.
+    `unix_mode` is that of a unix socket: who of the machine may open it. Raises InvalidInputError: when the address cannot be
+    read or bound, and, without `allow_remote`, when other machines could reach it.
     """
     if text.startswith("unix:"):
-        return _unix(Path(text.removeprefix("unix:")))
+        return _unix(Path(text.removeprefix("unix:")), unix_mode)
     host, port = _host_and_port(text)
     found = _resolved(text, host, port)
     if not is_loopback(found[1][0]) and not allow_remote:
         problem = (
-            f"{text} can be reached from other machines, and no tokens are configured: give --tokens FILE or set"
-            " KEYPLAN_ADMIN_TOKEN, or listen on 127.0.0.1, [::1] or unix:PATH"
+            f"{text} can be reached from other machines, and no tokens are configured: give --access FILE or --tokens FILE,"
+            " or set KEYPLAN_ADMIN_TOKEN, or listen on 127.0.0.1, [::1] or unix:PATH"
         )
         raise InvalidInputError(source=_SOURCE, problem=problem)
     # Trap: asyncio turns off Nagle's delay, 40 ms an answer, only on a socket that says that it is TCP.
@@ -86,13 +93,13 @@ def _resolved(text: str, host: str, port: int) -> tuple[socket.AddressFamily, tu
     return family, (str(address[0]), int(address[1]))
 
 
-def _unix(path: Path) -> Listener:
+def _unix(path: Path, mode: int) -> Listener:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
             _remove_when_abandoned(path)
-        # Why: between bind and chmod anybody could connect, and this socket's callers need no token.
-        before = os.umask(0o177)
+        # Why: between bind and chmod anybody could connect, and a socket of mode 600 asks its callers for no token.
+        before = os.umask(0o777 & ~mode)
         try:
             bound.bind(str(path))
         finally:

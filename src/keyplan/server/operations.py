@@ -8,9 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from keyplan.access import EVERYTHING, OnApplication, OnKeySpace, OnOperation, OnPrefix, Target
 from keyplan.operations import (
     JSON,
     Answered,
+    OnKind,
     Operation,
     body_type,
     read_body,
@@ -19,6 +21,7 @@ from keyplan.operations import (
     read_words,
     write_answer,
 )
+from keyplan.server.access import caller_of
 from keyplan.server.answers import JsonAnswer, body_of
 from keyplan.server.service import ServiceContext
 
@@ -32,6 +35,9 @@ class Responder:
 
     A request is read from its path on: what cannot be there is refused before it is asked who asks, then everybody who may not,
     and then what cannot be read of headers, query and body, in this order.
+
+    With an access file, what an operation declares that it needs is decided here and nowhere else: before everybody who may not
+    is refused, or, where it is on what a part of the request names that is read later, as soon as that is read.
     """
 
     knows_all_words = True
@@ -47,13 +53,52 @@ class Responder:
     async def respond(self, request: Request, operation: Operation) -> Response:
         """Answer a request. Subclasses put around it what every answer has, and how failures are told."""
         arguments = read_path(operation, request.path_params)
+        is_decided = await self._is_decided(request, operation, arguments)
         target = await self.admit(request, operation)
         arguments |= read_headers(operation, request.headers)
         arguments |= read_words(operation, request.query_params.multi_items(), knows_all=self.knows_all_words)
+        is_decided = is_decided or await self._is_decided(request, operation, arguments)
         kind = body_type(operation)
         if kind is not None:
             arguments |= read_body(operation, await self.read(request, operation, kind))
+        if not is_decided:
+            await self._decide(request, operation, arguments)
         return await self.perform(request, operation, target, arguments)
+
+    async def application_of(self, request: Request, keyspace: str) -> str | None:
+        """Return the application of a key space, whose grants are good for it too; None where the service knows of none."""
+        return None
+
+    async def _is_decided(self, request: Request, operation: Operation, arguments: Mapping[str, Any]) -> bool:
+        """Decide, if what has been read of a request names what its operation is on; return whether it does."""
+        named = operation.needs.on.parameter
+        if named and named not in arguments:
+            return False
+        await self._decide(request, operation, arguments)
+        return True
+
+    async def _decide(self, request: Request, operation: Operation, arguments: Mapping[str, Any]) -> None:
+        """Return if who asks has what an operation needs. Raises AccessDeniedError."""
+        access, caller, need = self.context.access, caller_of(request), operation.needs
+        # Why without a caller: only a service with a log-in of its own hears of such a request, and decides about it itself.
+        if access.policy is None or caller is None or need.on.kind is OnKind.NOTHING:
+            return
+        named = arguments.get(need.on.parameter) if need.on.parameter else operation.name
+        access.require(caller, need.act, await self.target_of(request, need.on.kind, named))
+
+    async def target_of(self, request: Request, kind: OnKind, named: Any) -> Target:
+        """Return what a request is on. One that names nothing that can be looked for in grants is on everything."""
+        match kind, named:
+            case OnKind.OPERATION, str():
+                return OnOperation(named)
+            case OnKind.KEY_SPACE, str():
+                return OnKeySpace(named, await self.application_of(request, named))
+            case OnKind.APPLICATION, str():
+                return OnApplication(named)
+            case OnKind.PREFIX, bytes():
+                return OnPrefix(named)
+            case _:
+                return EVERYTHING
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         """Return a request's body as an object of `kind`; bytes are those that were sent. Raises what it is refused with."""

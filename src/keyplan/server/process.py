@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from keyplan.server.access import Access
 from keyplan.server.application import Application, service_builders
 from keyplan.server.closing import Closing
 from keyplan.server.gate import BODY_BYTES_MAX
-from keyplan.server.listen import LISTEN_DEFAULT, Listener, listener
+from keyplan.server.listen import LISTEN_DEFAULT, UNIX_MODE, UNIX_MODE_OF_POLICY, Listener, listener
 from keyplan.server.logs import LOGGER
 from keyplan.server.protocol import BoundedProtocol
 
@@ -34,7 +35,10 @@ _SWITCH_SECONDS: Final = 0.00005
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone."""
+    """What a server serves, where, and to whom. `access` may be without tokens: then it listens on this machine alone.
+
+    Clients may show a TLS certificate if `tls_client_authority` has signed it: the file of one or several authorities, in PEM.
+    """
 
     store_url: str
     listen: Sequence[str] = (LISTEN_DEFAULT,)
@@ -43,6 +47,7 @@ class ServerOptions:
     access: Access = field(default_factory=Access)
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    tls_client_authority: Path | None = None
     grace_seconds: float = GRACE_SECONDS_DEFAULT
     body_bytes_max: int = BODY_BYTES_MAX
     has_to_exist: bool = False
@@ -71,7 +76,7 @@ def serve(options: ServerOptions, *, on_listening: Callable[[Sequence[str]], obj
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_run(application, config, listeners, on_listening))
+                runner.run(_run(application, options.access, config, listeners, on_listening))
         finally:
             sys.setswitchinterval(before)
 
@@ -91,10 +96,13 @@ class _BoundListener:
 
 def _bound(text: str, options: ServerOptions) -> _BoundListener:
     scheme = "https" if options.tls_certificate else "http"
-    return _BoundListener(listener(text, scheme=scheme, allow_remote=bool(options.access.tokens)))
+    mode = UNIX_MODE if options.access.policy is None else UNIX_MODE_OF_POLICY
+    return _BoundListener(listener(text, scheme=scheme, allow_remote=options.access.has_callers, unix_mode=mode))
 
 
 def _uvicorn_config(application: Application, options: ServerOptions) -> uvicorn.Config:
+    if options.tls_client_authority is not None:
+        _check_authority(options.tls_client_authority)
     config = uvicorn.Config(
         application.asgi,
         http=BoundedProtocol,
@@ -108,6 +116,9 @@ def _uvicorn_config(application: Application, options: ServerOptions) -> uvicorn
         timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
         ssl_certfile=options.tls_certificate,
         ssl_keyfile=options.tls_key,
+        # Why no need of one: callers may be known by tokens instead, and /health is for everybody.
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if options.tls_client_authority else ssl.CERT_NONE,
+        ssl_ca_certs=options.tls_client_authority,
     )
     try:
         config.load()
@@ -117,8 +128,24 @@ def _uvicorn_config(application: Application, options: ServerOptions) -> uvicorn
     return config
 
 
+def _check_authority(path: Path) -> None:
+    """Raise InvalidInputError for a file that is none of authorities. Why apart: uvicorn's error does not say which file."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        problem = f"the authorities of clients cannot be read: {error.strerror or error}"
+        raise InvalidInputError(source=str(path), problem=problem) from error
+
+
+def _say_who_may_ask(application: Application, access: Access) -> None:
+    """Say in the log what is open to whom."""
+    whole = [service.name for service in application.services if not service.is_confined]
+    LOGGER.info("who may ask", extra={"facts": {**access.described(), "whole_store_by": whole}})
+
+
 async def _run(
     application: Application,
+    access: Access,
     config: uvicorn.Config,
     listeners: Sequence[Listener],
     on_listening: Callable[[Sequence[str]], object],
@@ -129,6 +156,7 @@ async def _run(
         LOGGER.info("listening", extra={"facts": {"addresses": addresses}})
         on_listening(addresses)
 
+    _say_who_may_ask(application, access)
     async with application.running():
         server = _Server(config, application.closing, started)
         await server.serve(sockets=[one.socket for one in listeners])

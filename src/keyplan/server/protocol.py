@@ -1,16 +1,19 @@
 """HTTP/1.1 as uvicorn reads it, with two bounds that it lacks: how large a request's head is, and how long it may take.
 
-And an answer is sent in one piece: uvicorn writes its head and its body one after the other, each a call of the system.
+An answer is sent in one piece: uvicorn writes its head and its body one after the other, each a call of the system. And a
+request comes with who is at the other end of its connection.
 """
 
 import asyncio
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from keyplan.server.gate import HEADER_BYTES_MAX
+from keyplan.server.peers import Peer, set_peer
 
 __all__ = ["HEAD_SECONDS_MAX", "BoundedProtocol", "GatheringTransport"]
 
@@ -81,6 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         """Begin to wait for the first request's head."""
         super().connection_made(GatheringTransport(transport, self.loop))
+        self._peer = Peer(transport)
         self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,6 +106,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to count and to wait."""
         super().on_message_begin()
+        set_peer(cast("Scope", self.scope), self._peer)
         self._is_in_head = self._head_began = True
         self._head_bytes = 0
         if self._head_timer is None:

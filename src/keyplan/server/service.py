@@ -61,8 +61,9 @@ class ServiceContext:
     """What a service is given when it is built.
 
     `engine` is the server's: shared by all services, closed after the last of them has ended; never close it. `access` tells
-    who asks (see `caller_of`, `require_admin`). `closing` ends streams and background work when the server stops. `workers`
-    are threads for calls that block. `metrics` takes the service's own figures; `/metrics` shows them.
+    who asks, and what an access file grants them (see `caller_of`, `require_admin`, `Access.require`). `closing` ends streams
+    and background work when the server stops. `workers` are threads for calls that block. `metrics` takes the service's own
+    figures; `/metrics` shows them.
     """
 
     engine: Engine
@@ -100,6 +101,8 @@ class Service:
     `lifespan` is entered before the first request and left after the last one, with the engine still open; whatever it raises
     keeps the server from starting. Callers are known by the server's tokens before a route is reached. With `has_own_access`
     requests without a caller get through too: such a service, whose protocol has its own log-in, refuses them itself.
+    `is_confined` says that the service shows and changes for a caller no more than they are granted; one that does not say
+    it is, with an access file, for callers who are granted to read and write everything.
     `unknown` answers paths that no service has a route for, in the words of its protocol; of several, the first named.
     """
 
@@ -108,6 +111,7 @@ class Service:
     openapi: Mapping[str, Any] = field(default_factory=dict)
     lifespan: Callable[[], AbstractAsyncContextManager[None]] = no_lifespan
     has_own_access: bool = False
+    is_confined: bool = False
     unknown: ASGIApp | None = None
 
 

@@ -99,7 +99,7 @@ class Endpoint:
         """Give a token for a password: with tokens configured, the password is the token."""
         try:
             message = await _one_message(request, RECORDS.AuthenticateRequest)
-            if not self._context.access.tokens:
+            if not self._context.access.has_callers:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.password
             if not message.name or self._context.access.caller(_with_token(request.scope, password)) is None:

@@ -51,7 +51,9 @@ def build(context: ServiceContext) -> Service:
     sweeping = Sweeping(context, registry, keys_per_second=settings.sweep_keys_per_second)
     routes = RegistryResponder(context, registry, sweeping).routes(OPERATIONS.values())
     is_on = settings.sweep == "on"
-    return Service("keyspaces", routes, DESCRIPTION, sweeping.lifespan if is_on else no_lifespan)
+    # Why confined: what each operation needs is decided before it is performed, and lists show what may be read.
+    lifespan = sweeping.lifespan if is_on else no_lifespan
+    return Service("keyspaces", routes, DESCRIPTION, lifespan, is_confined=True)
 
 
 def _founding(context: ServiceContext, settings: RegistrySettings) -> Founding:

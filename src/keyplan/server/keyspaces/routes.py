@@ -1,4 +1,4 @@
-"""The registry of key spaces over HTTP: its declared operations, and what four of their answers have beyond them."""
+"""The registry of key spaces over HTTP: its declared operations, and what five of their answers have beyond them."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,10 +9,19 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.errors import InvalidArgumentError
-from keyplan.keyspace import DeleteProgress, Ensured, KeySpace, KeySpaces, RegistryOperations, State
+from keyplan.access import OnKeySpace
+from keyplan.errors import InvalidArgumentError, KeySpaceNotFoundError
+from keyplan.keyspace import (
+    DeleteProgress,
+    Ensured,
+    KeySpace,
+    KeySpaceIdentity,
+    KeySpaces,
+    RegistryOperations,
+    State,
+)
 from keyplan.keyspace import Role as RegistryRole
-from keyplan.operations import CallerKind, Operation, operations_of
+from keyplan.operations import Act, CallerKind, OnKind, Operation, operations_of
 from keyplan.server.access import Caller, Role, caller_of, require_admin
 from keyplan.server.answers import AnswerError, JsonAnswer
 from keyplan.server.keyspaces.sweeping import Sweeping
@@ -35,17 +44,33 @@ class RegistryResponder(Responder):
         self._sweeping = sweeping
         # Why: as many callers as there are tokens, each with many requests; making one costs as much as a read.
         self._acting_as = lru_cache(_CALLERS_MAX)(self._made_for)
-        self._own = {"create": self._create, "get": self._get, "delete": self._delete, "sweep": self._sweep}
+        self._own = {
+            "create": self._create,
+            "list": self._list,
+            "get": self._get,
+            "delete": self._delete,
+            "sweep": self._sweep,
+        }
 
     async def admit(self, request: Request, operation: Operation) -> KeySpaces:
         caller = _caller(request)
-        if operation.caller is CallerKind.ADMINISTRATOR:
-            require_admin(request)
+        if self.context.access.policy is None:
+            if operation.caller is CallerKind.ADMINISTRATOR:
+                require_admin(request)
+        elif _is_administration(operation):
+            caller = caller._replace(role=Role.ADMIN)
         return self._acting_as(caller)
+
+    async def application_of(self, request: Request, keyspace: str) -> str | None:
+        found = await self.context.read(_found, self._registry, keyspace)
+        request.state.keyspace = found
+        return found.application if found else None
 
     async def perform(
         self, request: Request, operation: Operation, target: Any, arguments: Mapping[str, Any]
     ) -> Response:
+        if any(parameter.name == "expected" for parameter in operation.parameters):
+            arguments = _expecting(request, arguments)
         own = self._own.get(operation.attribute)
         return await (
             own(request, target, arguments) if own else super().perform(request, operation, target, arguments)
@@ -60,6 +85,14 @@ class RegistryResponder(Responder):
         # Why: the header names the resource also when it was there already; only the status tells.
         location = {"Location": f"/keyspaces/{quote(keyspace.name, safe='')}"}
         return JsonAnswer(keyspace.to_json(), 201 if is_new else 200, headers=location)
+
+    async def _list(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        page = await self.context.run(registry.list, **arguments)
+        access, caller = self.context.access, _caller(request)
+        # Why fewer than were asked for: the page ends where it would for everybody, and tells nothing of what it leaves out.
+        seen = [one for one in page.keyspaces if access.allows(caller, Act.READ, OnKeySpace(one.name, one.application))]
+        damaged = tuple(name for name in page.damaged if access.allows(caller, Act.READ, OnKeySpace(name)))
+        return self.answer(OPERATIONS["list"], page._replace(keyspaces=seen, damaged=damaged))
 
     async def _get(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
         keyspace = await self.context.read(_shown, registry, **arguments)
@@ -81,6 +114,33 @@ def _caller(request: Request) -> Caller:
     if caller is None:
         raise AnswerError(401, "unauthorized", "a token is needed")
     return caller
+
+
+def _found(registry: KeySpaces, name: str) -> KeySpace | None:
+    try:
+        return registry.get(name)
+    except KeySpaceNotFoundError:
+        return None
+
+
+def _is_administration(operation: Operation) -> bool:
+    """Tell whether whoever is granted what an operation needs performs it as an administrator.
+
+    Not where that is on an application: who makes a key space for it may take no data that is there already, and is a client.
+    """
+    need = operation.needs
+    is_on_one = need.on.kind in {OnKind.KEY_SPACE, OnKind.OPERATION}
+    return operation.caller is CallerKind.ADMINISTRATOR or (need.act is not Act.READ and is_on_one)
+
+
+def _expecting(request: Request, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments with the identity of the key space for which a grant was found: by now the name may be another's."""
+    found: KeySpace | None = getattr(request.state, "keyspace", None)
+    if found is None:
+        return arguments
+    if (given := arguments.get("expected")) is not None:
+        given.require(found)
+    return {**arguments, "expected": KeySpaceIdentity(found.generation, found.application)}
 
 
 def _created(registry: KeySpaces, *, if_not_exists: bool, **asked: Any) -> Ensured:

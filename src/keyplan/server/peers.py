@@ -1,0 +1,112 @@
+"""Who is at the other end of a connection, as the system and TLS know it: a user of this machine, a client certificate."""
+
+import pwd
+import socket
+import sys
+from asyncio import Transport
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from starlette.types import Scope
+
+__all__ = ["Certificate", "Peer", "User", "peer_of", "set_peer"]
+
+_PEER: Final = "keyplan.peer"
+_SHORT: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "givenName": "GN",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "street",
+    "surname": "SN",
+    "userId": "UID",
+}
+"""The attributes of a subject that have a short name; others are written in full."""
+
+_KINDS: Final = {"DNS": "DNS", "URI": "URI", "email": "email", "IP Address": "IP"}
+_UCRED_BYTES: Final = 12
+"""Three numbers of four bytes each, as the machine writes numbers: process, user, group."""
+
+
+class User(NamedTuple):
+    """A user of this machine; the name is None where the machine has none for the number."""
+
+    uid: int
+    name: str | None
+
+
+class Certificate(NamedTuple):
+    """What a client's certificate names: its subject as RFC 4514 has it, and its alternative names, as `DNS:shop.example`."""
+
+    subject: str
+    names: tuple[str, ...]
+
+
+class Peer:
+    """The other end of one connection. Each is found out when it is asked for, once."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @cached_property
+    def user(self) -> User | None:
+        """Whose process opened this unix socket; None on every other connection, and where the system does not tell.
+
+        It is the user at the moment of connecting: a process that becomes another user's later is the first one's here.
+        """
+        opened = self._transport.get_extra_info("socket")
+        if opened is None or opened.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return None
+        credentials: bytes = opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
+        uid = int.from_bytes(credentials[4:8], sys.byteorder)
+        try:
+            return User(uid, pwd.getpwuid(uid).pw_name)
+        except KeyError:
+            return User(uid, None)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """The client's certificate, which an authority of `--tls-client-ca` has signed; None where it showed none."""
+        tls = self._transport.get_extra_info("ssl_object")
+        # Invariant: TLS has verified it; of a certificate that it has not, there would be nothing here.
+        shown: dict[str, Any] | None = tls.getpeercert() if tls is not None else None
+        if not shown:
+            return None
+        names = tuple(
+            f"{_KINDS[kind]}:{_plain(kind, name)}" for kind, name in shown.get("subjectAltName", ()) if kind in _KINDS
+        )
+        return Certificate(_subject(shown.get("subject", ())), names)
+
+
+def set_peer(scope: Scope, peer: Peer) -> None:
+    """Keep who is at the other end of a request's connection."""
+    scope[_PEER] = peer
+
+
+def peer_of(scope: Scope) -> Peer | None:
+    """Return who is at the other end of a request's connection; None where it came through none of ours."""
+    peer: Peer | None = scope.get(_PEER)
+    return peer
+
+
+def _subject(parts: Iterable[Iterable[tuple[str, str]]]) -> str:
+    # Why reversed, the values of one part too: a certificate begins with the country, RFC 4514 with the name, and openssl
+    # prints the one backwards for the other.
+    written = [[f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part] for part in parts]
+    return ",".join("+".join(reversed(part)) for part in reversed(written))
+
+
+def _escaped(value: str) -> str:
+    text = "".join(f"\\{character}" if character in '",+;<>\\' else character for character in value)
+    if text[:1] in {" ", "#"}:
+        text = f"\\{text}"
+    return f"{text[:-1]}\\ " if text.endswith(" ") and len(value) > 1 else text
+
+
+def _plain(kind: str, name: str) -> str:
+    return name.lower() if kind == "DNS" else name

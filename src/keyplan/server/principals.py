@@ -1,0 +1,122 @@
+"""Callers as an access file knows them, and what each may do as it says.
+
+By a token first: one that is not known is nobody's, whatever else is known of the connection. Without one, by the certificate
+of a TLS client, and then by the user at the other end of a unix socket. Being on this machine is not enough.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from keyplan.access import EVERYTHING, AccessFile, Policy, Principal, Target
+from keyplan.engine import SYSTEM_CLOCK, Clock
+from keyplan.errors import AccessDeniedError, InvalidInputError
+from keyplan.operations import Act
+from keyplan.server.access import Access, Caller, Role, caller_in, is_passed_on
+from keyplan.server.logs import LOGGER
+from keyplan.server.peers import peer_of
+
+__all__ = ["PolicyAccess", "WholeStoreRoute"]
+
+_WHOLE_STORE = (Act.READ, Act.WRITE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyAccess(Access):
+    """Who asks, and what they may do, by an access file. Tokens of roles and the role of this machine count for nothing."""
+
+    file: AccessFile
+    clock: Clock = SYSTEM_CLOCK
+
+    @classmethod
+    def of_file(cls, path: Path, *, clock: Clock = SYSTEM_CLOCK) -> "PolicyAccess":
+        """Read an access file; its changes are logged. Raises InvalidInputError when it is not sound."""
+
+        def log(error: InvalidInputError | None) -> None:
+            if error is None:
+                LOGGER.info("the access file has changed", extra={"facts": {"access_file": str(path)}})
+                return
+            facts = {"access_file": str(path), "error": str(error)}
+            LOGGER.error("the access file is not sound: its last sound state counts on", extra={"facts": facts})
+
+        return cls(file=AccessFile(path, monotonic=clock.monotonic, on_change=log), clock=clock, local_role=None)
+
+    @property
+    def has_callers(self) -> bool:
+        return True
+
+    @property
+    def policy(self) -> Policy:
+        return self.file.policy
+
+    def _holder(self, text: str) -> Caller | None:
+        at = datetime.fromtimestamp(self.clock.wall(), UTC)
+        return self._caller_of(self.policy.known_by_token(text, at=at))
+
+    def _holder_of_bare(self, text: str) -> Caller | None:
+        # Why: clients of etcd send their token so, and whatever they may ask is to be decided where everything is.
+        return self._holder(text)
+
+    def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
+        peer = peer_of(scope)
+        # Why not what a proxy passes on: it is the proxy that is at the other end, and not who asks.
+        if peer is None or is_passed_on(headers):
+            return None
+        policy = self.policy
+        if peer.certificate is not None:
+            return self._caller_of(policy.known_by_certificate(*peer.certificate))
+        return self._caller_of(policy.known_by_user(*peer.user)) if peer.user is not None else None
+
+    def require(self, caller: Caller, act: Act, on: Target) -> None:
+        if not self.allows(caller, act, on):
+            raise AccessDeniedError(who=caller.name, act=str(act), where=str(on))
+
+    def allows(self, caller: Caller, act: Act, on: Target) -> bool:
+        return self.policy.decide(caller.name, act, on).is_allowed
+
+    def described(self) -> dict[str, Any]:
+        policy = self.policy
+        administrators = [one.name for one in policy.principals if policy.may(one.name, Act.ADMINISTER)]
+        others = [one.name for one in policy.principals if one.name not in administrators]
+        return {
+            "access_file": str(self.file.path),
+            "administrators": administrators,
+            "others": others,
+            "anybody_else": "nothing",
+        }
+
+    def _caller_of(self, principal: Principal | None) -> Caller | None:
+        if principal is None:
+            return None
+        is_administrator = self.policy.may(principal.name, Act.ADMINISTER)
+        return Caller(Role.ADMIN if is_administrator else Role.CLIENT, principal.name, principal)
+
+
+class WholeStoreRoute(BaseRoute):
+    """A route of a service that cannot confine its callers to what they may see: it is for those who may see everything.
+
+    Who has no grant to read and write everything is refused before the service hears of the request. A request without a
+    caller, which only a service with a log-in of its own gets, is that service's to refuse.
+    """
+
+    def __init__(self, route: BaseRoute, access: Access) -> None:
+        self._route = route
+        self._access = access
+        self.path: str = getattr(route, "path", "")
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Tell whether the request is for the service's route."""
+        return self._route.matches(scope)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in or refuse it. Raises AccessDeniedError."""
+        caller = caller_in(scope)
+        if caller is not None:
+            for act in _WHOLE_STORE:
+                self._access.require(caller, act, EVERYTHING)
+        await self._route.handle(scope, receive, send)
