@@ -86,7 +86,6 @@ __all__ = [
     "Unique",
     "Unlike",
     "Waiver",
-    "open",
 ]
 
 _PACKAGES: Final = {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from keyplan.engine import Commit, Engine, Snapshot, WrappedEngine
+from keyplan.engine import Commit, Engine, Fences, KeyRange, Snapshot, Watch, WrappedEngine
 
 __all__ = ["Meanwhile", "at_every_call"]
 
@@ -16,6 +16,10 @@ class Meanwhile(WrappedEngine):
         self._at_call = at_call
         self._act = act
 
+    def begin(self, at_call: int | None) -> None:
+        """Count from here on, and let `act` happen before that call."""
+        self.calls, self._at_call = 0, at_call
+
     def snapshot(self) -> Snapshot:
         self._count()
         return self.inner.snapshot()
@@ -23,6 +27,14 @@ class Meanwhile(WrappedEngine):
     def value(self, key: bytes) -> bytes | None:
         self._count()
         return self.inner.value(key)
+
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        self._count()
+        return self.inner.fenced_value(key, fences)
+
+    def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+        self._count()
+        return self.inner.watch(key_range, after=after)
 
     def commit(self, commit: Commit) -> int:
         self._count()

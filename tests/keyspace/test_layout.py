@@ -53,6 +53,8 @@ GOLDEN: Final = (
     Golden("quotas", "orders", "00 6b70 0c 6f7264657273 00"),
     Golden("sweeper", Only(), "00 6b70 0d 73776565706572"),
     Golden("audit_head", Only(), "00 6b70 0e 6175646974"),
+    Golden("leases", 0x32695, "00 6b70 0f 0000000000032695"),
+    Golden("floors", "orders", "00 6b70 10 6f7264657273 00"),
 )
 
 # keyspaces.md 1.3: number, unsigned LEB128, length first.
@@ -121,9 +123,9 @@ def test_the_history_of_a_name_is_listed_without_that_of_names_that_begin_alike(
     assert start <= inside < end <= beside
 
 
-def test_only_sessions_and_the_sweeper_are_leased() -> None:
+def test_only_sessions_the_sweeper_and_marks_of_leases_are_leased() -> None:
     leased = [table.name for table in KeySpaceRegistry.spec.tables.values() if table.has_lease]
-    assert leased == ["sessions", "sweeper"]
+    assert leased == ["sessions", "sweeper", "leases"]
 
 
 def test_a_record_is_stored_as_the_api_shows_it_with_its_place_in_the_list_and_the_epoch_of_its_prefix() -> None:

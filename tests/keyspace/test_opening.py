@@ -26,6 +26,7 @@ from keyplan.errors import (
 )
 from keyplan.keyspace import (
     Ensured,
+    Header,
     KeySpace,
     KeySpaces,
     KeySpaceStore,
@@ -89,6 +90,9 @@ def test_one_who_comes_second_to_make_it_gets_what_the_first_made(memory: Engine
     registry = KeySpaces(memory)
 
     class Late(Registry):
+        def header(self) -> Header | None:
+            return registry.header()
+
         def get(self, name: str) -> KeySpace:
             raise KeySpaceNotFoundError(name=name)
 
@@ -156,6 +160,9 @@ def test_a_failure_is_never_taken_for_a_missing_registry(memory: Engine) -> None
         opened(Broken(memory), default_prefix="05")
 
     class Unreachable(Registry):
+        def header(self) -> Header | None:
+            raise EngineUnavailableError(engine="http", problem="connection refused")
+
         def get(self, name: str) -> KeySpace:
             raise EngineUnavailableError(engine="http", problem="connection refused")
 
@@ -168,6 +175,9 @@ def test_a_failure_is_never_taken_for_a_missing_registry(memory: Engine) -> None
 
 def test_a_registry_behind_something_else_says_by_its_error_that_there_is_none(memory: Engine) -> None:
     class Disabled(Registry):
+        def header(self) -> Header | None:
+            return None
+
         def get(self, name: str) -> KeySpace:
             raise KeySpaceApiDisabledError(problem="501")
 
@@ -224,6 +234,9 @@ def test_falling_back_respects_owner_state_and_prefix_of_the_name(memory: Engine
 
 def test_an_open_registry_in_the_opened_store_forbids_falling_back(memory: Engine) -> None:
     class Disabled(Registry):
+        def header(self) -> Header | None:
+            return None
+
         def get(self, name: str) -> KeySpace:
             raise KeySpaceApiDisabledError(problem="501")
 

@@ -18,6 +18,7 @@ from keyplan.engine import (
     Engine,
     Entry,
     Event,
+    Fences,
     Guard,
     KeyRange,
     Lease,
@@ -49,6 +50,9 @@ class ThreadOffloadEngine(WrappedEngine):
 
     def value(self, key: bytes) -> bytes | None:
         return self._bridge.offload(partial(self.inner.value, key))
+
+    def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
+        return self._bridge.offload(partial(self.inner.fenced_value, key, fences))
 
     def commit(self, commit: Commit) -> int:
         return self._bridge.offload(partial(self.inner.commit, commit))
@@ -104,6 +108,9 @@ class _OffloadedSnapshot(WrappedSnapshot):
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         return self._offload(partial(self.inner.get_many, keys))
+
+    def holds(self, fences: Fences) -> bool:
+        return self._offload(partial(self.inner.holds, fences))
 
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False

@@ -33,7 +33,7 @@ from keyplan.cli.output import (
 )
 from keyplan.cli.transfer import FileArgument
 from keyplan.cli.write import INSTEAD, WriteOptions, print_change
-from keyplan.engine import ALL_KEYS, Engine, Entry, KeyRange, PrefixedEngine
+from keyplan.engine import ALL_KEYS, Engine, Entry, KeyRange
 from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError, NotFoundError
 from keyplan.files import new_file
 from keyplan.layout import (
@@ -115,7 +115,7 @@ def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is
     if engine is None or is_within or not _has_registry(engine):
         return _Place(meanings, engine)
     # Why here: most stores have no key spaces, and are explained sooner without these modules.
-    from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind  # noqa: PLC0415
+    from keyplan.keyspace import KeySpaceRegistry, KeySpaces, OwnerKind, share_for_care  # noqa: PLC0415
 
     owner = KeySpaces(engine).owner_of(raw_key)
     if owner.kind is OwnerKind.SYSTEM:
@@ -126,11 +126,10 @@ def _place(one: BoundLayout | None, raw_key: bytes, engine: Engine | None, *, is
     whose = (str(owner.kind), owner.keyspace.name)
     if any(meaning.is_known for _, meaning in meanings) and one is not None:
         return _Place(meanings, engine, whose)
-    prefix = owner.keyspace.raw_prefix
-    inner = meanings_of(raw_key[len(prefix) :])
+    inner = meanings_of(raw_key[len(owner.keyspace.raw_prefix) :])
     if one is None and not any(meaning.is_known for _, meaning in inner):
         return _Place(meanings, engine, whose)
-    return _Place(inner, PrefixedEngine(engine, prefix, closes_inner=False), whose)
+    return _Place(inner, share_for_care(engine, owner.keyspace, closes_engine=False), whose)
 
 
 def _has_registry(engine: Engine) -> bool:

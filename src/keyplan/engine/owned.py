@@ -70,7 +70,6 @@ class OwnedLeases:
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
         """Grant a lease, or take one of the owner's up; as `Engine.lease`. Raises LeaseNotFoundError for another's."""
         if resume != NO_LEASE:
-            require(self._inner.profile, Capability.LEASES)
             self._find(resume)
             return self._inner.lease(ttl_seconds, resume=resume)
         lineage = self._inner.lineage()
@@ -98,6 +97,7 @@ class OwnedLeases:
         return lease in known and lineage == self._inner.lineage()
 
     def _find(self, lease: int) -> None:
+        require(self._inner.profile, Capability.LEASES)
         # Why before the look: what was found in one line of commits says nothing about the next.
         lineage = self._inner.lineage()
         if lease not in _NUMBERS or self._inner.value(self._mark(lease)) != self._value:

@@ -28,6 +28,7 @@ from keyplan.errors.keyspaces import (
     PrefixMismatchError,
     PrefixNotEmptyError,
     QuotaExceededError,
+    RegistryMismatchError,
     SelfRegistrationDisabledError,
 )
 from keyplan.errors.rings import RingMismatchError, SplitCommitError
@@ -129,6 +130,7 @@ __all__ = [
     "PrefixNotEmptyError",
     "QuotaExceededError",
     "RecordError",
+    "RegistryMismatchError",
     "RestoreConflictError",
     "RingMismatchError",
     "SelfRegistrationDisabledError",

@@ -21,7 +21,8 @@ KeySpaceError                     http_status
 │   ├── PrefixNotEmptyError           keys of nobody lie below the prefix
 │   ├── PrefixMismatchError           the registered prefix is not the default prefix
 │   ├── IllegalTransitionError        no such move from this state
-│   └── GenerationMismatchError       another key space has the name now
+│   ├── GenerationMismatchError       another key space has the name now
+│   └── RegistryMismatchError         the registry is another store's
 ├── ImmutableFieldError             only the description can be changed                       422
 ├── KeySpaceApiDisabledError        the registry is not open to applications                  501
 ├── KeySpaceApiUnavailableError     a registry is required, and there is none                 501
@@ -62,6 +63,7 @@ __all__ = [
     "PrefixMismatchError",
     "PrefixNotEmptyError",
     "QuotaExceededError",
+    "RegistryMismatchError",
     "SelfRegistrationDisabledError",
 ]
 
@@ -223,6 +225,13 @@ class GenerationMismatchError(KeySpaceConflictError):
 
     code = "generation_mismatch"
     summary = "another key space has the name now"
+
+
+class RegistryMismatchError(KeySpaceConflictError):
+    """The registry that was asked is not the opened store's. Facts: `name`; `registry`, `store`: clusters, empty for none."""
+
+    code = "registry_mismatch"
+    summary = "the registry is that of another store; ask the one of the store that is opened"
 
 
 class ImmutableFieldError(RecordError, KeySpaceError):

@@ -46,6 +46,7 @@ from keyplan.keyspace.opening import (
     open_key_space,
     open_keyspace_url,
     open_restoring,
+    share_for_care,
     share_on,
 )
 from keyplan.keyspace.operations import RegistryOperations
@@ -163,6 +164,7 @@ __all__ = [
     "prefix_codec",
     "read_declaration",
     "rows_of",
+    "share_for_care",
     "share_on",
     "unmanaged",
     "value_of",

@@ -17,7 +17,7 @@ from keyplan.keyspace.records import Configuration, Mark, MarkKind
 from keyplan.keyspace.rows import prefixes_held, rows_of
 from keyplan.keyspace.transactions import RegistryTransaction
 
-__all__ = ["PROFILES", "Allotment", "allocate", "claim", "is_cooling"]
+__all__ = ["PROFILES", "Allotment", "allocate", "claim", "is_cooling", "refuse_held"]
 
 PROFILES: Final[dict[str, tuple[str, ...]]] = {
     "tikv": ("6d", "74", "72", "78"),  # TiDB's m and t; API V2's raw and transactional keys
@@ -130,8 +130,11 @@ def _mark_container(transaction: RegistryTransaction, container: bytes) -> None:
         transaction.registry.marks.put(container, Mark(kind=MarkKind.LEGACY_CONTAINER, epoch=epoch))
 
 
-def _refuse_conflicts(transaction: RegistryTransaction, configuration: Configuration, prefix: bytes) -> None:
-    """The general test: neither byte string is the beginning of the other. Both neighbours are looked at (R5)."""
+def refuse_held(transaction: RegistryTransaction, prefix: bytes) -> None:
+    """Raise PrefixInUseError or PrefixConflictError where a key space has the prefix, its beginning or its continuation.
+
+    Neither byte string may be the beginning of the other: both neighbours are looked at (R5).
+    """
     shorter = [prefix[:size] for size in range(1, len(prefix) + 1)]
     for other, holder in zip(shorter, transaction.seen.holders.get_many(shorter), strict=True):
         if holder is not None and other == prefix:
@@ -140,6 +143,12 @@ def _refuse_conflicts(transaction: RegistryTransaction, configuration: Configura
             raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), holder=holder.name)
     for other, holder in transaction.seen.holders.list(starts_with=prefix, limit=1):
         raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), holder=holder.name)
+
+
+def _refuse_conflicts(transaction: RegistryTransaction, configuration: Configuration, prefix: bytes) -> None:
+    """The general test, against key spaces, reservations and what cools down."""
+    refuse_held(transaction, prefix)
+    shorter = [prefix[:size] for size in range(1, len(prefix) + 1)]
     for other in map(bytes.fromhex, configuration.reservations):
         if other == prefix:
             raise PrefixInUseError(prefix=prefix.hex(), problem="the configuration reserves it")

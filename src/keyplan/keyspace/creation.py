@@ -177,7 +177,7 @@ def create(
             HistoryKey(before.name, before.generation), structs.replace(before, sequence=0)
         )
         transaction.registry.order.delete(before.sequence)
-    for table in (transaction.registry.quotas, transaction.registry.usage):
+    for table in (transaction.registry.quotas, transaction.registry.usage, transaction.registry.floors):
         table.delete(request.name)  # Why: nothing of a name's last owner is the next one's.
     transaction.registry.records.put(request.name, record)
     transaction.registry.order.insert(record.sequence, PrefixHolder(record.name, record.generation))

@@ -17,10 +17,21 @@ from keyplan.keyspace.unmanaged import Unmanaged, gaps, unmanaged_in
 
 __all__ = ["Diagnosis", "diagnose", "repair", "verified_in"]
 
-_NOT_KEPT: Final = frozenset({"sessions", "sweeper"})
+_NOT_KEPT: Final = frozenset({"sessions", "sweeper", "leases"})
 """They hang on leases: a damaged one goes by itself."""
 
-_COMPARED: Final = ("records", "holders", "fences", "history", "marks", "deletions", "order", "usage", "quotas")
+_COMPARED: Final = (
+    "records",
+    "holders",
+    "fences",
+    "history",
+    "marks",
+    "deletions",
+    "order",
+    "usage",
+    "quotas",
+    "floors",
+)
 
 _FIXES_AT_ONCE_MAX: Final = 40
 """Why: each may be guarded and written, and an engine may take 128 operations."""

@@ -10,6 +10,7 @@ A name ends at its byte 00, so that none is the start of another. R and KS numbe
 from typing import Annotated, Final, NamedTuple
 
 from keyplan.codec import PrefixVarint, Tail, Text, Uvarint
+from keyplan.engine import HistoryFloor, LeaseOwner
 from keyplan.keyspace.records import (
     AuditEntry,
     AuditHead,
@@ -142,6 +143,15 @@ class KeySpaceRegistry(Layout, root=b"\x00kp"):
         key=Only,
         value=AuditHead,
         note="the log's last entry: an end that was edited or cut off is noticed",
+    )
+    leases = Table(
+        b"\x0f{lease:u64}", key=int, value=LeaseOwner, lease=True, note="which key space a lease was granted to"
+    )
+    floors = Table(
+        b"\x10{name:text(allow='A-Za-z0-9_.-',bytes_max=64,dots=false)}\x00",
+        key=str,
+        value=HistoryFloor,
+        note="up to which revision a key space has forgotten its history",
     )
 
 

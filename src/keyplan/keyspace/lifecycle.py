@@ -194,7 +194,8 @@ def complete_deletion(transaction: RegistryTransaction, name: str, number: int) 
     until = None if cooldown is None else _deadline(transaction, cooldown)
     transaction.registry.marks.put(prefix, Mark(kind=MarkKind.COOLING_DOWN, until=until, epoch=record.prefix_epoch))
     transaction.registry.holders.delete(prefix)
-    for table in (transaction.registry.deletions, transaction.registry.usage, transaction.registry.quotas):
+    registry = transaction.registry
+    for table in (registry.deletions, registry.usage, registry.quotas, registry.floors):
         table.delete(name)
     _leave_container(transaction, prefix)
     detail = {"deleted_keys": deletion.deleted_keys, "prefix": record.prefix}

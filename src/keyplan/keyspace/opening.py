@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, PrefixedEngine, WrappedEngine
+from keyplan.engine import SYSTEM_CLOCK, Clock, Engine, WrappedEngine
 from keyplan.errors import (
+    ForbiddenError,
     GenerationMismatchError,
     InvalidPrefixError,
     KeyplanError,
@@ -12,23 +13,20 @@ from keyplan.errors import (
     KeySpaceApiUnavailableError,
     KeySpaceDeletedError,
     KeySpaceNotFoundError,
-    OwnerConflictError,
-    PrefixConflictError,
-    PrefixInUseError,
     PrefixMismatchError,
+    RegistryMismatchError,
 )
 from keyplan.keyspace.answers import KeySpace
-from keyplan.keyspace.fence import FenceGuard, refusal
+from keyplan.keyspace.fallback import FallbackFence
+from keyplan.keyspace.fence import KeySpaceFence, refusal
 from keyplan.keyspace.handle import KeySpaceStore, Mode, budgeted
 from keyplan.keyspace.heartbeat import SessionHeartbeat
-from keyplan.keyspace.layout import KeySpaceRegistry
 from keyplan.keyspace.names import checked_application, checked_name
 from keyplan.keyspace.prefixes import SYSTEM_BYTE, bytes_of_hex
 from keyplan.keyspace.records import Fence, State
 from keyplan.keyspace.registry import KeySpaces
 from keyplan.keyspace.roles import Registry, Role
 from keyplan.keyspace.share import KeySpaceEngine, ReadOnlyShare
-from keyplan.keyspace.transactions import configuration_of, header_of
 from keyplan.store import Backoff, Store, open_store
 
 __all__ = [
@@ -37,6 +35,7 @@ __all__ = [
     "open_key_space",
     "open_keyspace_url",
     "open_restoring",
+    "share_for_care",
     "share_on",
 ]
 
@@ -121,17 +120,21 @@ def open_key_space(
     if registry is None:
         is_client = fallback_prefix is not None or require_keyspace_api
         registry = administrator.acting_as(Role.CLIENT, application) if is_client else administrator
+    registry_is_own = isinstance(registry, KeySpaces) and registry.engine is engine
     inner = engine if closes_engine else WrappedShared(engine)
     try:
-        found = _found(registry, name, application, create_if_missing=create_if_missing)
+        if registry_is_own:
+            found = _found(registry, name, application, create_if_missing=create_if_missing)
+        else:
+            found = _found_elsewhere(registry, administrator, name, application, create_if_missing=create_if_missing)
     except KeySpaceApiDisabledError as error:
         if require_keyspace_api or fallback_prefix is None:
             problem = "it is required" if require_keyspace_api else "and no default prefix was given"
             raise KeySpaceApiUnavailableError(name=name, problem=problem) from error
-        return _fallback(inner, administrator, name, application, fallback_prefix, clock=clock, backoff=backoff)
+        return _fallback(inner, name, application, fallback_prefix, clock=clock, backoff=backoff)
     if fallback_prefix not in {None, found.raw_prefix} and not accept_registered_prefix:
         raise PrefixMismatchError(name=name, prefix=found.prefix, default_prefix=(fallback_prefix or b"").hex())
-    fence = FenceGuard(engine, name, found.generation)
+    fence = KeySpaceFence(engine, name, found.generation)
     share: KeySpaceEngine
     if found.application != application and not allow_foreign_write:
         share = ReadOnlyShare(inner, name, found.raw_prefix, fence, application=application, owner=found.application)
@@ -172,7 +175,7 @@ def open_restoring(engine: Engine, keyspace: KeySpace, *, backoff: Backoff | Non
     """
     if keyspace.state is not State.RESTORING:
         raise GenerationMismatchError(name=keyspace.name, generation=keyspace.generation, problem="it is not restored")
-    fence = FenceGuard(engine, keyspace.name, keyspace.generation, writable=State.RESTORING)
+    fence = KeySpaceFence(engine, keyspace.name, keyspace.generation, writable=State.RESTORING)
     share = KeySpaceEngine(WrappedShared(engine), keyspace.name, keyspace.raw_prefix, fence)
     return KeySpaceStore(
         share,
@@ -194,8 +197,17 @@ def open_for_care(engine: Engine, name: str, *, is_reading: bool) -> Store:
     if found.state is State.DELETED:
         raise KeySpaceDeletedError(name=name)
     if is_reading:
-        return Store(PrefixedEngine(engine, found.raw_prefix))
+        return Store(share_for_care(engine, found))
     return open_key_space(engine, name, found.application, session_seconds=None, closes_engine=True)
+
+
+def share_for_care(engine: Engine, keyspace: KeySpace, *, closes_engine: bool = True) -> Engine:
+    """Return a key space's share of an engine for an administrator's eye: read in every state that has data, and fenced.
+
+    Raises KeySpaceNotFoundError, KeySpaceDeletedError, GenerationMismatchError.
+    """
+    fence = KeySpaceFence(engine, keyspace.name, keyspace.generation, for_care=True)
+    return KeySpaceEngine(engine, keyspace.name, keyspace.raw_prefix, fence, closes_inner=closes_engine)
 
 
 def share_on(store: KeySpaceStore, engine: Engine) -> Engine:
@@ -205,11 +217,10 @@ def share_on(store: KeySpaceStore, engine: Engine) -> Engine:
     the quota. Raises what an engine raises, and the reason when the key space is no more.
     """
     share = store.engine
-    if not isinstance(share, KeySpaceEngine) or store.keyspace is None:
-        return PrefixedEngine(engine, store.prefix)
-    name, owner = store.keyspace.name, store.keyspace.application
-    fence = FenceGuard(engine, name, store.keyspace.generation)
+    assert isinstance(share, KeySpaceEngine), "an open key space is a share of its store"
+    name, fence = share.name, share.fence.on(engine)
     if isinstance(share, ReadOnlyShare):
+        owner = store.keyspace.application if store.keyspace is not None else ""
         return ReadOnlyShare(engine, name, store.prefix, fence, application=store.application, owner=owner)
     return KeySpaceEngine(engine, name, store.prefix, fence)
 
@@ -219,7 +230,9 @@ class WrappedShared(WrappedEngine):
 
     def __init__(self, inner: Engine) -> None:
         super().__init__(inner, closes_inner=False)
-        self.value = inner.value  # type: ignore[method-assign]  # Why: no frame more in the path of every single read.
+        # Why: no frame more in the path of every single read.
+        self.value = inner.value  # type: ignore[method-assign]
+        self.fenced_value = inner.fenced_value  # type: ignore[method-assign]
 
 
 def _checked_default(prefix: bytes | str) -> bytes:
@@ -229,17 +242,26 @@ def _checked_default(prefix: bytes | str) -> bytes:
     return raw
 
 
-def _found(registry: Registry, name: str, application: str, *, create_if_missing: bool) -> KeySpace:
+def _found(
+    registry: Registry,
+    name: str,
+    application: str,
+    *,
+    create_if_missing: bool,
+    before_making: Callable[[], object] = lambda: None,
+) -> KeySpace:
     """Return the key space, made if that is wanted; it may be opened. Raises why it may not, or is not there."""
     try:
         found = registry.get(name)
     except KeySpaceNotFoundError:
         if not create_if_missing:
             raise
+        before_making()
         found = registry.ensure(name, application).keyspace
     if found.state is State.DELETED:
         if not create_if_missing:
             raise KeySpaceDeletedError(name=name)
+        before_making()
         found = registry.ensure(name, application).keyspace
     refused = refusal(name, found.generation, Fence(found.generation, found.state))
     if refused is not None:
@@ -247,49 +269,45 @@ def _found(registry: Registry, name: str, application: str, *, create_if_missing
     return found
 
 
-def _refuse_fallback(seen: KeySpaceRegistry, name: str, application: str, prefix: bytes) -> None:
-    """Raise why an application may not use its default prefix beside what the opened store has in its own registry.
+def _found_elsewhere(
+    registry: Registry, own: KeySpaces, name: str, application: str, *, create_if_missing: bool
+) -> KeySpace:
+    """As `_found`, of a registry that is reached otherwise than through the engine: it must be the opened store's own.
 
-    The store's registry may be closed to applications: then what is registered is respected as it would be by opening it.
+    Raises RegistryMismatchError; GenerationMismatchError when the store knows another key space of the name by now.
     """
-    if header_of(seen) is not None and configuration_of(seen).keyspace_api_enabled:
-        problem = "the registry that was asked is not there, and the opened store has one that is open to applications"
-        raise KeySpaceApiUnavailableError(name=name, problem=problem)
-    for other in seen.holders.keys():  # noqa: SIM118  # Why: a view, no dict.
-        if not (other.startswith(prefix) or prefix.startswith(other)):
-            continue
-        holder = seen.holders.get(other)
-        if holder is None or holder.name != name:
-            facts = {"holder": holder.name} if holder is not None else {}
-            if other == prefix:
-                raise PrefixInUseError(prefix=prefix.hex(), **facts)
-            raise PrefixConflictError(prefix=prefix.hex(), other=other.hex(), **facts)
-    record = seen.records.get(name)
-    if record is None or record.state is State.DELETED:
-        return
-    if record.application != application:
-        raise OwnerConflictError(name=name, application=application, owner=record.application)
-    if record.prefix != prefix.hex():
-        raise PrefixMismatchError(name=name, prefix=record.prefix, default_prefix=prefix.hex())
-    refused = refusal(name, record.generation, Fence(record.generation, record.state))
-    if refused is not None:
-        raise refused
+
+    def compare() -> None:
+        asked, opened = _cluster(registry), _cluster(own)
+        if asked is not None and asked != opened:
+            raise RegistryMismatchError(name=name, registry=asked, store=opened)
+
+    # Why before it makes one: in the registry of another store, nothing shall be made either.
+    found = _found(registry, name, application, create_if_missing=create_if_missing, before_making=compare)
+    compare()
+    with own.transactions.look() as seen:
+        record = seen.records.get(name)
+    if record is None or (record.prefix, record.application) != (found.prefix, found.application):
+        raise RegistryMismatchError(name=name, registry=_cluster(registry) or "", store=_cluster(own))
+    if record.generation != found.generation:
+        raise GenerationMismatchError(name=name, generation=found.generation, current=record.generation)
+    return found
+
+
+def _cluster(registry: Registry) -> str | None:
+    """Return the id that a registry has; empty where there is none, None for one that does not tell applications."""
+    try:
+        header = registry.header()
+    except ForbiddenError:
+        return None
+    return "" if header is None else header.cluster
 
 
 def _fallback(
-    engine: Engine,
-    registry: KeySpaces,
-    name: str,
-    application: str,
-    prefix: bytes,
-    *,
-    clock: Clock,
-    backoff: Backoff | None,
+    engine: Engine, name: str, application: str, prefix: bytes, *, clock: Clock, backoff: Backoff | None
 ) -> KeySpaceStore:
-    with registry.transactions.look() as seen:
-        _refuse_fallback(seen, name, application, prefix)
     return KeySpaceStore(
-        PrefixedEngine(engine, prefix),
+        KeySpaceEngine(engine, name, prefix, FallbackFence(engine, name, application, prefix)),
         prefix=prefix,
         mode=Mode.FALLBACK,
         keyspace=None,

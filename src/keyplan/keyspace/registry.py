@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, Engine
 from keyplan.errors import KeySpaceNotFoundError
-from keyplan.keyspace.allocation import PROFILES
+from keyplan.keyspace.allocation import PROFILES, refuse_held
 from keyplan.keyspace.answers import AuditItem, Ensured, KeySpace, KeySpaceIdentity, KeySpacePage, Owner, Usage
 from keyplan.keyspace.audit import Acts, AuditVerdict, digest_of_entry
 from keyplan.keyspace.configuration import checked_configuration
@@ -148,13 +148,17 @@ class KeySpaces(RegistryOperations):
     def configure(self, changes: Mapping[str, object]) -> Configuration:
         """Change switches, by their names in JSON (`keyspace-api-enabled`), and return all.
 
-        Raises InvalidArgumentError for an unknown name or an unfit value, ForbiddenError for clients.
+        Raises InvalidArgumentError for an unknown name or an unfit value, ForbiddenError for clients; PrefixInUseError and
+        PrefixConflictError for a reservation of what a key space has.
         """
         self._may.require_admin(Acts.CONFIGURE.act)
 
         def work(transaction: RegistryTransaction) -> Configuration:
             header, before, is_founded = found(transaction, self._founding)
             after = checked_configuration(before, changes)
+            for prefix in after.reservations:
+                if prefix not in before.reservations:
+                    refuse_held(transaction, bytes.fromhex(prefix))
             if after != before or is_founded:
                 transaction.registry.configuration.put(ONLY, after)
                 made = {"founded": founded_detail(header, before)} if is_founded else {}

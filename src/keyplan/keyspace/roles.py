@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from keyplan.errors import ForbiddenError, KeySpaceApiDisabledError
 from keyplan.keyspace.answers import Ensured, KeySpace
 from keyplan.keyspace.layout import KeySpaceRegistry
+from keyplan.keyspace.records import Header
 from keyplan.keyspace.transactions import RegistryTransactions, configuration_of, header_of
 
 __all__ = ["Permissions", "Registry", "Role"]
@@ -22,6 +23,10 @@ class Role(StrEnum):
 
 class Registry(Protocol):
     """What opening a key space asks of a registry, in the store or behind HTTP."""
+
+    def header(self) -> Header | None:
+        """Return the registry's header, which names its cluster; None where there is no registry."""
+        ...
 
     def get(self, name: str) -> KeySpace:
         """Return the key space. Raises KeySpaceNotFoundError; KeySpaceApiDisabledError where there is no registry."""

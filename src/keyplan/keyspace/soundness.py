@@ -122,6 +122,7 @@ class Tables:
     order: dict[int, PrefixHolder] = field(default_factory=dict)
     usage: dict[str, object] = field(default_factory=dict)
     quotas: dict[str, Quota] = field(default_factory=dict)
+    floors: dict[str, object] = field(default_factory=dict)
     unread: dict[str, dict[Any, str]] = field(default_factory=dict)
     strange: dict[bytes, str] = field(default_factory=dict)
     audit: AuditVerdict | None = None
@@ -184,8 +185,8 @@ def _made_again(tables: Tables, table: str, key: Any) -> Iterator[Fix]:
                 yield Fix(table, key, deletion)
         case "marks" if isinstance(key, bytes) and not tables.is_unread("holders", key):
             yield Fix(table, key, _mark_made_again(tables, key))
-        case "usage":
-            yield Fix(table, key, None)  # counted again when it is asked for
+        case "usage" | "floors":
+            yield Fix(table, key, None)  # counted again when it is asked for; forgotten again when that is wanted
         case "quotas" if record is not None:
             life = tables.evidence.last_life(record.name)
             if life is not None and life.detail.get("generation") == record.generation:
@@ -368,7 +369,8 @@ def _leftovers(tables: Tables) -> Iterator[Defect]:
             if tables.has_no_record(name):
                 problem = f"an entry of {table} without a key space"
                 yield _defect(FaultKind.LEFTOVER, name, problem, (Fix(table, name, None),))
-    for table, bounds in (("usage", tables.usage.keys()), ("quotas", tables.quotas.keys())):
+    of_names = {"usage": tables.usage.keys(), "quotas": tables.quotas.keys(), "floors": tables.floors.keys()}
+    for table, bounds in of_names.items():
         for name in sorted(bounds):
             record = tables.records.get(name)
             if tables.has_no_record(name) if record is None else record.state is State.DELETED:

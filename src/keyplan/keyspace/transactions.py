@@ -33,7 +33,7 @@ from keyplan.layout import Only
 from keyplan.operations import Change
 from keyplan.store import Backoff, Store, Transaction
 
-__all__ = ["RegistryTransaction", "RegistryTransactions", "codec_of", "configuration_of", "header_of"]
+__all__ = ["RegistryTransaction", "RegistryTransactions", "codec_of", "configuration_of", "header_of", "registry_in"]
 
 R = TypeVar("R")
 
@@ -84,6 +84,11 @@ def configuration_of(registry: KeySpaceRegistry) -> Configuration:
     if configuration is None and header_of(registry) is not None:
         raise CorruptionError(problem="the registry of key spaces has lost its switches", advice=_ADVICE)
     return configuration or Configuration()
+
+
+def registry_in(engine: Engine, state: Snapshot) -> KeySpaceRegistry:
+    """Return the registry as of a state of the engine, for reading. The state stays the caller's to close."""
+    return KeySpaceRegistry(Store(_OneState(engine, state)))
 
 
 @dataclass
@@ -167,7 +172,7 @@ class RegistryTransactions:
         engine = self._store.engine
         # Invariant: one state for everything. A decision that mixed two would not be undone by the turn that it loses.
         with engine.snapshot() as state, Transaction(_OneState(engine, state)) as writes:
-            seen = KeySpaceRegistry(Store(_OneState(engine, state)))
+            seen = registry_in(engine, state)
             number, previous = _turn_of(state)
             transaction = RegistryTransaction(
                 seen, KeySpaceRegistry(writes), state, self._clock.wall(), number, previous, self._actor

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from typing import Any, Final
 
-from keyplan.engine import Engine, KeyRange, PrefixedEngine, Snapshot
+from keyplan.engine import Engine, KeyPrefix, KeyRange, PrefixedSnapshot, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
 from keyplan.jobs import Holder, JobRecord
 from keyplan.keyspace import KeySpaceRegistry, State, rows_of, value_of
@@ -74,9 +74,10 @@ def open_jobs(store: Store | Engine) -> list[OpenJob]:
         is_begun = any(job.raw_key == prefix_claim(KeySpaceRegistry.bound().root) for job in found)
         found += _of_key_spaces(snapshot, is_registry_coming=is_begun)
         spaces = [row.value for row in rows_of(snapshot, "records") if row.value is not None]
-    for space in spaces:
-        if space.state is not State.DELETED:
-            with PrefixedEngine(engine, bytes.fromhex(space.prefix)).snapshot() as share:
+        for space in spaces:
+            if space.state is not State.DELETED:
+                # Why of the same state: in a later one, another key space may have the prefix.
+                share = PrefixedSnapshot(snapshot, KeyPrefix(bytes.fromhex(space.prefix)))
                 found += [replace(job, keyspace=space.name) for job in _own(share)]
     return found
 

@@ -30,7 +30,7 @@ __all__ = ["REGISTRY_ROOT", "RegistryKept", "refuse_unsound", "registry_pairs"]
 
 REGISTRY_ROOT: Final = KeySpaceRegistry.bound().root
 
-_NOT_KEPT: Final = ("sessions", "deletions", "usage", "sweeper")
+_NOT_KEPT: Final = ("sessions", "deletions", "usage", "sweeper", "leases", "floors")
 """They are about what is going on in one store: who has it open, how far a deletion is, what was counted when."""
 
 _HARMLESS: Final = frozenset({FaultKind.AUDIT_BROKEN, FaultKind.STRAY_DATA})

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keyplan.engine import Engine, PrefixedEngine, ReadOnlyEngine
+from keyplan.engine import Engine, ReadOnlyEngine
 from keyplan.errors import CorruptionError, KeySpaceDeletedError, KeySpaceNotFoundError, UnknownNameError
-from keyplan.keyspace import KeySpace, KeySpaces, Owner, OwnerKind, State
+from keyplan.keyspace import KeySpace, KeySpaces, Owner, OwnerKind, State, share_for_care
 from keyplan.layout import BoundIndex, BoundLayout, BoundTable
 from keyplan.server.explorer.layouts import LayoutBook, ShownLayout, registry_layout
 from keyplan.server.explorer.links import WHOLE_STORE, AreaLinks
@@ -82,7 +82,7 @@ class Areas:
 
     def of_keyspace(self, keyspace: KeySpace) -> Area:
         """Return the area of a key space."""
-        share = PrefixedEngine(self.engine, keyspace.raw_prefix, closes_inner=False)
+        share = share_for_care(self.engine, keyspace, closes_engine=False)
         layouts = self.book.of_keyspace(keyspace.name, keyspace.application)
         return Area(keyspace.name, share, layouts, keyspace)
 
