@@ -11,12 +11,14 @@ from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
 from keyplan.keyspace import RegistryOperations
 from keyplan.operations import Declared, operations_of, rpcs_of
 from keyplan.server.etcd_v2.declared import Keys, Members
+from keyplan.server.explorer.operations import ExplorerOperations
 from keyplan.server.shell import ShellOperations
 
 __all__ = ["DECLARED", "INTERFACES"]
 
 INTERFACES: Final[Mapping[str, tuple[type, ...]]] = {
     "server": (ShellOperations,),
+    "explorer": (ExplorerOperations,),
     "keyspaces": (RegistryOperations,),
     "etcd-v2": (Keys, Members),
     "cloudchamber": tuple(RESOURCES),

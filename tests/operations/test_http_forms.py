@@ -37,6 +37,7 @@ from keyplan.operations import (
     read_path,
     read_words,
     schema_of,
+    words,
 )
 
 
@@ -126,6 +127,67 @@ def test_what_is_needed_and_lacks_is_refused_by_its_own_form() -> None:
         read_headers(PUT, {})
     assert caught.value.facts == {"argument": "If-Match", "problem": "a revision is needed"}
     assert read_headers(ADD, {}) == {}
+
+
+class Shelves:
+    """A word that may stand several times, and an answer in two forms."""
+
+    @operation(
+        "GET",
+        "/shelves",
+        name="findShelves",
+        needs=Need(Act.READ, ITSELF),
+        answers="They.",
+        answer=AnswerForm(list, list, list[str], media={"text/html": str}),
+    )
+    def find(self, *, tags: Annotated[tuple[str, ...], In("tag"), Schema("All of these.")] = ()) -> list[str]:
+        """Find shelves."""
+        raise NotImplementedError
+
+
+(FIND,) = operations_of(Shelves).values()
+
+
+@pytest.mark.parametrize("knows_all", [True, False])
+def test_a_word_may_stand_several_times_for_the_members_of_a_tuple(knows_all: bool) -> None:  # noqa: FBT001
+    assert ask(FIND, {"tags": ("a", "b c")}).query == {"tag": ["a", "b c"]}
+    assert ask(FIND, {"tags": ()}).query == {}
+    assert read_words(FIND, [("tag", "a"), ("tag", "b c")], knows_all=knows_all) == {"tags": ("a", "b c")}
+    assert read_words(FIND, [("tag", "a")], knows_all=knows_all) == {"tags": ("a",)}
+    assert read_words(FIND, [], knows_all=knows_all) == {}
+
+
+def test_words_beside_those_of_the_operation_are_read_and_no_arguments() -> None:
+    beside = {"format": words({"html": 1, "json": 2})}
+    assert read_words(FIND, [("format", "json")], beside=beside) == {}
+    for given, problem in (
+        ([("format", "xml")], "it is html or json"),
+        ([("format", "json"), ("format", "json")], "it is given twice"),
+        ([("other", "")], "the parameters are format, tag"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            read_words(FIND, given, beside=beside)
+        assert caught.value.facts["problem"] == problem
+
+
+def test_an_answer_of_two_forms_and_words_of_all_operations_are_described() -> None:
+    word = {"name": "format", "in": "query", "schema": {"type": "string"}}
+    found = described([FIND], Contract("shelves", always=(), words=(word,)))["paths"]["/shelves"]["get"]
+    many = {"type": "array", "items": {"type": "string"}}
+    tag = {"name": "tag", "in": "query", "required": False, "description": "All of these.", "schema": many}
+    assert found["parameters"] == [tag, word]
+    assert found["responses"]["200"]["content"] == {
+        "application/json": {"schema": many},
+        "text/html": {"schema": {"type": "string"}},
+    }
+
+
+def test_a_service_says_of_other_failures_what_it_will_and_which_operations_need_no_token() -> None:
+    found = described(
+        [FIND], Contract("shelves", always=(), other_failures={"description": "x"}, without_token=["findShelves"])
+    )
+    operation = found["paths"]["/shelves"]["get"]
+    assert (operation["responses"]["default"], operation["security"]) == ({"description": "x"}, [])
 
 
 def test_words_of_nobody_are_passed_over_where_not_all_are_known() -> None:

@@ -188,7 +188,7 @@ def arguments_read(declared: Operation, asked: Asked) -> dict[str, Any]:
     kind = body_type(declared)
     if kind is not None:
         arguments |= read_body(declared, msgspec.json.decode(msgspec.json.encode(asked.body), type=kind))
-    return arguments | read_words(declared, asked.query.items())
+    return arguments | read_words(declared, [(word, str(text)) for word, text in asked.query.items()])
 
 
 # ---- what is answered ------------------------------------------------------------------------------------------------

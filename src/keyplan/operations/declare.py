@@ -117,13 +117,15 @@ class BodyForm(NamedTuple):
 class AnswerForm(NamedTuple):
     """An answer that is not simply the JSON of what the method returns; `schema` is the class that describes it.
 
-    One of another `content_type` than JSON is written as bytes.
+    One of another `content_type` than JSON is written as bytes. `media` has the schemas of its other forms, by their content
+    types.
     """
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
     schema: Any
     content_type: str = JSON
+    media: Mapping[str, Any] = MappingProxyType({})
 
 
 class Outcome(NamedTuple):
@@ -155,6 +157,12 @@ class Parameter(NamedTuple):
     def is_required(self) -> bool:
         """True when a request has to have it."""
         return self.default is inspect.Parameter.empty
+
+    @property
+    def is_many(self) -> bool:
+        """True when its word may stand several times, once for each member of its tuple."""
+        kind = get_args(self.type)[0] if get_origin(self.type) is Annotated else self.type
+        return get_origin(kind) is tuple
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,6 +1,6 @@
 """The OpenAPI 3.1 description of operations: paths and the schemas of what they take and give."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
@@ -40,7 +40,7 @@ class Contract:
     `always` are the failures that each of them can have. `callers` has those who alone may call. `headers` are OpenAPI's
     parameters of all operations whose path begins so; `schemes` its security schemes, if they are not the server's.
     `other_failures` is the response of failures that no operation names, None where there are none; `without_token` names the
-    operations for which no token is asked.
+    operations for which no token is asked; `words` are OpenAPI's parameters of all operations beside their own.
     """
 
     tag: str
@@ -53,6 +53,7 @@ class Contract:
     schemes: Mapping[str, Any] = field(default_factory=dict)
     other_failures: Mapping[str, Any] | None = field(default_factory=lambda: _FAILURE)
     without_token: Collection[str] = ()
+    words: Sequence[Mapping[str, Any]] = ()
 
 
 def described(operations: Iterable[Operation], contract: Contract) -> dict[str, Any]:
@@ -86,7 +87,10 @@ def _operation(operation: Operation, contract: Contract, components: Components)
         found["security"] = [{scheme: []} for scheme in contract.schemes]
     if operation.name in contract.without_token:
         found["security"] = []
-    beside = [_parameter(one, components) for place in (Place.QUERY, Place.HEADER) for one in operation.at(place)]
+    beside: list[Mapping[str, Any]] = [
+        _parameter(one, components) for place in (Place.QUERY, Place.HEADER) for one in operation.at(place)
+    ]
+    beside += contract.words
     if beside:
         found["parameters"] = beside
     content = _body(operation, components)
@@ -125,7 +129,9 @@ def _success(operation: Operation, outcome: Outcome, components: Components) -> 
     found: dict[str, Any] = {"description": outcome.meaning}
     if outcome.type not in {None, NoneType}:
         content_type = JSON if operation.answer is None else operation.answer.content_type
-        found["content"] = _content(outcome.type, components, content_type)
+        media = {} if operation.answer is None else operation.answer.media
+        others = {name: {"schema": schema_of(kind, components)} for name, kind in media.items()}
+        found["content"] = {**_content(outcome.type, components, content_type), **others}
     if operation.headers:
         named = operation.headers.items()
         found["headers"] = {name: {"description": words, "schema": {"type": "string"}} for name, words in named}

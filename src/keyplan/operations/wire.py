@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
     method: str
     path: str
-    query: dict[str, str]
+    query: dict[str, str | list[str]]
     body: Any
     headers: Mapping[str, str] = MappingProxyType({})
 
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 def ask(operation: Operation, arguments: Mapping[str, Any]) -> Asked:
     """Return the request that calls an operation with these arguments; those that are not given are left out."""
-    path, words, fields, whole = operation.path, dict[Place, dict[str, str]](), {}, None
+    path, words, fields, whole = operation.path, dict[Place, dict[str, Any]](), {}, None
     for parameter in operation.parameters:
         if parameter.name not in arguments:
             continue
@@ -54,6 +54,9 @@ def ask(operation: Operation, arguments: Mapping[str, Any]) -> Asked:
             fields[parameter.word] = value
         elif parameter.place is Place.WHOLE_BODY:
             whole = value
+        elif parameter.is_many:
+            write = _forms_of(operation)[parameter.name].write
+            words.setdefault(parameter.place, {}).update({parameter.word: [*map(write, value)]} if value else {})
         elif value is None or (word := _forms_of(operation)[parameter.name].write(value)) is None:
             continue
         elif parameter.place is Place.PATH:
@@ -108,28 +111,38 @@ def read_headers(operation: Operation, headers: Mapping[str, str]) -> dict[str, 
     return _read_given(operation, Place.HEADER, headers)
 
 
-def read_words(operation: Operation, words: Iterable[tuple[str, str]], *, knows_all: bool = True) -> dict[str, Any]:
-    """Return the arguments that a query has.
+def read_words(
+    operation: Operation,
+    words: Iterable[tuple[str, str]],
+    *,
+    knows_all: bool = True,
+    beside: Mapping[str, WordForm] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the arguments that a query has. `beside` are the forms of words that who answers looks at, and no operation.
 
-    Raises InvalidArgumentError for a word that is not the operation's, which may be a misspelt filter, for one that is given
-    twice, and for one that cannot be read. Without `knows_all` the first are passed over, and the last of two counts.
+    Raises InvalidArgumentError for a word that is none of these, which may be a misspelt filter, for one that is given twice,
+    and for one that cannot be read. Without `knows_all` the first are passed over, and the last of two counts.
     """
-    if not knows_all:
-        return _read_given(operation, Place.QUERY, dict(words))
-    known = {parameter.word for parameter in operation.at(Place.QUERY)}
-    given: dict[str, str] = {}
+    known = {parameter.word: parameter.is_many for parameter in operation.at(Place.QUERY)}
+    given: dict[str, Any] = {}
     for word, text in words:
-        if word not in known:
+        if knows_all and word not in known and word not in beside:
             raise InvalidArgumentError(
-                argument=word, problem=f"the parameters are {', '.join(sorted(known)) or 'none'}"
+                argument=word, problem=f"the parameters are {', '.join(sorted({*known, *beside})) or 'none'}"
             )
-        if word in given:
+        if known.get(word):
+            given.setdefault(word, []).append(text)
+        elif knows_all and word in given:
             raise InvalidArgumentError(argument=word, problem="it is given twice")
-        given[word] = text
+        else:
+            given[word] = text
+    for word, form in beside.items():
+        if word in given:
+            form.read(word, given[word])
     return _read_given(operation, Place.QUERY, given)
 
 
-def _read_given(operation: Operation, place: Place, given: Mapping[str, str]) -> dict[str, Any]:
+def _read_given(operation: Operation, place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
     """Read the parameters of one place. One that is needed and lacks is empty to its own form, which says what to do."""
     arguments: dict[str, Any] = {}
     forms = _forms_of(operation)
@@ -140,7 +153,12 @@ def _read_given(operation: Operation, place: Place, given: Mapping[str, str]) ->
                 continue
             if parameter.form is None:
                 raise InvalidArgumentError(argument=parameter.word, problem="it is needed")
-        arguments[parameter.name] = forms[parameter.name].read(parameter.word, text or "")
+        read = forms[parameter.name].read
+        arguments[parameter.name] = (
+            tuple(read(parameter.word, one) for one in text)
+            if isinstance(text, list)
+            else read(parameter.word, text or "")
+        )
     return arguments
 
 
@@ -225,6 +243,8 @@ def _form_of(parameter: Parameter) -> WordForm:
     if parameter.form is not None:
         return parameter.form
     kind, keywords = without_notes(parameter.type)
+    if parameter.is_many:
+        kind = get_args(kind)[0]
     if kind is int:
         least, most = keywords["minimum"], keywords["maximum"]
         return WordForm(lambda argument, text: whole_number(argument, text, least=least, most=most), str)

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +14,7 @@ from keyplan.operations import (
     Answered,
     OnKind,
     Operation,
+    WordForm,
     body_type,
     read_body,
     read_headers,
@@ -43,6 +44,9 @@ class Responder:
     knows_all_words = True
     """Whether a word of the query that no parameter has is refused, or passed over."""
 
+    words_beside: ClassVar[Mapping[str, WordForm]] = {}
+    """The forms of words that every operation may be asked with, which say how it is answered."""
+
     def __init__(self, context: ServiceContext) -> None:
         self.context = context
 
@@ -56,7 +60,8 @@ class Responder:
         is_decided = await self._is_decided(request, operation, arguments)
         target = await self.admit(request, operation)
         arguments |= read_headers(operation, request.headers)
-        arguments |= read_words(operation, request.query_params.multi_items(), knows_all=self.knows_all_words)
+        words = request.query_params.multi_items()
+        arguments |= read_words(operation, words, knows_all=self.knows_all_words, beside=self.words_beside)
         is_decided = is_decided or await self._is_decided(request, operation, arguments)
         kind = body_type(operation)
         if kind is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from keyplan.server.explorer.description import DESCRIPTION
+from keyplan.server.explorer.operations import DESCRIPTION
 from tests.server.explorer.conftest import Explorer
 
 REPOSITORY = Path(__file__).parents[3]

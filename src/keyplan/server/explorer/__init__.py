@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from keyplan.server.explorer.areas import Areas
-from keyplan.server.explorer.description import DESCRIPTION
 from keyplan.server.explorer.layouts import LayoutBook
 from keyplan.server.explorer.live import LiveStreams
-from keyplan.server.explorer.routes import ExplorerRoutes
+from keyplan.server.explorer.operations import DESCRIPTION
+from keyplan.server.explorer.routes import Explorer, ExplorerResponder
 from keyplan.server.service import Service, ServiceContext
 from keyplan.settings import Setting, of_service, read_settings
 
@@ -29,5 +29,6 @@ def build(context: ServiceContext) -> Service:
     """Return the service. Raises InvalidInputError, InvalidKeyError, UnknownNameError for a setting."""
     settings = read_settings(ExplorerSettings, of_service(context.settings, "explorer"))
     areas = Areas(context.engine, LayoutBook(context.settings))
-    routes = ExplorerRoutes(context, areas, LiveStreams(context.closing), is_for_admins=settings.role == "admin")
-    return Service("explorer", routes.routes(), DESCRIPTION)
+    streams = LiveStreams(context.closing)
+    responder = ExplorerResponder(context, Explorer(areas), streams, is_for_admins=settings.role == "admin")
+    return Service("explorer", responder.all_routes(), DESCRIPTION)

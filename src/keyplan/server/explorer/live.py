@@ -36,7 +36,7 @@ from keyplan.server.explorer.raw_keys import raw_crumbs
 from keyplan.server.explorer.trees import ItemRequest, place_of
 from keyplan.store import Store
 
-__all__ = ["LiveAnswer", "LiveStreams", "RawSource", "TypedSource", "live_page", "raw_live_page"]
+__all__ = ["LiveAnswer", "LiveSource", "LiveStreams", "RawSource", "TypedSource", "live_page", "raw_live_page"]
 
 _WAIT_SECONDS: Final = 15.0
 """Why: proxies cut what is silent for longer; a connection that is gone is noticed when something is sent."""

@@ -1,70 +1,57 @@
-"""What a request asks of the explorer: paths and queries read strictly, and which form the answer has."""
+"""How what a request asks of the explorer stands in its query, and which form its answer has."""
 
 import re
 from ast import literal_eval
-from collections.abc import Collection
 from typing import Final
 
 from starlette.requests import Request
 
 from keyplan.errors import InvalidArgumentError
 from keyplan.layout import raw_key_of
+from keyplan.operations import WordForm, whole_number, words
 from keyplan.server.explorer.bounds import LIMIT_DEFAULT, LIMIT_MAX
-from keyplan.server.explorer.trees import ItemRequest
 
-__all__ = ["Query", "asked_item", "wants_json"]
+__all__ = ["FORMAT", "HEX", "HEX_OR_NONE", "LIMIT", "SPELLING", "searched_key", "wants_json"]
 
-_ALWAYS: Final = frozenset({"format"})
-_MANY: Final = frozenset({"field"})
+# Why an empty word is none, here and below: forms of pages send all their fields.
 
 
-class Query:
-    """The query of a request. A parameter that there is not, or that stands twice, is refused: it may be a misspelt one."""
+def _bytes_of_hex(name: str, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise InvalidArgumentError(argument=name, problem="it is not hexadecimal digits, two for each byte") from error
 
-    def __init__(self, request: Request, known: Collection[str]) -> None:
-        """Read it. Raises InvalidArgumentError."""
-        allowed = {*known, *_ALWAYS}
-        self._words: dict[str, str] = {}
-        self.fields: list[str] = []
-        for name, value in request.query_params.multi_items():
-            if name not in allowed:
-                raise InvalidArgumentError(argument=name, problem=f"the parameters are {', '.join(sorted(allowed))}")
-            if name in _MANY:
-                self.fields.append(value)
-                continue
-            if name in self._words:
-                raise InvalidArgumentError(argument=name, problem="it is given twice")
-            self._words[name] = value
-        if self._words.get("format", "html") not in {"html", "json"}:
-            raise InvalidArgumentError(argument="format", problem="it is html or json")
 
-    def word(self, name: str) -> str:
-        """A parameter's text; empty when it is not given."""
-        return self._words.get(name, "")
+_DIGITS: Final = {"pattern": "^([0-9a-fA-F]{2})*$"}
 
-    def octets(self, name: str) -> bytes:
-        """A parameter's bytes, which are given in hexadecimal digits. Raises InvalidArgumentError."""
-        return _bytes_of_hex(name, self.word(name))
+HEX: Final = WordForm(_bytes_of_hex, bytes.hex, _DIGITS)
+HEX_OR_NONE: Final = WordForm(lambda name, text: _bytes_of_hex(name, text) if text else None, bytes.hex, _DIGITS)
 
-    def limit(self) -> int:
-        """How many lines a page has; LIMIT_DEFAULT when it is not said. Raises InvalidArgumentError."""
-        text = self.word("limit") or str(LIMIT_DEFAULT)
-        number = int(text) if text.isascii() and text.isdigit() and len(text) <= 4 else 0
-        if not 1 <= number <= LIMIT_MAX:
-            raise InvalidArgumentError(argument="limit", problem=f"a whole number from 1 to {LIMIT_MAX}")
-        return number
 
-    def raw_key(self) -> bytes:
-        r"""The raw key of a search: text with \xNN, or hexadecimal digits. Raises InvalidArgumentError."""
-        text, form = self.word("key"), self.word("as") or "text"
-        if form not in {"text", "hex"}:
-            raise InvalidArgumentError(argument="as", problem="it is text or hex")
-        if form == "hex":
-            return _bytes_of_hex("key", text)
-        try:
-            return _pasted_key(text)
-        except ValueError as error:
-            raise InvalidArgumentError(argument="key", problem=str(error)) from error
+def _limit(name: str, text: str) -> int:
+    return whole_number(name, text, least=1, most=LIMIT_MAX) if text else LIMIT_DEFAULT
+
+
+LIMIT: Final = WordForm(_limit, str, {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT})
+"""How many lines a page has at most."""
+
+_SPELLED: Final = words({"text": "text", "hex": "hex"})
+SPELLING: Final = _SPELLED._replace(read=lambda name, text: _SPELLED.read(name, text or "text"))
+"""How the key of a search is spelled."""
+
+FORMAT: Final = words({"html": "html", "json": "json"})
+"""The form of the answer."""
+
+
+def searched_key(text: str, spelling: str) -> bytes:
+    r"""Return the raw key of a search: text with \xNN, or hexadecimal digits. Raises InvalidArgumentError."""
+    if spelling == "hex":
+        return _bytes_of_hex("key", text)
+    try:
+        return _pasted_key(text)
+    except ValueError as error:
+        raise InvalidArgumentError(argument="key", problem=str(error)) from error
 
 
 def _pasted_key(text: str) -> bytes:
@@ -85,20 +72,6 @@ def _pasted_key(text: str) -> bytes:
     return bytes(literal)
 
 
-def asked_item(request: Request, query: Query) -> ItemRequest:
-    """What the path and the query of a page of a table or index ask for. Raises InvalidArgumentError."""
-    path = request.path_params
-    return ItemRequest(
-        area=path["area"],
-        layout=path["layout"],
-        item=path["item"],
-        words=query.fields,
-        starts_with=query.word("starts_with"),
-        page=query.word("page"),
-        limit=query.limit(),
-    )
-
-
 def wants_json(request: Request) -> bool:
     """Tell whether an answer is to be JSON: by `format`, else by what the client accepts. Browsers accept HTML."""
     form = request.query_params.get("format")
@@ -106,10 +79,3 @@ def wants_json(request: Request) -> bool:
         return form == "json"
     accepted = request.headers.get("accept", "")
     return "application/json" in accepted and "text/html" not in accepted
-
-
-def _bytes_of_hex(name: str, text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise InvalidArgumentError(argument=name, problem="it is not hexadecimal digits, two for each byte") from error
