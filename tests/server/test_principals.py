@@ -278,7 +278,15 @@ def test_a_key_space_is_made_for_an_application_that_is_granted(served: Served, 
     assert [one.name for one in KeySpaces(engine).all()] == ["orders", "carts", "ledger", "vault", "wishes"]
 
 
+def test_who_makes_a_key_space_takes_no_prefix_but_one_that_is_granted(served: Served) -> None:
+    given = {"name": "taken", "application": "shop", "prefix": "2f"}
+    assert denied(served.ask("shop", "POST", "/keyspaces", json=given)) == ("shop", "administer", "prefix:/")
+    served.write(POLICY.replace('administer = ["application:shop"]', 'administer = ["application:shop", "prefix:/"]'))
+    assert served.status("shop", "POST", "/keyspaces", json=given) == 201
+
+
 def test_who_makes_a_key_space_takes_no_data_that_is_there(served: Served, engine: Engine) -> None:
+    served.write(POLICY.replace('administer = ["application:shop"]', 'administer = ["application:shop", "prefix:/"]'))
     engine.commit(Commit((), (Put(b"/others/a", b""),)))
     given = {"name": "taken", "application": "shop", "prefix": b"/others/".hex(), "allow_legacy_prefix": True}
     answer = served.ask("shop", "POST", "/keyspaces", json={**given, "adopt_existing_data": True})

@@ -50,7 +50,7 @@ from keyplan.keyspace.opening import (
     share_on,
 )
 from keyplan.keyspace.operations import RegistryOperations
-from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, prefix_codec
+from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, bytes_of_hex, prefix_codec
 from keyplan.keyspace.records import (
     GENERATION_MAX,
     AuditEntry,
@@ -154,6 +154,7 @@ __all__ = [
     "UsageCount",
     "UvarintKeySpaces",
     "apply_steps",
+    "bytes_of_hex",
     "has_entries",
     "open_for_care",
     "open_key_space",

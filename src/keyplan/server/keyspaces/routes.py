@@ -9,7 +9,7 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from keyplan.access import OnKeySpace
+from keyplan.access import OnKeySpace, OnPrefix
 from keyplan.errors import InvalidArgumentError, KeySpaceNotFoundError
 from keyplan.keyspace import (
     DeleteProgress,
@@ -19,6 +19,7 @@ from keyplan.keyspace import (
     KeySpaces,
     RegistryOperations,
     State,
+    bytes_of_hex,
 )
 from keyplan.keyspace import Role as RegistryRole
 from keyplan.operations import Act, CallerKind, OnKind, Operation, operations_of
@@ -80,7 +81,11 @@ class RegistryResponder(Responder):
         role = RegistryRole.ADMIN if caller.role is Role.ADMIN else RegistryRole.CLIENT
         return self._registry.acting_as(role, caller.name)
 
-    async def _create(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+    async def _create(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        prefix = arguments.get("prefix")
+        if prefix is not None and self.context.access.policy is not None:
+            # Why apart from the application: whoever has a prefix made their own keeps everybody else from what comes there.
+            self.context.access.require(_caller(request), Act.ADMINISTER, OnPrefix(bytes_of_hex(prefix)))
         keyspace, is_new = await self.context.run(_created, registry, **arguments)
         # Why: the header names the resource also when it was there already; only the status tells.
         location = {"Location": f"/keyspaces/{quote(keyspace.name, safe='')}"}
