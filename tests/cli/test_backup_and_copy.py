@@ -91,6 +91,12 @@ def test_a_store_is_copied_and_checked(site: Keyplan, tmp_path: Path) -> None:
     assert (answer["count"], answer["is_resumed"]) == (len(stored(source)), False)
     with keyplan.open(f"lmdb:{tmp_path}/second.kv") as store:
         assert_healthy(store, Site)
+    again = site("copy", "--from", source, "--to", "lmdb:second.kv")
+    assert (again.code, again.lines[-1].rpartition(": ")[2]) == (0, "already complete, nothing was written")
+    site("backup", "site.kpb")
+    restored = site("restore", "site.kpb", "--store", "lmdb:second.kv").lines
+    assert "verified: already complete, nothing was written" in restored
+    site("put", "notes", "another", "x")
     assert site("copy", "--from", source, "--to", "lmdb:second.kv").code == 4
     assert "into itself" in site("copy", "--from", source, "--to", source).err
 

@@ -309,7 +309,9 @@ def test_a_job_is_told_in_words(run: Keyplan, monkeypatch: pytest.MonkeyPatch) -
     goes_on = f"keyplan copy --from lmdb:{here}/source.kv --prefix /site/ --to lmdb:{here}/store.kv"
     assert answer.lines[2] == f"  goes on with: {goes_on}"
     said = run("count", "boxes", "--store", "lmdb:./store.kv", "--layout", SITE).err
-    assert f"goes on with `keyplan copy --from lmdb:{here}/source.kv --prefix /site/`" in said
+    assert f"goes on with `{goes_on}`" in said
+    again = run("copy", "--from", "lmdb:./store.kv", "--to", "lmdb:./third.kv")
+    assert f"goes on with `{goes_on}`" in again.err
 
 
 NO_TEXT: Final = "b\udcff"

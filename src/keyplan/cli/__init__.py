@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from keyplan.cli.failures import print_hint
-    from keyplan.cli.jobs import absolute_url, stopped_by_signals, words_of
+    from keyplan.cli.jobs import stopped_by_signals, words_of
     from keyplan.cli.options import (
         ConfigOption,
         JsonOption,
@@ -52,10 +52,10 @@ __all__ = [
 
 _MODULES: Final = {
     "failures": ("print_hint",),
-    "jobs": ("absolute_url", "stopped_by_signals", "words_of"),
+    "jobs": ("stopped_by_signals", "words_of"),
     "options": (
         *("ConfigOption", "JsonOption", "LayoutOption", "ParameterOption", "StoreOption", "Unfinished"),
-        *("layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),
+        *("absolute_url", "layout_of_option", "root_parameters", "spread", "store_of_option", "store_url_of_option"),
     ),
     "output": ("print_grid", "print_json", "print_record", "print_text", "progress_bar", "with_progress"),
     "transfer": ("brought_into",),

@@ -3,7 +3,6 @@
 And what commands share that do such work: their words, which are kept with it, and how Ctrl-C and SIGTERM end it.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,8 +10,7 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 from signal import SIGTERM
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,21 +22,17 @@ from keyplan.cli.options import (
     JsonOption,
     StoreOption,
     Unfinished,
+    absolute_url,
     store_of_option,
     store_url_of_option,
 )
 from keyplan.cli.output import print_answer, print_text
-from keyplan.engine import EngineUrl
 from keyplan.errors import StoppedError
 
 if TYPE_CHECKING:
     from keyplan.maintenance import OpenJob
 
-__all__ = ["absolute_url", "jobs_command", "stopped_by_signals", "words_of"]
-
-_OF_FILES: Final = frozenset({"lmdb", "ring"})
-_NO_TEXT: Final = re.compile(r"[\udc80-\udcff]+")
-"""Bytes of a file's name that are no UTF-8, as Python has them."""
+__all__ = ["jobs_command", "stopped_by_signals", "words_of"]
 
 
 def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json: JsonOption = False) -> None:
@@ -61,20 +55,13 @@ def jobs_command(*, store: StoreOption = None, config: ConfigOption = None, json
         raise typer.Exit(FINDINGS)
 
 
-def _command(job: "OpenJob", url: str) -> str:
-    """The command that goes on with a job, as a shell reads it; empty where it is not known."""
-    if not job.command:
-        return ""
-    return shlex.join(["keyplan", *job.command, *([] if "--store" in job.command else [job.store_option, url])])
-
-
 def _lines(job: "OpenJob", url: str) -> list[str]:
     within = f" in the key space {job.keyspace}" if job.keyspace else ""
     facts = [job.problem] if job.problem else [f"{job.stage or 'begun'}, {job.done} done"]
     facts += [f"begun at {job.begun_at}"] if job.begun_at else []
     facts += [f"last heard of at {job.touched_at}"] if job.touched_at else []
     facts += [_holder(job)] if job.holder is not None else []
-    command = _command(job, url)
+    command = job.command_line(url)
     return [
         f"{job.kind} {job.subject}{within}",
         f"  {'; '.join(facts)}",
@@ -101,7 +88,7 @@ def _plain(job: "OpenJob", url: str) -> dict[str, Any]:
         "host": None if holder is None else holder.host,
         "process": None if holder is None else holder.process,
         "is_alive": None if holder is None else holder.is_alive,
-        "command": _command(job, url) or None,
+        "command": job.command_line(url) or None,
         "remedy": job.remedy or None,
         "problem": job.problem or None,
         "key": job.raw_key.hex(),
@@ -161,14 +148,6 @@ def _word(value: object) -> str:
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith(".json") and Path(value).is_file()):
         return str(Path(value).absolute())
     return str(value)
-
-
-def absolute_url(url: str) -> str:
-    """Return a store's URL as it is from any folder, without its secrets; in text, also where files are not called in text."""
-    scheme, colon, rest = EngineUrl.parse(url).text.partition(":")
-    if scheme.lower() in _OF_FILES and not rest.startswith("/"):
-        rest = f"{quote(bytes(Path.cwd()))}/{rest.removeprefix('./')}"
-    return scheme + colon + _NO_TEXT.sub(lambda found: quote(found[0], errors="surrogateescape"), rest)
 
 
 # ---- how a command is stopped --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from keyplan.cli.options import (
     JsonOption,
     StoreOption,
     Unfinished,
+    absolute_url,
     command_group,
     count_below,
     installed_layouts,
@@ -96,7 +97,7 @@ def check_command(
         raise InvalidInputError(source="--yes", problem="--yes belongs to --repair: pass both")
     others = [layout_of_option(name).bound() for name in beside or []]
     with at.opened(readonly=True, unfinished=Unfinished.PASSED) as open_layout:
-        unfinished = _unfinished(open_layout)
+        unfinished = _unfinished(open_layout, at)
         with progress_bar("check", lambda: count_below(open_layout.store.engine, open_layout.bound.root)) as shown:
             examined = check(
                 open_layout.store,
@@ -117,10 +118,11 @@ def check_command(
     end_with_findings(remaining or unfinished)
 
 
-def _unfinished(open_layout: OpenLayout) -> list[str]:
+def _unfinished(open_layout: OpenLayout, at: LayoutOptions) -> list[str]:
     """Print the transfers into the layout's root that have not ended. Why first: with one, findings are no damage."""
+    url = absolute_url(store_url_of_option(at.store, at.config))
     with open_layout.store.engine.snapshot() as snapshot:
-        found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root])]
+        found = [problem for _, problem in unfinished_work(snapshot, [open_layout.bound.root], store=url)]
     for problem in found:
         print_hint(f"{problem}; keys that it has not brought yet are missing here")
     return found

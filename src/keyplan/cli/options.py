@@ -1,6 +1,7 @@
 """The options that commands share (store, layout, file, how to print), and what they name, opened or imported."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -9,11 +10,12 @@ from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 import typer
 
 from keyplan.cli.failures import print_hint
-from keyplan.engine import Engine, KeyRange, open_engine
+from keyplan.engine import Engine, EngineUrl, KeyRange, open_engine
 from keyplan.errors import InvalidInputError, SourceUnfinishedError
 from keyplan.layout import BoundLayout, Layout, raw_key_of
 from keyplan.settings import DeclaredSetting, Source, declared_settings, of_options, shown_default
@@ -39,6 +41,7 @@ __all__ = [
     "Unfinished",
     "WriteUnfinishedOption",
     "YesOption",
+    "absolute_url",
     "bound_of_options",
     "bound_where_named",
     "command_group",
@@ -177,10 +180,10 @@ class Unfinished(Enum):
     """An error: the command would write, and the work is not resumed beside others' writes."""
 
 
-def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
+def look_for_unfinished(engine: Engine, url: str, root: bytes, what: Unfinished) -> None:
     """Print restores and copies above or below `root` that have not ended, a line each, or refuse to go on.
 
-    One short read where there are none. Raises SourceUnfinishedError.
+    `url` is the engine's. One short read where there are none. Raises SourceUnfinishedError.
     """
     if what is Unfinished.PASSED:
         return
@@ -190,7 +193,7 @@ def look_for_unfinished(engine: Engine, root: bytes, what: Unfinished) -> None:
         # Why here: it takes as long to import as all the rest, and hardly any store has claims.
         from keyplan.maintenance import unfinished_work  # noqa: PLC0415
 
-        found = unfinished_work(snapshot, [root])
+        found = unfinished_work(snapshot, [root], store=absolute_url(url))
     for prefix, problem in found:
         if what is Unfinished.REFUSED:
             advice = "others' writes would stop it for good; `put` and `delete` write all the same with --unfinished"
@@ -284,16 +287,17 @@ def store_of_option(
     keys below `root`. Raises InvalidInputError when no store is named, EngineOpenError, SourceUnfinishedError, and the errors
     of opening a key space.
     """
-    engine = open_engine(store_url_of_option(url, config), create=create and keyspace is None, readonly=readonly)
+    url = store_url_of_option(url, config)
+    engine = open_engine(url, create=create and keyspace is None, readonly=readonly)
     try:
         if keyspace is None:
-            look_for_unfinished(engine, root, unfinished)
+            look_for_unfinished(engine, url, root, unfinished)
             return Store(engine)
         # Why: most commands are about no key space, and start sooner without these modules.
         from keyplan.keyspace import KeySpaceRegistry, open_for_care  # noqa: PLC0415
 
         # Why its root: no restore and no copy into a prefix touches a key space, but for one of the whole store.
-        look_for_unfinished(engine, KeySpaceRegistry.bound().root, unfinished)
+        look_for_unfinished(engine, url, KeySpaceRegistry.bound().root, unfinished)
         return open_for_care(engine, keyspace, is_reading=readonly)
     except BaseException:
         engine.close()
@@ -307,6 +311,19 @@ def store_url_of_option(url: str | None, config: Path | None = None) -> str:
         problem = f"name a store: --store URL, KEYPLAN_STORE, or store in {SETTINGS_FILE}"
         raise InvalidInputError(source="--store", problem=problem)
     return url
+
+
+_OF_FILES: Final = frozenset({"lmdb", "ring"})
+_NO_TEXT: Final = re.compile(r"[\udc80-\udcff]+")
+"""Bytes of a file's name that are no UTF-8, as Python has them."""
+
+
+def absolute_url(url: str) -> str:
+    """Return a store's URL as it is from any folder, without its secrets; in text, also where files are not called in text."""
+    scheme, colon, rest = EngineUrl.parse(url).text.partition(":")
+    if scheme.lower() in _OF_FILES and not rest.startswith("/"):
+        rest = f"{quote(bytes(Path.cwd()))}/{rest.removeprefix('./')}"
+    return scheme + colon + _NO_TEXT.sub(lambda found: quote(found[0], errors="surrogateescape"), rest)
 
 
 def count_below(engine: Engine, prefix: bytes) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from keyplan.cli.failures import end_with_findings, print_hint
-from keyplan.cli.jobs import absolute_url, stopped_by_signals, words_of
+from keyplan.cli.jobs import stopped_by_signals, words_of
 from keyplan.cli.options import (
     ConfigOption,
     JsonOption,
@@ -18,6 +18,7 @@ from keyplan.cli.options import (
     PrefixOption,
     StoreOption,
     Unfinished,
+    absolute_url,
     bound_where_named,
     count_below,
     named_file,
@@ -217,6 +218,7 @@ def restored_data(report: RestoreReport) -> dict[str, object]:
         **document_of(report.tally),
         **_changes(report.written),
         "keys_rewritten": report.keys_rewritten,
+        "was_complete": report.was_complete,
         "indexes": None
         if report.indexes is None
         else {"repaired": report.indexes.repaired, "remaining": list(report.indexes.remaining)},
@@ -227,7 +229,7 @@ def print_restored(report: RestoreReport) -> None:
     """Print a restore's report."""
     name = f"{report.name}  {report.prefix.hex()}  " if report.name else ""
     print_text(f"{name}{_sum(report.tally)}")
-    print_text(f"verified: {_counts(report.written)}")
+    print_text(f"verified: {_COMPLETE if report.was_complete else _counts(report.written)}")
     if report.keys_rewritten:
         print_text(f"{report.keys_rewritten} values hold keys and were rewritten")
     if report.indexes is not None:
@@ -235,6 +237,9 @@ def print_restored(report: RestoreReport) -> None:
         print_text(
             f"indexes: {report.indexes.repaired} entries put right, {len(report.indexes.remaining)} findings remain"
         )
+
+
+_COMPLETE: Final = "already complete, nothing was written"
 
 
 def _changes(written: Written) -> dict[str, int]:
@@ -324,11 +329,13 @@ def _print_copied(report: CopyReport, *, json: bool) -> None:
                 "leased": report.leased,
                 "followed": report.followed,
                 "is_resumed": report.is_resumed,
+                "was_complete": report.was_complete,
             }
         )
         return
     print_text(_sum(report.tally))
-    print_text(f"verified as of revision {report.revision} of the source: {_counts(report.written)}")
+    verdict = _COMPLETE if report.was_complete else _counts(report.written)
+    print_text(f"verified as of revision {report.revision} of the source: {verdict}")
     if report.followed:
         print_text(f"{report.followed} revisions were followed")
     _hint_leased(report.leased)

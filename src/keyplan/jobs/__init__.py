@@ -15,7 +15,7 @@ from keyplan.jobs.batches import (
 )
 from keyplan.jobs.job import JOB_BYTES_MAX, NO_CONDITIONS, Conditions, FixedConditions, Held, Job, Seen, as_read, look
 from keyplan.jobs.pace import UNSTOPPED, Pace, Progress, Stop, StopCheck, Teller
-from keyplan.jobs.record import Holder, JobRecord, begun, kept_command, this_process
+from keyplan.jobs.record import Holder, JobRecord, begun, command_line, kept_command, this_process
 
 __all__ = [
     "BATCH_KEYS_MAX",
@@ -40,6 +40,7 @@ __all__ = [
     "batch_of",
     "batches_of",
     "begun",
+    "command_line",
     "cut",
     "halved",
     "joined",

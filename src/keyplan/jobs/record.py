@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import socket
 from collections.abc import Sequence
 from functools import cache
@@ -14,7 +15,7 @@ from msgspec import structs
 
 from keyplan.engine import SYSTEM_CLOCK, Clock, utc_time
 
-__all__ = ["Holder", "JobRecord", "begun", "kept_command", "this_process"]
+__all__ = ["Holder", "JobRecord", "begun", "command_line", "kept_command", "this_process"]
 
 _COMMAND_BYTES_MAX: Final = 600
 """Why: the record is written beside the work, in commits that an engine bounds, and a value may take nearly all of one."""
@@ -97,6 +98,15 @@ def kept_command(command: Sequence[str]) -> tuple[str, ...]:
     except UnicodeEncodeError:
         return ()
     return tuple(command) if size <= _COMMAND_BYTES_MAX else ()
+
+
+def command_line(command: Sequence[str], store: str = "") -> str:
+    """Return a job's command as a shell reads it, with the option that names the store that the job is in.
+
+    `store` is that store's URL; where it is not known, the word URL stands for it.
+    """
+    option = "--to" if command[:1] == ("copy",) else "--store"
+    return shlex.join(("keyplan", *command, *(() if "--store" in command else (option, store or "URL"))))
 
 
 R = TypeVar("R", bound=JobRecord)

@@ -1,7 +1,7 @@
 """What a plain restore or copy may not stand beside: a migration of its keys, another transfer, key spaces of somebody."""
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
@@ -12,6 +12,7 @@ from keyplan.errors import (
     MigrationUnderWayError,
     PrefixConflictError,
     PrefixInUseError,
+    TargetNotEmptyError,
     TargetTakenError,
 )
 from keyplan.jobs import StopCheck, as_read, begun
@@ -24,6 +25,8 @@ from keyplan.maintenance.transfers import Target, emptiness, refuse_occupied, re
 
 __all__ = ["Transfer", "guard_of_turn", "refuse_beside", "refuse_registered"]
 
+
+R = TypeVar("R")
 
 # ---- transfers and migrations ----------------------------------------------------------------------------------------
 
@@ -51,7 +54,8 @@ class Transfer:
     """A plain restore or copy into a prefix: looked at before anything is written, then begun, or gone on with.
 
     One that is the same work as the claim that stands there is resumed. Raises what `refuse_beside` and `refuse_registered`
-    raise, and TargetNotEmptyError: without `is_overwriting` when there are keys that this work has not written.
+    raise, and TargetNotEmptyError: without `is_overwriting` when there are keys that this work has not written, which
+    `found_complete` and `begin` look for.
     """
 
     def __init__(
@@ -65,15 +69,31 @@ class Transfer:
         refuse_beside(engine, prefix)
         self._beside = Unregistered(engine, prefix, is_resumed=self.is_resumed)
         self._begins_empty = not is_overwriting and self.before is None
-        if self._begins_empty:
-            refuse_occupied(engine, prefix)
-        elif self.before is not None and self.before.verified and not is_overwriting:
+        if self.before is not None and self.before.verified and not is_overwriting:
             require_untouched(engine, prefix, self.before, stops)
 
     @property
     def is_resumed(self) -> bool:
         """Whether the same work was stopped here."""
         return self.before is not None
+
+    def found_complete(self, compared: Callable[[], R | None]) -> R | None:
+        """Return the report of work that is done already: its place holds exactly what would be brought, and no claim.
+
+        `compared` makes it, or None where they differ; it is called where the place is to be empty and is not. Raises
+        TargetNotEmptyError then.
+        """
+        if not self._begins_empty:
+            return None
+        try:
+            refuse_occupied(self._engine, self._prefix)
+        except TargetNotEmptyError:
+            # Why without a claim alone: with one the place is a part of something else.
+            report = compared() if self._seen.record is None else None
+            if report is None:
+                raise
+            return report
+        return None
 
     def begin(self, clock: Clock, command: Sequence[str], **facts: Any) -> Target:
         """Write the claim, with further facts of it, and look once more; where the work has not begun, undo that.

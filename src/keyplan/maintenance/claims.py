@@ -4,14 +4,12 @@ r"""Claims of what is being brought into a store: they say that the work is not 
 00 6b 74  63 "/site/"          a copy or a restore into the prefix "/site/" is under way
 """
 
-import shlex
 from collections.abc import Iterable, Iterator
-from shlex import quote
 from typing import Final
 
 from keyplan.engine import Engine, Entry, KeyRange, Snapshot
 from keyplan.errors import CorruptionError, SourceUnfinishedError
-from keyplan.jobs import JobRecord, Seen, look
+from keyplan.jobs import JobRecord, Seen, command_line, look
 from keyplan.layout import BoundTable, Layout, Table, shown_key
 from keyplan.store import TRANSFER_AREA
 
@@ -19,6 +17,7 @@ __all__ = [
     "CLAIM_FORM",
     "Claim",
     "Transfers",
+    "command_of",
     "decoded_claim",
     "prefix_claim",
     "read_claim",
@@ -119,8 +118,10 @@ def _across(snapshot: Snapshot, roots: Iterable[bytes]) -> Iterator[tuple[bytes,
             yield prefix, entry
 
 
-def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[bytes, str]]:
+def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes], *, store: str = "") -> list[tuple[bytes, str]]:
     """Return the prefixes above or below one of the roots that hold a part of what is brought into them, each with a sentence.
+
+    `store` is the URL of the store, for the command that a sentence names.
 
     A claim that cannot be read says so too: work was begun there, and nobody knows that it ended.
     """
@@ -135,22 +136,27 @@ def unfinished_work(snapshot: Snapshot, roots: Iterable[bytes]) -> list[tuple[by
         # Why: what was read back and found right is whole, though its claim still stands.
         if not claim.is_done and not claim.verified:
             problem = f"a {claim.kind} into {into}, begun at {claim.begun_at}, is not finished, and goes on with"
-            found.append((prefix, f"{problem} {_command_of(claim, prefix)}"))
+            command = command_of(claim, prefix)
+            file = f" of the backup {claim.source}" if "FILE" in command else ""
+            found.append((prefix, f"{problem} `{command_line(command, store)}`{file}"))
     return found
 
 
-def _command_of(claim: Claim, prefix: bytes) -> str:
-    """Return the command that goes on with the work, as far as the claim tells it."""
+def command_of(claim: Claim, prefix: bytes) -> tuple[str, ...]:
+    """Return the words behind `keyplan` that go on with the work into a prefix.
+
+    A restore that a program began does not tell its file: FILE stands for it, and the claim names the backup.
+    """
     if claim.command:
-        return f"`keyplan {shlex.join(claim.command)}`"
-    below = f" --prefix {quote(shown_key(prefix))}" if prefix else ""
+        return claim.command
+    below = ("--prefix", shown_key(prefix)) if prefix else ()
     if claim.kind == "copy":
-        return f"`keyplan copy --from {quote(claim.source)}{below}`"
-    return f"`keyplan restore FILE{below}` of the backup {claim.source}"
+        return "copy", "--from", claim.source, *below
+    return ("keyspace", "restore", "FILE") if claim.kind == "registry" else ("restore", "FILE", *below)
 
 
-def refuse_unfinished(snapshot: Snapshot, roots: Iterable[bytes]) -> None:
-    """Refuse to take the part of something for the whole. Raises SourceUnfinishedError."""
-    for prefix, problem in unfinished_work(snapshot, roots):
+def refuse_unfinished(snapshot: Snapshot, roots: Iterable[bytes], *, store: str = "") -> None:
+    """Refuse to take the part of something for the whole; `store` as for `unfinished_work`. Raises SourceUnfinishedError."""
+    for prefix, problem in unfinished_work(snapshot, roots, store=store):
         advice = "give its command again until it ends, or take what there is: --unfinished"
         raise SourceUnfinishedError(prefix=prefix, problem=problem, advice=advice)

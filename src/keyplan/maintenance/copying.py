@@ -31,9 +31,9 @@ from keyplan.jobs import Progress, Stop, StopCheck, Teller
 from keyplan.layout import shown_key
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.claims import refuse_unfinished
-from keyplan.maintenance.index_states_kept import index_states_below, put_index_states
+from keyplan.maintenance.index_states_kept import has_index_states, index_states_below, put_index_states
 from keyplan.maintenance.pair_digest import PairSum, Tally
-from keyplan.maintenance.transfers import Target, Written, check_fits, pairs_of
+from keyplan.maintenance.transfers import Target, Written, check_fits, held_exactly, pairs_of
 from keyplan.store import TRANSFER_AREA
 
 __all__ = ["CopyReport", "copy_store"]
@@ -52,7 +52,8 @@ class CopyReport:
     """What the target holds now: the tally of the source's state at `revision`, verified by reading it back.
 
     `leased`: entries that were left out because they hang on a lease. `followed`: revisions of the source that were applied one
-    by one. `is_resumed`: an earlier copy of the same source was stopped here.
+    by one. `is_resumed`: an earlier copy of the same source was stopped here. `was_complete`: the target held exactly this
+    before, and nothing was written.
     """
 
     revision: int
@@ -61,6 +62,7 @@ class CopyReport:
     leased: int
     followed: int
     is_resumed: bool
+    was_complete: bool = False
 
 
 def copy_store(
@@ -81,7 +83,8 @@ def copy_store(
     """Make the target hold below `prefix` exactly what the source holds there, and verify count and digest.
 
     First everything is read: pairs that the target does not take are told before anything is written. The source is only read.
-    A copy that was stopped, by whatever, is finished by the same call with the same `source_name`. Indexes below the prefix
+    A copy that was stopped, by whatever, is finished by the same call with the same `source_name`; a target that holds exactly
+    what the source does is told to be complete, unless the copy is to follow. Indexes below the prefix
     that are not readable in the source are not readable in the target.
 
     is_overwriting: the target may hold keys below the prefix; those that the source does not have are removed.
@@ -142,6 +145,9 @@ class _Copying:
         transfer = Transfer(
             self._engine, self._prefix, "copy", self._name, is_overwriting=is_overwriting, stops=self._stops
         )
+        complete = transfer.found_complete(partial(self._complete, is_followed=follow_until is not None))
+        if complete is not None:
+            return complete
         before = transfer.before
         self._tell("checking")
         self._as_of_one_state(self._checked)
@@ -169,6 +175,24 @@ class _Copying:
         with self._source.snapshot() as snapshot:
             return act(snapshot)
 
+    def _complete(self, *, is_followed: bool) -> CopyReport | None:
+        """Report a target that holds exactly what the source does."""
+        # Why none for a copy that follows: it would go on, and take what somebody writes there next for its own.
+        return None if is_followed else self._as_of_one_state(self._compared)
+
+    def _compared(self, snapshot: Snapshot) -> CopyReport | None:
+        """Compare the target with the source, in one state of each; None when they differ."""
+        self._require_whole(snapshot)
+        tally = held_exactly(self._engine, self._prefix, self._stops.each(self._pairs(snapshot)))
+        if tally is None or not has_index_states(
+            self._engine, self._prefix, index_states_below(snapshot, self._prefix)
+        ):
+            return None
+        written = Written(unchanged=tally.count, tally=tally)
+        return CopyReport(
+            snapshot.revision, tally, written, self._leased, followed=0, is_resumed=False, was_complete=True
+        )
+
     def _checked(self, snapshot: Snapshot) -> None:
         self._require_whole(snapshot)
         pairs = self._stops.each(self._pairs(snapshot))
@@ -194,7 +218,7 @@ class _Copying:
 
     def _require_whole(self, snapshot: Snapshot) -> None:
         if not self._takes_unfinished:
-            refuse_unfinished(snapshot, [self._prefix])
+            refuse_unfinished(snapshot, [self._prefix], store=self._name)
 
     def _pairs(self, snapshot: Snapshot) -> Iterator[tuple[bytes, bytes]]:
         self._leased = 0

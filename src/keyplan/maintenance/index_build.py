@@ -10,6 +10,7 @@ A builder that dies leaves a stretch that was taken but not built: the verificat
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import structs
@@ -23,6 +24,7 @@ from keyplan.engine import (
     KeyAbsent,
     KeyRange,
     KeyUnchanged,
+    Mutation,
     Put,
     ended_lease_is_conflict,
 )
@@ -87,6 +89,7 @@ def build_index(
     name: str,
     *,
     records_per_second: float | None = None,
+    along: Sequence[Mutation] = (),
     stop: Stop | None = None,
     command: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
@@ -104,8 +107,8 @@ def build_index(
     When two records claim one unique entry the index stays unreadable, and the report names them: change one of the two and
     call this again. `records_per_second` bounds the pace of this builder; `progress` is called after each batch, and
     counts what all builders together have gone through. When `stop` is set this builder ends between two batches, with
-    StoppedError. `command` are the words behind `keyplan` that go on with the build, for
-    who looks at the store's jobs.
+    StoppedError. `along` is written in the commit that makes the index readable, if this builder makes it. `command` are the
+    words behind `keyplan` that go on with the build, for who looks at the store's jobs.
 
     Raises InvalidInputError when the index is readable already, InvalidArgumentError for no pace, UnknownNameError,
     TargetTakenError when somebody builds the index by another definition meanwhile, or has built it, EngineError,
@@ -115,7 +118,8 @@ def build_index(
     pace = Pace(records_per_second, clock=clock, sleep=sleep, argument="records_per_second")
     index = index_named(bound, name)
     stops = StopCheck(stop, f"the build of {name}")
-    return _Builder(store, bound, index, pace, stops, kept_command(command), progress, backoff or Backoff()).run()
+    builder = _Builder(store, bound, index, pace, stops, kept_command(command), progress, backoff or Backoff())
+    return builder.run(tuple(along))
 
 
 _Step: TypeAlias = Callable[[IndexStateRead, IndexState], None]
@@ -148,12 +152,12 @@ class _Builder:
         self._contested: dict[bytes, Finding] = {}
         self._unfit = 0
 
-    def run(self) -> BuildReport:
+    def run(self, along: tuple[Mutation, ...]) -> BuildReport:
         steps: dict[IndexStage, _Step] = {
             IndexStage.WRITE_ONLY: self._begin,
             IndexStage.BUILDING: self._build,
             IndexStage.VERIFYING: self._verify,
-            IndexStage.SWEEPING: self._sweep,
+            IndexStage.SWEEPING: partial(self._sweep, along),
         }
         is_first = True
         while True:
@@ -210,7 +214,7 @@ class _Builder:
         self._replace(seen, self._moved(state, batch, unresolved))
         self._told(state, batch)
 
-    def _sweep(self, seen: IndexStateRead, state: IndexState) -> None:
+    def _sweep(self, along: tuple[Mutation, ...], seen: IndexStateRead, state: IndexState) -> None:
         batch = self._batch(KeyRange(*self._index.keys.range(())), state)
         if batch:
             unresolved = self._remove_strangers(batch)
@@ -220,7 +224,7 @@ class _Builder:
             self._replace(seen, self._stage(IndexStage.VERIFYING, state))
             raise _ContestedError
         else:
-            self._replace(seen, None)
+            self._replace(seen, None, along)
 
     def _require_own_entries(self) -> None:
         """Compare an index that somebody else made readable with the records, as this definition has it.
@@ -264,9 +268,9 @@ class _Builder:
         earlier = before.command if before.fingerprint == self._definition else ()
         return IndexState(stage, self._definition, command=self._command or earlier)
 
-    def _replace(self, seen: IndexStateRead, state: IndexState | None) -> None:
+    def _replace(self, seen: IndexStateRead, state: IndexState | None, along: tuple[Mutation, ...] = ()) -> None:
         try:
-            replace_index_state(self._engine, self._index, seen, state)
+            replace_index_state(self._engine, self._index, seen, state, along=along)
         except CommitConflictError as error:
             raise _LostError from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import uuid4
 
-from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, KeyRange, Put
+from keyplan.engine import NO_LEASE, Commit, Delete, Engine, Entry, KeyRange, Mutation, Put
 from keyplan.errors import CommitConflictError, UnknownNameError
 from keyplan.jobs import Held, Stop, StopCheck, as_read, batches_of, kept_command, operations_max
 from keyplan.layout import BoundIndex, BoundLayout, Layout, bound_layout_of
@@ -156,8 +156,18 @@ def read_index_state(engine: Engine, index: BoundIndex) -> IndexStateRead:
         return IndexStateRead(entry, index_state_of(entry), snapshot.epoch)
 
 
-def replace_index_state(engine: Engine, index: BoundIndex, seen: IndexStateRead, state: IndexState | None) -> None:
-    """Write a state over the one that was seen; None: readable. Raises CommitConflictError when it was replaced."""
+def replace_index_state(
+    engine: Engine,
+    index: BoundIndex,
+    seen: IndexStateRead,
+    state: IndexState | None,
+    *,
+    along: Sequence[Mutation] = (),
+) -> None:
+    """Write a state over the one that was seen, and `along` in the same commit; None: readable.
+
+    Raises CommitConflictError when it was replaced.
+    """
     raw_key = index_state_key(index)
     mutation = Delete(raw_key) if state is None else Put(raw_key, index_state_value(state), NO_LEASE)
-    engine.commit(Commit((as_read(raw_key, seen.entry),), (mutation,), seen.epoch))
+    engine.commit(Commit((as_read(raw_key, seen.entry),), (mutation, *along), seen.epoch))

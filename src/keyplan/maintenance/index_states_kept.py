@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from keyplan.engine import NO_LEASE, Entry, KeyAbsent, KeyRange, Put, Snapshot
+from keyplan.engine import NO_LEASE, Engine, Entry, KeyAbsent, KeyRange, Put, Snapshot
 from keyplan.errors import CorruptionError, TargetNotEmptyError
 from keyplan.layout import BoundTable
 from keyplan.maintenance.transfers import Target
 from keyplan.store import IndexState, IndexStateKey, IndexStates, index_state_value
 
-__all__ = ["KeptState", "index_states_below", "put_index_states"]
+__all__ = ["KeptState", "has_index_states", "index_states_below", "put_index_states"]
 
 
 class KeptState(NamedTuple):
@@ -53,6 +53,13 @@ def _without_command(entry: Entry) -> bytes:
     except CorruptionError:
         return entry.value
     return index_state_value(structs.replace(state, command=())) if state.command else entry.value
+
+
+def has_index_states(engine: Engine, prefix: bytes, states: Iterable[KeptState]) -> bool:
+    """Tell whether a state stands for each of these, for roots below the prefix: that no such index is taken for whole."""
+    keys = [_table().keys.encode(IndexStateKey(prefix + state.root, state.name)) for state in states]
+    with engine.snapshot() as snapshot:
+        return None not in snapshot.get_many(keys)
 
 
 def put_index_states(target: Target, states: Iterable[KeptState]) -> None:

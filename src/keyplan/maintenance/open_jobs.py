@@ -3,6 +3,7 @@
 A record that cannot be read is an entry of the list, and hides no other.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
@@ -10,10 +11,10 @@ from typing import Any, Final
 
 from keyplan.engine import Engine, KeyPrefix, KeyRange, PrefixedSnapshot, Snapshot
 from keyplan.errors import CorruptionError, InvalidKeyError
-from keyplan.jobs import Holder, JobRecord
+from keyplan.jobs import Holder, JobRecord, command_line
 from keyplan.keyspace import KeySpaceRegistry, State, rows_of, value_of
 from keyplan.layout import BoundTable, shown_key
-from keyplan.maintenance.claims import Claim, Transfers, prefix_claim, space_claim
+from keyplan.maintenance.claims import Claim, Transfers, command_of, prefix_claim, space_claim
 from keyplan.maintenance.migration import Migrations
 from keyplan.maintenance.migration.marks import MigrationState, Stage
 from keyplan.ring import RING_KEY, read_description
@@ -38,8 +39,8 @@ class OpenJob:
     """Work that was begun in a store and has not ended.
 
     `subject` says what it works on; `holder` is who began it or took it over last, and None where several may work at once.
-    `command` are the words behind `keyplan` that go on with it, but for the store, which `store_option` is followed by; where
-    it is not known, or a person has to look first, `remedy` is a sentence. `problem`: the record cannot be read.
+    `command` are the words behind `keyplan` that go on with it, but for the store, which `command_line` names; where it is
+    not known, or a person has to look first, `remedy` is a sentence. `problem`: the record cannot be read.
     """
 
     kind: JobKind
@@ -55,10 +56,9 @@ class OpenJob:
     problem: str = ""
     keyspace: str = ""
 
-    @property
-    def store_option(self) -> str:
-        """The option by which the command is told the store that the job is in."""
-        return "--to" if self.command[:1] == ("copy",) else "--store"
+    def command_line(self, store: str = "") -> str:
+        """Return the command as a shell reads it, with the URL of the store; empty where it is not known."""
+        return command_line(self.command, store) if self.command else ""
 
 
 def open_jobs(store: Store | Engine) -> list[OpenJob]:
@@ -111,14 +111,9 @@ def _transfers(snapshot: Snapshot) -> Iterator[OpenJob]:
             continue
         claim: Claim = row.value
         kind = JobKind.COPY if claim.kind == "copy" else JobKind.RESTORE
-        below = ("--prefix", shown_key(row.key)) if row.key else ()
-        command: tuple[str, ...] = claim.command
-        remedy = ""
-        if not command and kind is JobKind.COPY:
-            command = ("copy", "--from", claim.source, *below)
-        elif not command:
-            words = "keyspace restore FILE" if claim.kind == "registry" else " ".join(("restore FILE", *below))
-            remedy = f"give `keyplan {words}` with the backup {claim.source}"
+        command, remedy = command_of(claim, row.key), ""
+        if "FILE" in command:
+            remedy, command = f"give `keyplan {shlex.join(command)}` with the backup {claim.source}", ()
         yield _told(OpenJob(kind, row.raw_key, into, remedy=remedy), claim, command)
 
 

@@ -1,7 +1,7 @@
 """A plain backup brought into a store: below its own prefix or another one. Key spaces: restore_key_spaces.py."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from keyplan.maintenance.backup import open_backup, refuse_other_kind
 from keyplan.maintenance.backup_file import BackupHeader, BackupSection, kept_states
 from keyplan.maintenance.beside import Transfer
 from keyplan.maintenance.embedded_keys import EmbeddedKeys
-from keyplan.maintenance.index_states_kept import put_index_states
+from keyplan.maintenance.index_states_kept import has_index_states, put_index_states
 from keyplan.maintenance.pair_digest import Tally
 from keyplan.maintenance.restored_indexes import IndexesAfterwards, put_indexes_right
-from keyplan.maintenance.transfers import Written, check_fits
+from keyplan.maintenance.transfers import Written, check_fits, held_exactly
 
 __all__ = ["RestoreReport", "restore_store"]
 
@@ -26,6 +26,7 @@ class RestoreReport:
     """What was brought below a prefix: its tally, verified by reading it back, and what was done for it.
 
     `keys_rewritten` counts values whose keys were put below the new prefix; `indexes` tells of the check afterwards.
+    `was_complete`: the share held exactly this before, and no pair was written.
     """
 
     name: str
@@ -33,6 +34,7 @@ class RestoreReport:
     written: Written
     keys_rewritten: int = 0
     indexes: IndexesAfterwards | None = None
+    was_complete: bool = False
 
     @property
     def tally(self) -> Tally:
@@ -55,7 +57,8 @@ def restore_store(
     """Bring a plain backup into the store, and verify its count and digest by reading it back.
 
     First the file is read to its end: damage, limits of the engine and a target that is not empty are told before anything is
-    written. A restore that was stopped is finished by the same call.
+    written. A restore that was stopped is finished by the same call; a share that holds exactly the backup's pairs is told to
+    be complete.
 
     prefix: another one than that of the backup; keys in values are then rewritten, where `layout` says which they are.
     is_overwriting: what is below the prefix is replaced, and keys that the backup does not have are removed. Otherwise nothing
@@ -79,6 +82,15 @@ def restore_store(
     told("checking")
     _check(engine, path, header, new, held, command, stops)
     transfer = Transfer(engine, new, "restore", header.id, is_overwriting=is_overwriting, stops=stops)
+
+    def indexes_afterwards() -> IndexesAfterwards | None:
+        if layout is None or not layout.root.startswith(new):
+            return None
+        return put_indexes_right(engine, layout, stops=stops, progress=progress)
+
+    complete = transfer.found_complete(lambda: _compared(engine, path, header, new, held, stops))
+    if complete is not None:
+        return replace(complete, indexes=indexes_afterwards())
     target = transfer.begin(clock, command)
     # Why first: whoever reads meanwhile must not be told that an index is whole.
     put_index_states(target, kept_states(section))
@@ -91,9 +103,7 @@ def restore_store(
     told("verifying", written.tally.count)
     target.read_back(written.tally)
     target.verified(written.tally)
-    indexes = None
-    if layout is not None and layout.root.startswith(new):
-        indexes = put_indexes_right(engine, layout, stops=stops, progress=progress)
+    indexes = indexes_afterwards()
     target.finish()
     return RestoreReport("", new, written, 0 if held is None else held.count, indexes)
 
@@ -125,3 +135,16 @@ def _check(
             check_fits(engine, new, pairs if held is None else held.rewritten(pairs), command=command)
     if held is not None:
         held.count = 0
+
+
+def _compared(
+    engine: Engine, path: Path, header: BackupHeader, new: bytes, held: EmbeddedKeys | None, stops: StopCheck
+) -> RestoreReport | None:
+    """Report a share that holds exactly what would be brought; None when it differs."""
+    with open_backup(path, of=header) as reader:
+        section = next(reader.sections())
+        pairs = stops.each(reader.pairs())
+        tally = held_exactly(engine, new, pairs if held is None else held.rewritten(pairs))
+    if tally is None or not has_index_states(engine, new, kept_states(section)):
+        return None
+    return RestoreReport("", new, Written(unchanged=tally.count, tally=tally), was_complete=True)

@@ -7,7 +7,7 @@ who takes the work over writes it anew, and the other one ends. Whatever reads t
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Final, NamedTuple, Self
 
 from msgspec import structs
@@ -55,6 +55,7 @@ __all__ = [
     "Written",
     "check_fits",
     "emptiness",
+    "held_exactly",
     "pairs_of",
     "refuse_occupied",
     "require_untouched",
@@ -391,6 +392,23 @@ def require_untouched(engine: Engine, prefix: bytes, claim: Claim, stops: StopCh
             f"a {claim.kind} was verified here, and somebody has written since: keep it, or overwrite what is there"
         )
         raise TargetNotEmptyError(prefix=prefix, pairs=found.count, advice=advice)
+
+
+def held_exactly(engine: Engine, prefix: bytes, wanted: Iterable[tuple[bytes, bytes]]) -> Tally | None:
+    """Return the tally of what stands below the prefix, where that is exactly these pairs, on no lease; None otherwise.
+
+    The pairs come in key order, without the prefix, and are read up to the first difference.
+    """
+    digest = PairDigest()
+    with engine.snapshot() as snapshot:
+        stored = (entry for entry in snapshot.scan(KeyRange.of_prefix(prefix)) if entry.key not in TRANSFER_AREA)
+        for pair, entry in zip_longest(wanted, stored):
+            if pair is None or entry is None or entry.lease != NO_LEASE:
+                return None
+            if (prefix + pair[0], pair[1]) != (entry.key, entry.value):
+                return None
+            digest.add(*pair)
+    return digest.tally()
 
 
 def emptiness(prefix: bytes) -> tuple[Guard, ...]:

@@ -10,13 +10,16 @@ import pytest
 from msgspec import structs
 
 from keyplan.apps.runm.deployment import Deployment
+from keyplan.apps.runm.layout import RunmBeside
 from keyplan.apps.runm.migrate import migrate
 from keyplan.apps.runm.partition_file import Line
 from keyplan.apps.runm.reindex import reindex
 from keyplan.apps.runm.transfer import exported, import_partition
 from keyplan.apps.runm.verify import verify
-from keyplan.engine import Commit, Delete, Put
+from keyplan.engine import Commit, Delete, MemoryEngine, Put, WrappedEngine
 from keyplan.errors import AlreadyExistsError, InvalidInputError
+from keyplan.layout import Only
+from keyplan.maintenance import open_jobs
 from keyplan.store import Store
 from tests.apps.runm.client import GROUP, I1, I2, PROJECT, SW, WEST
 from tests.apps.runm.conftest import ROOT, Served, served
@@ -107,6 +110,36 @@ def test_an_object_that_no_index_can_hold_keeps_the_indexes_unread(lmdb_store: S
         running.client.object_modify(SW, uuid=I2, remove_tags=[long_tag.decode()])
     assert reindex(lmdb_store, "").is_readable
     assert list(verify(lmdb_store, "")) == []
+
+
+class Dying(WrappedEngine):
+    """The process is killed instead of making one of its commits."""
+
+    left = 0
+
+    def commit(self, commit: Commit) -> int:
+        if not self.left:
+            raise KeyboardInterrupt
+        self.left -= 1
+        return self.inner.commit(commit)
+
+
+def test_a_reindex_that_is_killed_is_an_open_job_until_searches_may_trust_the_indexes() -> None:
+    for number in range(60):
+        engine = MemoryEngine()
+        write(Store(engine), original())
+        dying = Dying(engine)
+        dying.left = number
+        try:
+            report = reindex(Store(dying), "")
+        except KeyboardInterrupt:
+            note = RunmBeside(Store(engine), prefix="").indexes_kept.get(Only())
+            assert note is None or note.is_kept or [job.kind for job in open_jobs(engine)], number
+            continue
+        assert report.is_readable
+        assert number > 10
+        return
+    pytest.fail("it does not end")
 
 
 # ---- damage ------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,15 @@
 """Building the property and tag indexes of a store that somebody else wrote, so that searches may trust them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from keyplan.apps.runm.deployment import Deployment
-from keyplan.apps.runm.layout import IndexesKept
+from keyplan.apps.runm.layout import IndexesKept, RunmBeside
 from keyplan.apps.runm.names import refuse_unnamed
 from keyplan.apps.runm.start import SEARCH_INDEXES
 from keyplan.apps.runm.verify import entries_of
+from keyplan.engine import Put
 from keyplan.errors import CorruptionError, RecordError
 from keyplan.jobs import Progress, Stop, StopCheck
 from keyplan.layout import Only, shown_key
@@ -49,11 +51,15 @@ def reindex(
     if in_the_way:
         return ReindexReport(is_readable=False, entries_written=0, in_the_way=in_the_way)
 
-    reports = [
-        build_index(store, deployment.bound, name, stop=stop, command=command, progress=progress)
-        for name in SEARCH_INDEXES
-    ]
-    deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))
+    note = RunmBeside.bound(prefix=deployment.prefix).tables["indexes_kept"]
+    is_kept = Put(note.keys.encode(Only()), note.form.encode(IndexesKept(is_kept=True)))
+    *first, last = SEARCH_INDEXES
+    build = partial(build_index, store, deployment.bound, stop=stop, command=command, progress=progress)
+    # Why in its commit: between the two a process that dies would leave nothing that anybody sees to be open.
+    reports = [*map(build, first), build(last, along=(is_kept,))]
+    if all(report.is_readable for report in reports) and store.engine.value(is_kept.key) != is_kept.value:
+        # Why: another builder of the index, which knows of no note, has ended it.
+        deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=True))
     return ReindexReport(
         is_readable=all(report.is_readable for report in reports),
         entries_written=sum(report.entries_written for report in reports),
