@@ -73,7 +73,9 @@ class Site(NamedTuple):
 
     def served(self) -> KeyplanServer:
         """Return the server, for a `with` block."""
-        return KeyplanServer(self.store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--listen", self.address)
+        return KeyplanServer(
+            self.store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--local-role", "client", "--listen", self.address
+        )
 
     @contextmanager
     def served_by_a_clock(self) -> Iterator[tuple[Store, SteppedClock]]:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlencode
@@ -19,6 +20,7 @@ from keyplan.server import (
     PolicyAccess,
     Role,
     ServerOptions,
+    TrustedProxies,
     configure_logs,
     read_tokens,
     serve,
@@ -63,15 +65,28 @@ class CallerOptions(NamedTuple):
             show_default=False,
         ),
     ] = None
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted-proxy",
+            metavar="ADDRESS",
+            help="A proxy, a network of them, or unix, whose X-Forwarded-For is believed; may be repeated.",
+        ),
+    ] = None
 
     def found(self) -> Access:
+        """Return who may ask, and whose word counts for where they ask from."""
+        return replace(self._known(), proxies=TrustedProxies.of_texts(self.trusted_proxy or ()))
+
+    def _known(self) -> Access:
         """Return who may ask: what an access file says, or tokens and the role of this machine; never both."""
         if self.access is None:
             role = "client" if self.local_role is None else self.local_role
             if role not in _LOCAL_ROLES:
                 raise InvalidInputError(source="--local-role", problem=f"{role!r} is not client, admin or none")
             known = [*(read_tokens(self.tokens) if self.tokens else ()), *tokens_of_environment(os.environ)]
-            return Access(known, _LOCAL_ROLES[role])
+            # Why: who names the role means this machine; who does not has themselves in mind.
+            return Access(known, _LOCAL_ROLES[role], is_open_to_other_users=self.local_role is not None)
         given = {"--tokens": self.tokens, "--local-role": self.local_role}
         given |= {name: os.environ.get(name) for name in TOKEN_VARIABLES}
         if others := [name for name, value in given.items() if value]:

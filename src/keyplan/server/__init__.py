@@ -14,6 +14,7 @@ from keyplan.server.openapi import FAILURE, answers
 from keyplan.server.operations import Responder
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
+from keyplan.server.proxies import TrustedProxies
 from keyplan.server.service import SERVICE_GROUP, Service, ServiceBuilder, ServiceContext, ServiceSettings
 from keyplan.server.tokens import TOKEN_CHARACTERS_MIN, TOKEN_VARIABLES, read_tokens, tokens_of_environment
 from keyplan.server.workers import Workers
@@ -44,6 +45,7 @@ __all__ = [
     "ServiceContext",
     "ServiceSettings",
     "Token",
+    "TrustedProxies",
     "Workers",
     "allow_body",
     "answer_error_of",

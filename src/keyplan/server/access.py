@@ -3,7 +3,8 @@
 Tokens are kept as SHA-256 sums and compared in constant time, all of them each time. A request without a token is somebody on
 this machine, or nobody:
 
-- it came over a unix socket or from a loopback address, without a header that a proxy would have added, and
+- it came over a unix socket, or from a loopback address and a process of the server's own user, and
+- nothing about it says that a proxy passed it on, and
 - it names this machine as its host: a page of another site that was made to resolve to 127.0.0.1 does not, and
 - no page of another site had a browser make it.
 
@@ -29,6 +30,9 @@ from starlette.types import Scope
 from keyplan.access import Policy, Principal, Target
 from keyplan.operations import Act
 from keyplan.server.answers import AnswerError
+from keyplan.server.loopback import can_tell_users
+from keyplan.server.peers import peer_of
+from keyplan.server.proxies import TrustedProxies, is_over_unix, is_passed_on
 
 __all__ = [
     "Access",
@@ -38,13 +42,11 @@ __all__ = [
     "caller_in",
     "caller_of",
     "is_loopback",
-    "is_passed_on",
     "require_admin",
     "set_caller",
 ]
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_PROXY_HEADERS: Final = ("forwarded", "via", "x-forwarded-for", "x-real-ip")
 _ADDRESSES_MAX: Final = 1_024
 """Why: reading an address takes longer than reading a small key, and a client that stays asks from one address."""
 _CALLER: Final = "keyplan.caller"
@@ -85,12 +87,17 @@ class Token(NamedTuple):
 class Access:
     """The tokens, and the role of a request without one from this machine; None: such a request is nobody's.
 
+    `is_open_to_other_users`: over loopback it is every user of this machine, and not only who runs the server. `proxies` are
+    those whose word counts for where a request comes from.
+
     What a caller may do, its role says. With an access file (`PolicyAccess`) every caller is a principal, and it is granted.
     """
 
     tokens: Sequence[Token] = ()
     local_role: Role | None = Role.CLIENT
     host_names: frozenset[str] = field(default_factory=frozenset)
+    is_open_to_other_users: bool = False
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
 
     @property
     def has_callers(self) -> bool:
@@ -135,10 +142,15 @@ class Access:
         """Return who may ask and as what, for the server's log."""
         roles = {role: [token.name for token in self.tokens if token.role is role] for role in Role}
         return {
-            "without_token": f"whoever is on this machine, as {self.local_role}" if self.local_role else "nobody",
+            "without_token": f"{self._described_users()}, as {self.local_role}" if self.local_role else "nobody",
             "administrators": roles[Role.ADMIN],
             "clients": roles[Role.CLIENT],
+            "trusted_proxies": self.proxies.described(),
         }
+
+    def _described_users(self) -> str:
+        is_anybody = self.is_open_to_other_users or not can_tell_users()
+        return "whoever is on this machine" if is_anybody else "who runs this server, on this machine"
 
     def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         if self.local_role is None or not self._is_local(scope, headers):
@@ -158,14 +170,16 @@ class Access:
         return holder
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
-        if is_passed_on(headers):
+        if is_passed_on(scope, headers):
             return False
-        server, client = scope.get("server"), scope.get("client")
-        if server is not None and server[1] is None:
-            return True  # Why: a unix socket has no port. Who may open it, the file's permissions say.
-        if client is None or not is_loopback(client[0]):
+        if is_over_unix(scope):
+            return True  # Why: who may open it, the file's permissions say.
+        client = scope.get("client")
+        if client is None or not is_loopback(client[0]) or not self._names_this_machine(headers.get("host")):
             return False
-        return self._names_this_machine(headers.get("host"))
+        # Why last: the kernel is asked for it, once for each connection.
+        peer = None if self.is_open_to_other_users else peer_of(scope)
+        return peer is None or peer.is_own_user
 
     def _names_this_machine(self, host: str | None) -> bool:
         if host is None:
@@ -208,11 +222,6 @@ def require_admin(connection: HTTPConnection) -> Caller:
     if caller is None or caller.role is not Role.ADMIN:
         raise AnswerError(403, "forbidden", "this needs the role of an administrator")
     return caller
-
-
-def is_passed_on(headers: Headers) -> bool:
-    """Tell whether a proxy passed a request on, as far as it says so."""
-    return any(name in headers for name in _PROXY_HEADERS)
 
 
 @lru_cache(maxsize=_ADDRESSES_MAX)

@@ -14,6 +14,7 @@ from keyplan.server.access import Access, Caller, set_caller
 from keyplan.server.answers import AnswerError, failure
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
+from keyplan.server.proxies import address_of
 
 __all__ = ["BODY_BYTES_MAX", "HEADER_BYTES_MAX", "Gate", "allow_body"]
 
@@ -57,6 +58,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._access.proxies.locate(scope)
         began = self._clock.monotonic()
         request_id = _request_id(scope)
         scope["keyplan.request_id"] = request_id
@@ -146,7 +148,7 @@ class Gate:
             "status": status,
             "milliseconds": round(seconds * 1000, 3),
             "caller": caller.name if caller else None,
-            "client": scope["client"][0] if scope.get("client") else "unix",
+            "client": address_of(scope),
         }
         LOGGER.info("request", extra={"facts": facts})
 

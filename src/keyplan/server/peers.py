@@ -1,5 +1,6 @@
 """Who is at the other end of a connection, as the system and TLS know it: a user of this machine, a client certificate."""
 
+import os
 import pwd
 import socket
 import sys
@@ -9,6 +10,8 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from starlette.types import Scope
+
+from keyplan.server.loopback import can_tell_users, uid_at
 
 __all__ = ["Certificate", "Peer", "User", "peer_of", "set_peer"]
 
@@ -68,6 +71,20 @@ class Peer:
             return User(uid, pwd.getpwuid(uid).pw_name)
         except KeyError:
             return User(uid, None)
+
+    @cached_property
+    def is_own_user(self) -> bool:
+        """Whether a process of the server's own user opened this TCP connection, within this machine.
+
+        Where the system does not tell whose a connection is, everybody's counts: see `can_tell_users`.
+        """
+        if not can_tell_users():
+            return True
+        other, own = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        try:
+            return bool(other and own) and uid_at(other[:2], own[:2]) == os.geteuid()
+        except OSError:
+            return False
 
     @cached_property
     def certificate(self) -> Certificate | None:

@@ -17,9 +17,10 @@ from keyplan.access import EVERYTHING, AccessFile, Policy, Principal, Target
 from keyplan.engine import SYSTEM_CLOCK, Clock
 from keyplan.errors import AccessDeniedError, InvalidInputError
 from keyplan.operations import Act
-from keyplan.server.access import Access, Caller, Role, caller_in, is_passed_on
+from keyplan.server.access import Access, Caller, Role, caller_in
 from keyplan.server.logs import LOGGER
 from keyplan.server.peers import peer_of
+from keyplan.server.proxies import is_passed_on
 
 __all__ = ["PolicyAccess", "WholeStoreRoute"]
 
@@ -65,7 +66,7 @@ class PolicyAccess(Access):
     def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         peer = peer_of(scope)
         # Why not what a proxy passes on: it is the proxy that is at the other end, and not who asks.
-        if peer is None or is_passed_on(headers):
+        if peer is None or is_passed_on(scope, headers):
             return None
         policy = self.policy
         if peer.certificate is not None:
@@ -88,6 +89,7 @@ class PolicyAccess(Access):
             "administrators": administrators,
             "others": others,
             "anybody_else": "nothing",
+            "trusted_proxies": self.proxies.described(),
         }
 
     def _caller_of(self, principal: Principal | None) -> Caller | None:

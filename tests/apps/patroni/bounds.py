@@ -64,7 +64,9 @@ def measured(mode: Mode, folder: Path) -> list[Measured]:
     store_url, program = f"lmdb:{folder / mode}", find_haproxy()
     assert program is not None, "needs HAProxy: apt-get install haproxy"
     with ExitStack() as stack:
-        server = KeyplanServer(store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--listen", address)
+        server = KeyplanServer(
+            store_url, "--app", "etcd-v2", "--app", "etcd-v3", "--local-role", "client", "--listen", address
+        )
         stack.enter_context(server)
         store = stack.enter_context(keyplan.open(store_url))
         cluster = PatroniCluster("f1", store=address, modes=(mode, mode))
