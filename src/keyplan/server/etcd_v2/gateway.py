@@ -110,7 +110,7 @@ def read(
 ) -> Found | Position | None:
     """Return what is at a path; or the position, when changes without a number must be counted first.
 
-    None: a recursive listing has more than `entries_max` entries. Raises KeysFailure. With `must_settle` false such changes
+    None: a listing takes the reading of more than `entries_max` keys. Raises KeysFailure. With `must_settle` false such changes
     show the number of the counter as it is.
     """
     with engine.snapshot() as snapshot:
@@ -126,7 +126,7 @@ def read(
             if is_recursive:
                 listed = subtree(snapshot, node, state, entries_max=entries_max)
             else:
-                listed = children(snapshot, node, state)
+                listed = children(snapshot, node, state, entries_max=entries_max)
             if listed is None:
                 return None
             node = node._replace(nodes=listed)

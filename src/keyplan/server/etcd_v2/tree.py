@@ -212,15 +212,42 @@ class Listing(Protocol):
         ...
 
 
-def children(listing: Listing, directory: Node, state: State) -> list[Node]:
-    """Return what is directly in a directory, sorted, without what is hidden."""
+class _Allowance:
+    """How many keys a listing may still read; None: as many as there are."""
+
+    def __init__(self, keys: int | None) -> None:
+        self._left = keys
+
+    @property
+    def is_over(self) -> bool:
+        """True when one more was read than was allowed."""
+        return self._left is not None and self._left < 0
+
+    def limit(self) -> int | None:
+        """The limit of the next scan: one more, which tells that it was not enough."""
+        return None if self._left is None else self._left + 1
+
+    def spend(self) -> None:
+        """One key was read."""
+        if self._left is not None:
+            self._left -= 1
+
+
+def children(listing: Listing, directory: Node, state: State, *, entries_max: int | None = None) -> list[Node] | None:
+    """Return what is directly in a directory, sorted, without what is hidden.
+
+    None: it takes the reading of more than `entries_max` keys to find out.
+    """
+    allowance = _Allowance(entries_max)
     prefix = directory.path if directory.path == ROOT else directory.path + "/"
     names = dict[str, bool]()
-    for name, is_deep in _names(listing, below(directory.path), prefix.encode()):
+    for name, is_deep in _names(listing, below(directory.path), prefix.encode(), allowance):
         names[name] = names.get(name, False) or is_deep
     records = records_below(directory.path)[1]
-    for name, _ in _names(listing, records, records.start):
+    for name, _ in _names(listing, records, records.start, allowance):
         names.setdefault(name, False)
+    if allowance.is_over:
+        return None
     paths = [prefix + name for name in sorted(names)]
     found = listing.get_many([key for path in paths for key in keys_of(path)])
     nodes: list[Node] = []
@@ -255,12 +282,13 @@ def _child(
     return None if entry is None else file_node(path, entry, record_entry, state)
 
 
-def _names(listing: Listing, key_range: KeyRange, prefix: bytes) -> Iterator[tuple[str, bool]]:
+def _names(listing: Listing, key_range: KeyRange, prefix: bytes, allowance: _Allowance) -> Iterator[tuple[str, bool]]:
     """Yield the first segments after `prefix`, each with whether it has more behind it; seek past children with many keys."""
     start = key_range.start
-    while True:
+    while not allowance.is_over:
         previous, run = b"", 0
-        for entry in listing.scan(KeyRange(start, key_range.end), keys_only=True):
+        for entry in listing.scan(KeyRange(start, key_range.end), limit=allowance.limit(), keys_only=True):
+            allowance.spend()
             segment, slash, _ = entry.key[len(prefix) :].partition(b"/")
             is_seen = bool(previous) and segment == previous
             run = run + 1 if is_seen else 0

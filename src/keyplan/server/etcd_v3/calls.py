@@ -13,7 +13,7 @@ from keyplan.server.etcd_v3.admission import check_put, check_transaction
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS, header
-from keyplan.server.etcd_v3.transaction import Answer, delete_range, put, read_range, transact
+from keyplan.server.etcd_v3.transaction import Answer, delete_range, look, put, transact
 
 __all__ = ["Calls"]
 
@@ -53,7 +53,7 @@ class Calls:
     def range(self, request: Request) -> Response:
         """Read."""
         with self._engine.snapshot() as snapshot:
-            return self._headed(read_range(Changes(snapshot), request), snapshot.revision)
+            return self._headed(look(snapshot, request), snapshot.revision)
 
     def put(self, request: Request) -> Response:
         """Write."""

@@ -15,14 +15,19 @@ from keyplan.server.access import caller_of
 from keyplan.server.etcd_member import Membership
 from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.failures import CallFailure, failure_of
-from keyplan.server.etcd_v3.messages import RECORDS, encoded, messages_in
+from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
 from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
+from keyplan.server.gate import allow_body
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "Handler"]
 
 Handler = Callable[[Any], Any]
 """Of a request, the answer: records of the etcd table, whose classes are made at run time."""
+
+_AUTHENTICATE_BYTES_MAX: Final = 4_096
+_READ_AT_ONCE_BYTES_MAX: Final = 16 << 10
+"""Why: reading so much takes a fraction of a millisecond, and a transaction of a megabyte a tenth of a second."""
 
 _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
@@ -44,40 +49,35 @@ class Endpoint:
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
     def unary(
-        self, handler: Callable[[Calls], Handler], record: Any, *, is_read: bool = False
+        self, handler: Callable[[Calls], Handler], record: Any, *, is_read: bool | Callable[[Any], bool] = False
     ) -> Callable[[Request], Any]:
         """Return the function of a call that takes such a record.
 
-        The call is made at once when it only reads and the engine is near, else in a thread.
+        The call is made at once when it is a short read, which the message may tell, and the engine is near, else in a thread.
         """
 
         async def answer(request: Request) -> Response:
             try:
                 self._admit(request)
-                message = await _one_message(request, record)
+                message = await self._message(request, record)
                 call = handler(self._ready())
-                body = await (self._context.read if is_read else self._context.run)(call, message)
+                is_near = is_read is True or (callable(is_read) and is_read(message))
+                # Why with its text: that of a long range takes longer than the reading.
+                body = await (self._context.read if is_near else self._context.run)(lambda: encoded(call(message)))
             except CallFailure as failure:
                 return _failed(failure)
             except KeyplanError as error:
                 return _failed(failure_of(error))
-            return _answered(body)
+            return Response(body, media_type="application/json", headers=_HEADERS)
 
         return answer
 
     def read_range(self) -> Callable[[Request], Any]:
         """Return the function of `range`: one key at once, ranges in a thread, because they may be long."""
-        at_once, in_thread = (
-            self.unary(lambda calls: calls.range, RECORDS.RangeRequest, is_read=True),
-            self.unary(lambda calls: calls.range, RECORDS.RangeRequest),
+        # Why the message and not its text: JSON writes a name in many ways.
+        return self.unary(
+            lambda calls: calls.range, RECORDS.RangeRequest, is_read=lambda message: not message.range_end
         )
-
-        async def answer(request: Request) -> Response:
-            is_short = b"range_end" not in await request.body() and b"rangeEnd" not in await request.body()
-            response: Response = await (at_once if is_short else in_thread)(request)
-            return response
-
-        return answer
 
     async def members(self, request: Request) -> Response:
         """Tell the gateways as members of a cluster."""
@@ -98,7 +98,9 @@ class Endpoint:
     async def authenticate(self, request: Request) -> Response:
         """Give a token for a password: with tokens configured, the password is the token."""
         try:
-            message = await _one_message(request, RECORDS.AuthenticateRequest)
+            # Why: nobody is known yet.
+            allow_body(request, _AUTHENTICATE_BYTES_MAX)
+            message = message_in(await request.body(), RECORDS.AuthenticateRequest)
             if not self._context.access.has_callers:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.password
@@ -111,6 +113,13 @@ class Endpoint:
         except KeyplanError as error:
             return _failed(failure_of(error))
         return _answered(RECORDS.AuthenticateResponse(header=self._ready().header(revision), token=password))
+
+    async def _message(self, request: Request, record: Any) -> Any:
+        """Return the message of a request; a long one is read in a thread."""
+        body = await request.body()
+        if len(body) <= _READ_AT_ONCE_BYTES_MAX:
+            return message_in(body, record)
+        return await self._context.run(message_in, body, record)
 
     def _admit(self, request: Request) -> None:
         """Refuse nobody's request. Why here: etcd's clients send their token without the word Bearer before it."""
@@ -128,7 +137,7 @@ class Endpoint:
         """Renew leases: one line of answer for each message."""
         try:
             self._admit(request)
-            messages = messages_in(await request.body(), RECORDS.LeaseKeepAliveRequest)
+            messages = await self._context.run(messages_in, await request.body(), RECORDS.LeaseKeepAliveRequest)
             answers = [await self._context.run(self._ready().keep_alive, message) for message in messages]
         except CallFailure as failure:
             return _failed(failure)
@@ -141,8 +150,8 @@ class Endpoint:
         """Watch: a line that it was made, then a line for each batch of events, until the client goes."""
         try:
             self._admit(request)
-            messages = messages_in(await request.body(), RECORDS.WatchRequest)
-            created = messages[0].create_request if messages else None
+            # Why the first alone: over HTTP a client says nothing more once the answer has begun.
+            created = (await self._message(request, RECORDS.WatchRequest)).create_request
             if created is None:
                 raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
             selection = Selection(created)
@@ -197,11 +206,6 @@ def _answered(answer: Any) -> Response:
 
 def _failed(failure: CallFailure) -> Response:
     return Response(json.encode(failure.body), failure.status, media_type="application/json")
-
-
-async def _one_message(request: Request, record: Any) -> Any:
-    messages = messages_in(await request.body(), record)
-    return messages[0] if messages else record()
 
 
 def _with_token(scope: Scope, token: str) -> Scope:

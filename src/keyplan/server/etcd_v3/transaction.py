@@ -8,14 +8,14 @@ from collections.abc import Callable
 from operator import attrgetter, eq, gt, lt, ne
 from typing import Any, Final
 
-from keyplan.engine import Entry, KeyRange
+from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.grpc_status import GrpcStatus
 from keyplan.protobuf import CompareResult, CompareTarget, SortOrder, SortTarget
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
 
-__all__ = ["Answer", "delete_range", "put", "read_range", "transact"]
+__all__ = ["Answer", "delete_range", "look", "put", "read_range", "transact"]
 
 Request = Any
 Answer = Callable[[int], Any]
@@ -54,11 +54,7 @@ def _selected(request: Request) -> KeyRange:
 def read_range(changes: Changes, request: Request) -> Answer:
     """Read one key or a range. Raises CallFailure for a revision other than the current one: others are not kept readable."""
     key_range = _selected(request)
-    revision = request.revision
-    if revision > changes.revision:
-        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
-    if 0 < revision < changes.revision:
-        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+    _check_revision(changes.revision, request.revision)
     if request.range_end:
         entries = changes.range(key_range)
     else:
@@ -77,6 +73,40 @@ def read_range(changes: Changes, request: Request) -> Answer:
         return RECORDS.RangeResponse(kvs=kvs, more=has_more, count=count)
 
     return answer
+
+
+def look(snapshot: Snapshot, request: Request) -> Answer:
+    """Read where nothing is written: no more entries than are shown, no values where only keys are. Raises CallFailure."""
+    is_by_key = request.sort_target is SortTarget.KEY
+    if not request.range_end or not is_by_key or _has_bounds(request):
+        return read_range(Changes(snapshot), request)
+    key_range = _selected(request)
+    _check_revision(snapshot.revision, request.revision)
+    count, limit = snapshot.count(key_range), request.limit
+    if request.count_only:
+        return lambda _revision: RECORDS.RangeResponse(count=count)
+    is_reverse = request.sort_order is SortOrder.DESCEND
+    found = snapshot.scan(
+        key_range, limit=limit if limit > 0 else None, reverse=is_reverse, keys_only=request.keys_only
+    )
+    kvs = [key_value(entry, snapshot.revision, has_value=not request.keys_only) for entry in found]
+    return lambda _revision: RECORDS.RangeResponse(kvs=kvs, more=0 < limit < count, count=count)
+
+
+def _check_revision(current: int, asked: int) -> None:
+    if asked > current:
+        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
+    if 0 < asked < current:
+        raise CallFailure(GrpcStatus.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted")
+
+
+def _has_bounds(request: Request) -> bool:
+    return bool(
+        request.min_mod_revision
+        or request.max_mod_revision
+        or request.min_create_revision
+        or request.max_create_revision
+    )
 
 
 def _is_wanted(entry: Entry, request: Request) -> bool:
