@@ -232,7 +232,7 @@ def test_a_user_of_a_unix_socket_is_a_principal_until_the_file_says_otherwise(fi
 def test_without_an_access_file_the_log_says_who_may_ask_too() -> None:
     with KeyplanServer("memory:", "--app", "explorer", environment={"KEYPLAN_ADMIN_TOKEN": TOKEN}) as server:
         (line,) = [json.loads(one) for one in server.log.splitlines() if '"who may ask"' in one]
-    assert line["without_token"] == "whoever is on this machine, as client"
+    assert line["without_token"] == "who runs this server, on this machine, as client"
     assert (line["administrators"], line["clients"], line["whole_store_by"]) == (["admin"], [], ["explorer"])
 
 
