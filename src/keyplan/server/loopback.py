@@ -6,6 +6,7 @@ told to. But it is a process of a user of its own, and that nobody who sends it 
 
 import os
 import socket
+import sys
 from functools import cache
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -20,10 +21,13 @@ _ANSWER_BYTES_MAX: Final = 8_192
 _WAIT_SECONDS_MAX: Final = 1.0
 """Why at all: the kernel answers within the call; a socket that never answers must not hold the server."""
 
-_HEADER: Final = Struct("=IHHII")
-_QUERY: Final = Struct("=BBBxI")
+_MACHINES: Final = "<" if sys.byteorder == "little" else ">"
+"""The order of bytes of this machine: the kernel of the same machine answers."""
+
+_HEADER: Final = Struct(_MACHINES + "IHHII")
+_QUERY: Final = Struct(_MACHINES + "BBBxI")
 _PORTS: Final = Struct("!HH")
-_REST: Final = Struct("=III")
+_REST: Final = Struct(_MACHINES + "III")
 _ADDRESS_BYTES: Final = 16
 
 
@@ -35,8 +39,8 @@ class _Answer(NamedTuple):
     inode: int
 
 
-_FOUND: Final = Struct("=BBBB")
-_OWNER: Final = Struct("=IIIII")
+_FOUND: Final = Struct(_MACHINES + "BBBB")
+_OWNER: Final = Struct(_MACHINES + "IIIII")
 """When it ends, what is queued to be read and written, its owner, its file."""
 
 
