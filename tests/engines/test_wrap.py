@@ -157,10 +157,17 @@ def test_a_recording_engine_writes_the_conversation_down() -> None:
     assert engine.calls[-1] == Call("scan", (ALL_KEYS, None, False, False), [first])
 
 
+class Held:
+    """Has one fence."""
+
+    fences: Fences = ((b"f", b"1"),)
+
+
 EVERY_CALL: Final[dict[str, Callable[[Engine], object]]] = {
     "lineage": lambda engine: engine.lineage(),
     "value": lambda engine: engine.value(b"a"),
     "fenced_value": lambda engine: engine.fenced_value(b"a", ((b"f", b"1"),)),
+    "fenced_reader": lambda engine: engine.fenced_reader(b"", Held(), lambda key: key)(b"a"),
     "commit": lambda engine: engine.commit(PUT_A),
     "put_sorted": lambda engine: engine.put_sorted([b"p%03d" % number for number in range(200)]),
     "load": lambda engine: engine.load([(b"l1", b""), (b"l2", b"")]),

@@ -131,7 +131,7 @@ def wrong_values(patch: pytest.MonkeyPatch) -> None:
 
 
 def wrong_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MemoryEngine, "fenced_value", lambda engine, key, fence_key, fence: (True, engine.value(key)))
+    patch.setattr(MemoryEngine, "fenced_value", lambda engine, key, fences: (True, engine.value(key)))
 
 
 def wrong_keys(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ and a commit is made of ten. `gc=False`: they hold nothing that could refer back
 look at each.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -20,7 +19,7 @@ import msgspec
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 from keyplan.engine.retry import until_put
-from keyplan.engine.sorted_keys import check_sorted, parts_of
+from keyplan.engine.sorted_keys import check_sorted, commit_parts
 
 __all__ = [
     "ALL_KEYS",
@@ -34,6 +33,7 @@ __all__ = [
     "EventKind",
     "FailedGuard",
     "Fences",
+    "FencesHolder",
     "Guard",
     "KeyAbsent",
     "KeyRange",
@@ -185,6 +185,12 @@ class FailedGuard(msgspec.Struct, frozen=True):
 Fences: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 """Keys, and the values that they must have (None: be absent) in the state that is read. Whoever reads again gives the same
 tuple, so that an engine can tell that it has seen it hold."""
+
+
+class FencesHolder(Protocol):
+    """Who has fences, and may come to have others."""
+
+    fences: Fences
 
 
 # ---- watching ---------------------------------------------------------------------------------------------------------
@@ -422,10 +428,7 @@ class Engine(ABC):
             snapshot.close()
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
-        """Return whether each key of `fences` has its value, and if so the value at `key` or None: all of the latest state.
-
-        An engine that can tell by other means that nothing was written since it last saw them hold need not read them again.
-        """
+        """Return whether each key of `fences` has its value, and if so the value at `key` or None: all of the latest state."""
         snapshot = self.snapshot()
         try:
             # Why together: over a network that is one call.
@@ -433,6 +436,17 @@ class Engine(ABC):
         finally:
             snapshot.close()
         return (True, value) if found == [wanted for _, wanted in fences] else (False, None)
+
+    def fenced_reader(
+        self, prefix: bytes, holder: "FencesHolder", otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        """Return what reads values below a prefix, as `fenced_value`; where the fences do not hold, it asks `otherwise`."""
+
+        def value(key: bytes) -> bytes | None:
+            holds, found = self.fenced_value(prefix + key, holder.fences)
+            return found if holds else otherwise(key)
+
+        return value
 
     def put_sorted(
         self,
@@ -469,19 +483,6 @@ class Engine(ABC):
 
 
 # ---- many sorted keys by commits ------------------------------------------------------------------------------------------
-
-_PART_OPERATIONS_MAX: Final = 10_000
-_GUARD_BYTES_MAX: Final = 1_024
-"""Why: room in a commit for a caller's guards, which are few and on short keys."""
-
-
-def commit_parts(
-    keys: Sequence[bytes], values: Iterable[bytes], profile: Profile, *, guards: int
-) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Cut the pairs into parts that a commit takes, each key being guarded as well as written."""
-    operations_max = (profile.commit_operations_max or _PART_OPERATIONS_MAX + guards) - guards
-    bytes_max = math.inf if profile.commit_bytes_max is None else profile.commit_bytes_max - _GUARD_BYTES_MAX * guards
-    return parts_of(zip(keys, values, strict=True), pairs_max=operations_max, bytes_max=bytes_max)
 
 
 def _put_part(engine: Engine, part: list[tuple[bytes, bytes]], guards: tuple[Guard, ...], *, overwrite: bool) -> int:

@@ -4,7 +4,7 @@ State is a sorted map that edits never change (`sorted_entries`), so that a snap
 revision for watches. Leases need no thread: every call first deletes what has expired, and a waiting watch wakes for it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
@@ -24,6 +24,7 @@ from keyplan.engine.interface import (
     Event,
     EventKind,
     Fences,
+    FencesHolder,
     KeyAbsent,
     KeyRange,
     Lease,
@@ -250,6 +251,27 @@ class MemoryEngine(Engine):
             return False, None
         entry = entries.get(key)
         return True, None if entry is None else entry.value
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        state = self._state
+
+        def value(key: bytes) -> bytes | None:
+            # Why written out: the path of every single read in a key space.
+            if self.is_closed:
+                self.check_open()
+            if state.leases:
+                with state.condition:
+                    state.expire_leases()
+            entries = state.entries
+            fences = holder.fences
+            if entries.held.get(id(fences)) is not fences and not entries.holds(fences):
+                return otherwise(key)
+            entry = entries.get(prefix + key)
+            return None if entry is None else entry.value
+
+        return value
 
     def commit(self, commit: Commit) -> int:
         if self.is_closed:

@@ -1,13 +1,15 @@
 """Many keys in ascending order: what is looked at before they are put, and keys that were looked at already."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from operator import lt
+from typing import Final
 
 from keyplan.engine.profile import Profile
 from keyplan.errors import EngineLimitError, InvalidInputError
 
-__all__ = ["AscendingKeys", "check_sorted", "parts_of"]
+__all__ = ["AscendingKeys", "check_sorted", "commit_parts", "parts_of"]
 
 Pair = tuple[bytes, bytes]
 
@@ -67,3 +69,17 @@ def parts_of(
         part_bytes += size
     if part:
         yield part
+
+
+_PART_OPERATIONS_MAX: Final = 10_000
+_GUARD_BYTES_MAX: Final = 1_024
+"""Why: room in a commit for a caller's guards, which are few and on short keys."""
+
+
+def commit_parts(
+    keys: Sequence[bytes], values: Iterable[bytes], profile: Profile, *, guards: int
+) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Cut the pairs into parts that a commit takes, each key being guarded as well as written."""
+    operations_max = (profile.commit_operations_max or _PART_OPERATIONS_MAX + guards) - guards
+    bytes_max = math.inf if profile.commit_bytes_max is None else profile.commit_bytes_max - _GUARD_BYTES_MAX * guards
+    return parts_of(zip(keys, values, strict=True), pairs_max=operations_max, bytes_max=bytes_max)

@@ -13,11 +13,10 @@ from keyplan.engine.interface import (
     KeyUnchanged,
     Put,
     RangeEmpty,
-    commit_parts,
 )
 from keyplan.engine.prefixed import failures_of
 from keyplan.engine.retry import until_put
-from keyplan.engine.sorted_keys import check_sorted, parts_of
+from keyplan.engine.sorted_keys import check_sorted, commit_parts, parts_of
 from keyplan.errors import CommitConflictError, InvalidInputError
 
 __all__ = ["load_by_commits", "put_absent", "put_existing"]

@@ -36,6 +36,9 @@ __all__ = ["FenceGuard", "HeldFence", "KeySpaceFence", "again", "fence_key", "re
 
 _FORM: Final = FenceForm()
 
+_NEVER: Final[Fences] = ((b"\x00", None), (b"\x00", b""))
+"""What holds in no state: of a closed handle. Why so: reads look at the fences, and at nothing else."""
+
 _CARE: Final = (KeySpaceDisabledError, KeySpaceDeletingError, KeySpaceRestoringError)
 """What keeps an application from reading and not an administrator: there are data, and they are the key space's."""
 
@@ -133,7 +136,7 @@ class FenceGuard(ABC):
             (key, None if entry is None else entry.value) for key, entry in zip(self.keys, found, strict=True)
         )
         with self._lock:
-            if self.fences != fences:
+            if self.fences != fences and self.closed_by is None:
                 self.fences = fences
             if error is None:
                 # Why not the later of two: revisions go back when a cluster is restored, and a guard that stayed ahead would
@@ -155,7 +158,7 @@ class FenceGuard(ABC):
         """Close the handle for good: its key space was found gone elsewhere."""
         with self._lock:
             if self.closed_by is None:
-                self.closed_by = error
+                self.closed_by, self.fences = error, _NEVER
 
     def check_readable(self) -> None:
         """Raise why the handle is closed for good, if it is."""

@@ -233,6 +233,7 @@ class WrappedShared(WrappedEngine):
         # Why: no frame more in the path of every single read.
         self.value = inner.value  # type: ignore[method-assign]
         self.fenced_value = inner.fenced_value  # type: ignore[method-assign]
+        self.fenced_reader = inner.fenced_reader  # type: ignore[method-assign]
 
 
 def _checked_default(prefix: bytes | str) -> bytes:

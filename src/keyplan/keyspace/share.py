@@ -82,6 +82,8 @@ class KeySpaceEngine(PrefixedEngine):
         self._is_limited = self._profile.commit_operations_max is not None or self._profile.commit_bytes_max is not None
         self._own = _Owned(inner, name, prefix, fence, self._fenced) if isinstance(fence, KeySpaceFence) else None
         self.budget: Budget | None = None
+        # Why no method of ours: this is the path of every single read.
+        self.value = inner.fenced_reader(prefix, fence, self._value_after_look)  # type: ignore[assignment, method-assign]
 
     @property
     def name(self) -> str:
@@ -99,14 +101,6 @@ class KeySpaceEngine(PrefixedEngine):
         if self._fence.closed_by is not None:
             self._fence.check_readable()
         return _ShareSnapshot(self.inner.snapshot(), self._prefix, self._fence)
-
-    def value(self, key: bytes) -> bytes | None:
-        # Why: written out, because this is the path of every single read.
-        fence = self._fence
-        if fence.closed_by is not None:
-            fence.check_readable()
-        holds, value = self.inner.fenced_value(self._raw_prefix + key, fence.fences)
-        return value if holds else self._value_after_look(key)
 
     def _value_after_look(self, key: bytes) -> bytes | None:
         for _ in range(_FENCE_ATTEMPTS):

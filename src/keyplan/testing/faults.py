@@ -1,6 +1,6 @@
 """Faults on purpose: a clock that tests move, and an engine that fails at a chosen step."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from keyplan.engine import (
     NO_LEASE,
@@ -9,6 +9,7 @@ from keyplan.engine import (
     Entry,
     Event,
     Fences,
+    FencesHolder,
     Guard,
     KeyRange,
     Lease,
@@ -115,6 +116,11 @@ class FailingEngine(WrappedEngine):
     def value(self, key: bytes) -> bytes | None:
         self.step("value")
         return self.inner.value(key)
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         self.step("fenced_value")

@@ -1,7 +1,7 @@
 """The LMDB engine: the contract's eight methods over one environment."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -15,6 +15,7 @@ from keyplan.engine.interface import (
     Commit,
     Engine,
     Fences,
+    FencesHolder,
     Guard,
     KeyRange,
     Lease,
@@ -131,6 +132,47 @@ class LmdbEngine(Engine):
             transaction.abort()
             environment.live.discard(id(transaction))
         return True, None if stored is None else stored[self._header_bytes :]
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        environment, header_bytes, monotonic = self._environment, self._header_bytes, self._monotonic
+        add, discard = environment.live.add, environment.live.discard
+        seen: tuple[int, object, object] = (
+            -1,
+            None,
+            None,
+        )  # a transaction's number, what held after it, and in which files
+
+        def value(key: bytes) -> bytes | None:
+            # Why written out once more: the path of every single read in a key space, and a tenth of it is a frame.
+            nonlocal seen
+            if self._is_closed or environment.problem is not None:
+                raise self._unavailable()
+            if monotonic() >= environment.look_at:
+                environment.look_at_leases()
+            try:
+                transaction = environment.lmdb.begin(environment.databases.data)
+                add(id(transaction))
+            except lmdb.Error:
+                transaction = environment.begin_read()
+            try:
+                fences, held, number = holder.fences, environment.held, transaction.id()
+                if seen[0] != number or seen[1] is not fences or seen[2] is not held:
+                    if not have_values(transaction, fences, header_bytes, held):
+                        return otherwise(key)
+                    seen = (number, fences, held)
+                stored = transaction.get(prefix + key)
+            except lmdb.BadValsizeError:
+                return None  # a key that is empty or too long is never stored
+            except lmdb.Error as error:
+                raise unusable(error) from error
+            finally:
+                transaction.abort()
+                discard(id(transaction))
+            return None if stored is None else stored[header_bytes:]
+
+        return value
 
     def commit(self, commit: Commit) -> int:
         if self._is_closed or self._environment.problem is not None or self._options.is_readonly:

@@ -5,11 +5,17 @@ from threading import Thread
 
 import pytest
 
-from keyplan.engine import ALL_KEYS, Capability, Commit, Engine, Put
+from keyplan.engine import ALL_KEYS, Capability, Commit, Engine, Fences, Put
 from keyplan.errors import EngineUnavailableError, KeyplanError
 from keyplan.testing.engine_suite.promise import Promise, commit, everything, needs, polled, put
 
 __all__ = ["ClosePromises"]
+
+
+class Unfenced:
+    """Has a fence that holds in an empty store."""
+
+    fences: Fences = ((b"fence", None),)
 
 
 class ClosePromises(Promise):
@@ -30,9 +36,21 @@ class ClosePromises(Promise):
             lambda engine: engine.load([(b"a", b"")]),
             lambda engine: engine.value(b"a"),
             lambda engine: engine.fenced_value(b"a", ((b"fence", b"1"),)),
+            lambda engine: engine.fenced_reader(b"", Unfenced(), lambda key: key)(b"a"),
             lambda engine: engine.put_sorted([b"a"]),
         ],
-        ids=["snapshot", "commit", "watch", "lease", "compact", "load", "value", "fenced_value", "put_sorted"],
+        ids=[
+            "snapshot",
+            "commit",
+            "watch",
+            "lease",
+            "compact",
+            "load",
+            "value",
+            "fenced_value",
+            "fenced_reader",
+            "put_sorted",
+        ],
     )
     def test_a_closed_engine_does_nothing_more(self, engine: Engine, call: Callable[[Engine], object]) -> None:
         engine.close()

@@ -142,6 +142,29 @@ class ManyKeysPromises(Promise):
         engine.load([(b"f", b"1")])
         assert engine.fenced_value(b"a", absent) == (False, None)
 
+    def test_a_reader_goes_by_the_fences_that_its_holder_has_then(self, engine: Engine) -> None:
+        class Holder:
+            fences: Fences = ((b"f", b"1"), (b"g", None))
+
+        holder = Holder()
+        put(engine, b"pa", value=b"x")
+        put(engine, b"f", value=b"1")
+        read = engine.fenced_reader(b"p", holder, lambda key: b"otherwise " + key)
+        for _ in range(2):
+            assert [read(b"a"), read(b"b"), read(b"k" * 100_000)] == [b"x", None, None]
+            put(engine, b"pa", value=b"y")
+            assert read(b"a") == b"y"
+            put(engine, b"f", value=b"2")
+            assert read(b"a") == b"otherwise a"
+            holder.fences = ((b"f", b"2"),)
+            assert read(b"a") == b"y"
+            put(engine, b"f", value=b"1")
+            put(engine, b"pa", value=b"x")
+            assert read(b"a") == b"otherwise a"
+            holder.fences = Holder.fences
+        holder.fences = ((b"f", b"1"), (b"f", b"2"))
+        assert read(b"a") == b"otherwise a"
+
     def test_the_fences_of_a_snapshot_are_of_its_state(self, engine: Engine) -> None:
         put(engine, b"f", value=b"1")
         fences: Fences = ((b"f", b"1"), (b"g", None))

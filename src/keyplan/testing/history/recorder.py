@@ -11,6 +11,7 @@ from keyplan.engine import (
     Engine,
     FailedGuard,
     Fences,
+    FencesHolder,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -118,6 +119,11 @@ class HistoryEngine(WrappedEngine):
         value = self.inner.value(key)
         self._journal.add(Seen(self._journal.client, begin, self._journal.now(), (seen_value(key, value),)))
         return value
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         begin = self._journal.now()

@@ -4,7 +4,7 @@ It controls every method of the engine contract. A method that the contract gets
 TypeError when this module is imported: a call that passed by would not be explored, and nobody would notice.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -16,6 +16,7 @@ from keyplan.engine import (
     Engine,
     Event,
     Fences,
+    FencesHolder,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -84,6 +85,11 @@ class ParkingEngine(Engine):
         value = self.inner.value(key)
         note(step, "value", key, value)
         return value
+
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         step = self.run.park("fenced_value", key)
