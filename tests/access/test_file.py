@@ -95,6 +95,7 @@ HEAD = "[principals.a]\n"
         (f'{HEAD}tokens = ["{SUM}"]\n[principals.b]\ntokens = ["{SUM}"]\n', 4, "stands in line 2 already"),
         (f'{HEAD}certificates = ["CN=a"]\n', 2, "names no certificate"),
         (f'{HEAD}certificates = ["DNS:a"]\n[principals.b]\ncertificates = ["DNS:A"]\n', 4, "stands in line 2 already"),
+        (f'{HEAD}certificates = ["IP:localhost"]\n', 2, "no IP address"),
         (f"{HEAD}users = [true]\n", 2, "a user is a name"),
         (f"{HEAD}users = [-1]\n", 2, "a user is a name"),
         (f'{HEAD}users = ["1001"]\n', 2, "a user is a name"),

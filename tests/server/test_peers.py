@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from keyplan.access import read_policy
 from keyplan.cli.main import main
 from keyplan.server.peers import Peer, User
 from tests.servers.authority import Authority
@@ -234,6 +235,23 @@ def test_without_an_access_file_the_log_says_who_may_ask_too() -> None:
         (line,) = [json.loads(one) for one in server.log.splitlines() if '"who may ask"' in one]
     assert line["without_token"] == "who runs this server, on this machine, as client"
     assert (line["administrators"], line["clients"], line["whole_store_by"]) == (["admin"], [], ["explorer"])
+
+
+def test_alternative_names_are_compared_in_one_spelling(authority: Authority) -> None:
+    names = "DNS:Shop.Example,URI:spiffe://a/B,email:Ops@shop.example,IP:::1,IP:192.0.2.7,RID:1.2.3"
+    authority.issue("names", f"extendedKeyUsage=clientAuth\nsubjectAltName={names}\n")
+    peer = Peer(Transport(ssl_object=Tls(authority.certificate("names"))))  # type: ignore[arg-type]
+    assert peer.certificate is not None
+    assert peer.certificate.names == (
+        "DNS:shop.example",
+        "URI:spiffe://a/B",
+        "email:Ops@shop.example",
+        "IP:::1",
+        "IP:192.0.2.7",
+    )
+    text = '[principals.a]\ncertificates = ["IP:0:0:0:0:0:0:0:1", "DNS:SHOP.example"]\n'
+    (principal,) = read_policy(text, source="f").principals
+    assert principal.certificates == ("IP:::1", "DNS:shop.example")
 
 
 def test_a_subject_is_written_as_openssl_prints_it(authority: Authority) -> None:

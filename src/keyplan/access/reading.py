@@ -13,6 +13,7 @@ audit = ["everything"]
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Any, Final
 
 from keyplan.access.document import Statement, Table, tables_of
@@ -53,7 +54,12 @@ def certificate_of(words: str, *, source: str) -> str:
         forms = ", ".join(f"{one}:..." for one in CERTIFICATE_KINDS)
         problem = f"{words!r} names no certificate: write one of {forms}"
         raise InvalidInputError(source=source, problem=problem)
-    return f"{kind}:{name.lower()}" if kind == "DNS" else words
+    if kind == "IP":
+        try:
+            return f"IP:{ip_address(name)}"
+        except ValueError as error:
+            raise InvalidInputError(source=source, problem=f"{name!r} is no IP address: write one") from error
+    return f"DNS:{name.lower()}" if kind == "DNS" else words
 
 
 def user_of(user: object, *, source: str) -> int | str:

@@ -6,7 +6,9 @@ import socket
 import sys
 from asyncio import Transport
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 from starlette.types import Scope
@@ -126,4 +128,8 @@ def _escaped(value: str) -> str:
 
 
 def _plain(kind: str, name: str) -> str:
+    """A name as an access file has it: in small letters, an address in its short form."""
+    if kind == "IP Address":
+        with suppress(ValueError):
+            return str(ip_address(name.strip()))
     return name.lower() if kind == "DNS" else name
