@@ -36,7 +36,7 @@ from keyplan.engine.memory import MEMORY_PROFILE, Memory, MemoryEngine
 from keyplan.engine.owned import HistoryFloor, LeaseOwner, OwnedHistory, OwnedLeases
 from keyplan.engine.prefixed import KeyPrefix, PrefixedEngine, PrefixedSnapshot, PrefixedWatch, failures_of
 from keyplan.engine.profile import Capability, Profile
-from keyplan.engine.reach import Area, Reach
+from keyplan.engine.reach import Area, AreaFence, Reach
 from keyplan.engine.recording import Call, RecordingEngine
 from keyplan.engine.registry import (
     ENTRY_POINT_GROUP,
@@ -63,6 +63,7 @@ __all__ = [
     "NO_LEASE",
     "SYSTEM_CLOCK",
     "Area",
+    "AreaFence",
     "AscendingKeys",
     "Backoff",
     "Call",

@@ -51,6 +51,7 @@ from keyplan.keyspace.opening import (
 )
 from keyplan.keyspace.operations import RegistryOperations
 from keyplan.keyspace.prefixes import PREFIX_CODECS, PrefixCodec, bytes_of_hex, prefix_codec
+from keyplan.keyspace.reach import DATA_KEYS, GrantedReach, reach_of
 from keyplan.keyspace.records import (
     GENERATION_MAX,
     AuditEntry,
@@ -84,6 +85,7 @@ from keyplan.keyspace.unmanaged import Unmanaged, unmanaged
 __all__ = [
     "AUDIT_LIMIT_MAX",
     "BATCH_KEYS_DEFAULT",
+    "DATA_KEYS",
     "GENERATION_MAX",
     "LIST_LIMIT_DEFAULT",
     "LIST_LIMIT_MAX",
@@ -112,6 +114,7 @@ __all__ = [
     "Fence",
     "FenceForm",
     "Founding",
+    "GrantedReach",
     "Header",
     "HistoryKey",
     "JoinedWrites",
@@ -163,6 +166,7 @@ __all__ = [
     "plan_for",
     "plan_steps",
     "prefix_codec",
+    "reach_of",
     "read_declaration",
     "rows_of",
     "share_for_care",
