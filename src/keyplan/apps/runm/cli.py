@@ -87,9 +87,9 @@ def verify(
 
     Nothing is written. Exit code 1 when something is wrong, or an index is not to be trusted.
     """
-    with opened_store(store, config, readonly=True) as opened, progress_bar("verify") as progress:
+    with opened_store(store, config, readonly=True) as opened, progress_bar("verify") as shown:
         wrong = 0
-        for finding in verified(opened, _prefix(place), progress):
+        for finding in verified(opened, _prefix(place), shown.told):
             wrong += 1
             print_json(finding._asdict()) if as_json else print_text(str(finding))
     if as_json:

@@ -13,6 +13,7 @@ from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
 from keyplan.apps.runm.start import unreadable_indexes
 from keyplan.engine import Entry, KeyRange
 from keyplan.errors import CorruptionError, RecordError
+from keyplan.jobs import Progress
 from keyplan.layout import BoundTable, shown_key
 from keyplan.maintenance import check
 from keyplan.store import Store, index_entries_of
@@ -33,7 +34,7 @@ class Trouble(NamedTuple):
         return f"{self.code}: {self.key}: {self.detail}"
 
 
-def verify(store: Store, prefix: str, progress: Callable[[int], None] | None = None) -> Iterator[Trouble]:
+def verify(store: Store, prefix: str, progress: Callable[[Progress], None] | None = None) -> Iterator[Trouble]:
     """Yield what is wrong below the root.
 
     Of an index that is not to be trusted yet, the entries that it lacks are named all the same.
