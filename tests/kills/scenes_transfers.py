@@ -39,7 +39,9 @@ def copies() -> Iterator[Scene]:
     yield Scene("copy, slow", plain(job=_copy, beside=_write_source, step_seconds=_SLOW))
     yield Scene("copy that follows, slow", plain(job=_follow, beside=_write_source, step_seconds=_SLOW))
     yield Scene("copy of leased", plain(job=partial(_copy, keeps_leased=True), beside=_write_source))
-    yield Scene("copy of an index that is not readable", plain(job=_copy, setup=_unready_source, holds=_no_claim))
+    # Why none is told: nobody writes to the source meanwhile, and a copy that had ended is found to be complete.
+    unready = plain(job=_copy, setup=_unready_source, holds=_no_claim, told=())
+    yield Scene("copy of an index that is not readable", unready)
     yield Scene(
         "copy over",
         plain(job=partial(_copy, prefix=b"/site/", is_overwriting=True), setup=_filled_both, beside=_write_source),
@@ -159,7 +161,7 @@ def _nothing(*_stores: Store) -> None:
 def restores() -> Iterator[Scene]:
     """A restore into an empty store, below another prefix, over another's content, with indexes that are built."""
     path = _backup("whole", fill_site)
-    plain = partial(KillScenario, setup=_nothing, profile=SMALL, holds=_is_whole, told=(TargetNotEmptyError,))
+    plain = partial(KillScenario, setup=_nothing, profile=SMALL, holds=_is_whole)
     yield Scene("restore", plain(job=_restores(path)))
     yield Scene("restore with the layout", plain(job=_restores(path, layout=Site.bound())))
     yield Scene("restore below another prefix", plain(job=_restores(path, prefix=b"/else/"), holds=_no_open_work))
