@@ -18,7 +18,7 @@ from keyplan.apps.cloudchamber.records import Condition, User
 from keyplan.codec import Decimal, Percent
 from keyplan.engine import Commit, DeleteRange, Engine, KeyAbsent, Mutation, WrappedEngine
 from keyplan.errors import CommitConflictError, ConflictError
-from keyplan.jobs import Progress, Stop
+from keyplan.jobs import Progress, Stop, StopCheck
 from keyplan.layout import Index, Only, Table, Unique, Unlike, Waiver
 from keyplan.maintenance import build_index, prepare_index
 from keyplan.store import Store
@@ -198,7 +198,7 @@ def begin_indexes(
     if isinstance(store.engine, _PlainWriter):
         store = Store(store.engine.inner)
     bound = CloudChamberIndexed.bound(namespace=namespace)
-    for name in INDEXES:
+    for name in StopCheck(stop, "the building of the indexes").each(INDEXES):
         prepare_index(store, bound, name, command=command)
     CloudChamberIndexed(store, namespace=namespace).indexes_begun.put(Only(), IndexesBegun())
 

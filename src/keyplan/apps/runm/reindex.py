@@ -43,11 +43,12 @@ def reindex(
     """
     deployment = Deployment(store, prefix)
     refuse_unnamed(deployment)
-    for name in SEARCH_INDEXES:
+    stops = StopCheck(stop, "the building of the search indexes")
+    for name in stops.each(SEARCH_INDEXES):
         prepare_index(store, deployment.bound, name, command=command)
     # Why after that: from now on writers keep both, and a server that is new to the store need not ask.
     deployment.beside.indexes_kept.put(Only(), IndexesKept(is_kept=False))
-    in_the_way = _in_the_way(deployment, StopCheck(stop, "the look at the objects to be indexed"))
+    in_the_way = _in_the_way(deployment, stops)
     if in_the_way:
         return ReindexReport(is_readable=False, entries_written=0, in_the_way=in_the_way)
 
