@@ -1,6 +1,10 @@
 """`--keyspace`: records of one key space, by the commands for every store; and raw keys, which say whose they are."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +53,36 @@ def test_writing_stays_below_the_prefix_and_behind_the_fence(within: Keyplan, ur
     refused = within("delete", "notes", "n1", *options, "--json")
     assert (refused.code, refused.error["code"]) == (4, "keyspace_disabled")
     assert within("get", "notes", "n1", *options).out == '"hello"\n'
+
+
+def test_a_watch_that_was_stopped_shows_nothing_of_the_next_owner_s(within: Keyplan, url: str) -> None:
+    program = "import sys; from keyplan.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    words = ("watch", "boxes", "--follow-from-start", "--store", url, "--layout", SITE, "--keyspace", "users")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            assert "users-0" in watching.stdout.readline()
+            watching.send_signal(signal.SIGSTOP)
+            assert within("keyspace", "config", "reuse-cooldown-seconds=0").code == 0
+            assert within("keyspace", "delete", "users", "--yes").code == 0
+            assert within("keyspace", "sweep").code == 0
+            assert within("keyspace", "create", "bank", "--application", "bank", "--prefix", "02").code == 0
+            with keyplan.open(url, keyspace="bank", application="bank") as store:
+                Site(store).boxes.insert(Shelf("a", 0), Box("theirs"))
+            watching.send_signal(signal.SIGCONT)
+            lines, errors = watching.communicate(timeout=60)
+        finally:
+            watching.kill()
+    assert "theirs" not in lines
+    assert "the key space was deleted" in errors
+    assert watching.returncode == 4
 
 
 def test_a_key_space_that_is_not_there_or_no_more_is_an_error(within: Keyplan) -> None:

@@ -286,3 +286,11 @@ def test_opening_a_plain_store_imports_nothing_of_key_spaces() -> None:
     program = "import sys, keyplan; keyplan.open('memory:').close(); print('keyplan.keyspace' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"
+
+
+def test_importing_everything_leaves_the_builtin_open_alone() -> None:
+    for package in ("keyplan", "keyplan.aio"):
+        names: dict[str, object] = {}
+        exec(f"from {package} import *", names)
+        assert "Layout" in names
+        assert "open" not in names

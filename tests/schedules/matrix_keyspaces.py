@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 
-from keyplan.engine import MemoryEngine
+from keyplan.engine import ALL_KEYS, MemoryEngine
 from keyplan.errors import KeyplanError
 from keyplan.keyspace import (
     Founding,
@@ -274,9 +274,60 @@ def restores_of_key_spaces() -> Iterator[Line]:
     yield Line("restore x hospital", partial(_beside_restore, "hospital", hospital), is_long=True)
 
 
+# ---- handles that have not heard of it -----------------------------------------------------------------------------------
+
+
+def _hand_over(store: Store) -> None:
+    """Delete the key space with all its data; another one gets its prefix, and writes at the same key."""
+    _delete_and_sweep(store)
+    registry_on(store).create("bank", "hospital", prefix="01")
+    Shop(opened(store, "bank", "hospital")).items.put("1", Item("theirs"))
+
+
+def _watched(handle: KeySpaceStore) -> object:
+    watch = handle.engine.watch(ALL_KEYS, after=handle.revision)
+    try:
+        return [watch.poll(0), watch.poll(0)]
+    finally:
+        watch.close()
+
+
+_READS: dict[str, Callable[[KeySpaceStore], object]] = {
+    "get": lambda handle: [Shop(handle).items.get("1"), Shop(handle).items.get("1")],
+    "list": lambda handle: [list(Shop(handle).items.list()), list(Shop(handle).items.list())],
+    "watch": _watched,
+    "commit": lambda handle: Shop(handle).items.modify("1", lambda item: Item(f"{item}")),
+}
+
+
+def _reads_its_own(outcome: Outcome) -> None:
+    """A handle of the key space that was there first has seen nothing of the next one's, and written nothing into it."""
+    assert "theirs" not in repr(outcome.answers.get("stale handle")), "read: the next owner's record"
+    found = outcome.engine.value(b"\x01/shop/items/1")
+    assert "hand over" not in outcome.answers or found == b'{"note":"theirs"}', f"written: {found!r}"
+    is_sound(outcome)
+
+
+def _stale_handle(read: str) -> Scenario:
+    return Scenario(
+        actor(lambda store: repr(_READS[read](opened(store))), "stale handle"),
+        actor(_hand_over, "hand over"),
+        setup=one_key_space,
+        invariants=[_reads_its_own],
+        only_raises=(KeyplanError,),
+    )
+
+
+def stale_handles() -> Iterator[Line]:
+    """A handle without a session reads, watches and writes while its prefix becomes another's."""
+    for read in _READS:
+        yield Line(line_name("stale handle", read), partial(_stale_handle, read), Preemptions(2))
+
+
 KEYSPACE_GROUPS: dict[str, Callable[[], Iterator[Line]]] = {
     "key spaces": acts,
     "key spaces in threes": threes,
     "sessions": sessions,
     "restores of key spaces": restores_of_key_spaces,
+    "stale handles": stale_handles,
 }

@@ -41,8 +41,7 @@ from keyplan import (
 )
 from keyplan.aio.keyspaces import KeySpaceStore
 from keyplan.aio.lease import Lease
-from keyplan.aio.opening import Opening
-from keyplan.aio.opening import open_async as open  # noqa: A004  # Why: `keyplan.aio.open(url)` reads as it should
+from keyplan.aio.opening import Opening, open_async
 from keyplan.aio.store import Store
 from keyplan.aio.transaction import PinnedState, Transaction
 
@@ -80,5 +79,6 @@ __all__ = [
     "Unique",
     "Unlike",
     "Waiver",
-    "open",
 ]
+
+open = open_async  # noqa: A001  # Why: `keyplan.aio.open(url)` reads as it should; `import *` leaves the builtin alone.
