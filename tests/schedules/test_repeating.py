@@ -19,6 +19,7 @@ from keyplan.limits import SCHEDULE_ACTORS_MAX, SCHEDULE_STEPS_MAX
 from keyplan.store import Store
 from keyplan.testing.schedules import (
     BatonKind,
+    Exhaustive,
     Fault,
     NotDeterministicError,
     Outcome,
@@ -96,7 +97,8 @@ def told_of_explorations() -> str:
     told = [str(failure)]
     for group in ("ports", "drops", "watches", "hepnos queues"):
         for line in islice(GROUPS[group](), 4):
-            found = explore(line.make(), strategy=line.strategy, seconds_max=100)
+            # Why a number of schedules: what seconds allow depends on the machine.
+            found = explore(line.make(), strategy=line.strategy or Exhaustive(), seconds_max=600, schedules_max=300)
             told.append(f"{line.name}: {found.schedules}, {found.cut}, {found.is_complete}, {sorted(found.coverage)}")
     return "\n".join(told)
 
