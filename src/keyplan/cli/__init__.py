@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ParameterOption,
         StoreOption,
         Unfinished,
+        absolute_url,
         layout_of_option,
         root_parameters,
         spread,
