@@ -177,6 +177,11 @@ def test_a_file_may_hold_sums_instead_and_then_be_readable_by_others(tmp_path: P
     assert read_tokens(path) == [ACCESS.tokens[0]]
 
 
+def test_a_token_may_hold_the_sign_of_a_comment(tmp_path: Path) -> None:
+    path = token_file(tmp_path, "admin ada a-long-token#of-ada-0123 # hers\n#client shop x\n")
+    assert read_tokens(path) == [Token.of_text(Role.ADMIN, "ada", "a-long-token#of-ada-0123")]
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_file_with_tokens_in_clear_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(InvalidInputError, match="chmod 600"):

@@ -17,6 +17,7 @@ from keyplan.server import (
     LISTEN_DEFAULT,
     TOKEN_VARIABLES,
     Access,
+    AllowedOrigins,
     PolicyAccess,
     Role,
     ServerOptions,
@@ -74,9 +75,22 @@ class CallerOptions(NamedTuple):
         ),
     ] = None
 
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin",
+            metavar="ORIGIN",
+            help="Let a browser's pages of https://HOST[:PORT] ask and read here; may be repeated.",
+        ),
+    ] = None
+
     def found(self) -> Access:
-        """Return who may ask, and whose word counts for where they ask from."""
-        return replace(self._known(), proxies=TrustedProxies.of_texts(self.trusted_proxy or ()))
+        """Return who may ask, whose word counts for where they ask from, and from which sites' pages."""
+        return replace(
+            self._known(),
+            proxies=TrustedProxies.of_texts(self.trusted_proxy or ()),
+            origins=AllowedOrigins.of_texts(self.allow_origin or ()),
+        )
 
     def _known(self) -> Access:
         """Return who may ask: what an access file says, or tokens and the role of this machine; never both."""

@@ -12,6 +12,7 @@ from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
 from keyplan.server.operations import Responder
+from keyplan.server.origins import AllowedOrigins
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
 from keyplan.server.proxies import TrustedProxies
@@ -31,6 +32,7 @@ __all__ = [
     "TOKEN_CHARACTERS_MIN",
     "TOKEN_VARIABLES",
     "Access",
+    "AllowedOrigins",
     "AnswerError",
     "Application",
     "Caller",

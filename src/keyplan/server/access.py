@@ -30,7 +30,9 @@ from starlette.types import Scope
 from keyplan.access import Policy, Principal, Target
 from keyplan.operations import Act
 from keyplan.server.answers import AnswerError
+from keyplan.server.guessing import Guesses
 from keyplan.server.loopback import can_tell_users
+from keyplan.server.origins import AllowedOrigins
 from keyplan.server.peers import peer_of
 from keyplan.server.proxies import TrustedProxies, is_over_unix, is_passed_on
 
@@ -88,7 +90,8 @@ class Access:
     """The tokens, and the role of a request without one from this machine; None: such a request is nobody's.
 
     `is_open_to_other_users`: over loopback it is every user of this machine, and not only who runs the server. `proxies` are
-    those whose word counts for where a request comes from.
+    those whose word counts for where a request comes from. Pages of `origins` may ask as the server's own pages may. `guesses`
+    counts wrong tokens.
 
     What a caller may do, its role says. With an access file (`PolicyAccess`) every caller is a principal, and it is granted.
     """
@@ -98,6 +101,8 @@ class Access:
     host_names: frozenset[str] = field(default_factory=frozenset)
     is_open_to_other_users: bool = False
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    origins: AllowedOrigins = field(default_factory=AllowedOrigins)
+    guesses: Guesses = field(default_factory=Guesses, compare=False, repr=False)
 
     @property
     def has_callers(self) -> bool:
@@ -146,6 +151,7 @@ class Access:
             "administrators": roles[Role.ADMIN],
             "clients": roles[Role.CLIENT],
             "trusted_proxies": self.proxies.described(),
+            "allowed_origins": sorted(self.origins.names),
         }
 
     def _described_users(self) -> str:
@@ -158,8 +164,8 @@ class Access:
         return Caller(self.local_role, "local")
 
     def _holder_of_bare(self, text: str) -> Caller | None:
-        """Who sends a token without a word before it: nobody."""
-        return None
+        """Who sends a token without a word before it, as clients of etcd do."""
+        return self._holder(text)
 
     def _holder(self, text: str) -> Caller | None:
         digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
@@ -187,8 +193,9 @@ class Access:
         name = _host_name(host)
         return name in self.host_names or name == "localhost" or name.endswith(".localhost") or is_loopback(name)
 
-    @staticmethod
-    def _refuse_cross_site(scope: Scope, headers: Headers) -> None:
+    def _refuse_cross_site(self, scope: Scope, headers: Headers) -> None:
+        if self.origins.named_in(scope) is not None:
+            return
         is_safe = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         if is_safe and headers.get("sec-fetch-mode") == "navigate":
             return  # Why: a page that opens belongs to nobody but its reader; the page that led to it sees nothing of it.

@@ -6,17 +6,21 @@ The status of an error of keyplan stands on its class.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import KeyplanError
 
-__all__ = ["AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
+__all__ = ["REASON", "AnswerError", "JsonAnswer", "answer_error_of", "body_of", "failure"]
 
 T = TypeVar("T")
+
+REASON: Final = "keyplan.reason"
+"""Where the code of a failure stands in a request's scope, once the request is answered."""
 
 
 class AnswerError(Exception):
@@ -48,10 +52,22 @@ class JsonAnswer(Response):
         return msgspec.json.encode(content)
 
 
+class _FailureAnswer(JsonAnswer):
+    """An answer that leaves its code with the request, for the log's line."""
+
+    def __init__(self, error: AnswerError) -> None:
+        body = {"error": {"code": error.code, "message": error.message, "detail": error.detail}}
+        super().__init__(body, error.status, headers=error.headers)
+        self._code = error.code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[REASON] = self._code
+        await super().__call__(scope, receive, send)
+
+
 def failure(error: AnswerError) -> JsonAnswer:
     """Return the answer that says what went wrong."""
-    body = {"error": {"code": error.code, "message": error.message, "detail": error.detail}}
-    return JsonAnswer(body, error.status, headers=error.headers)
+    return _FailureAnswer(error)
 
 
 def answer_error_of(error: KeyplanError) -> AnswerError:

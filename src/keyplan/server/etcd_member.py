@@ -6,7 +6,7 @@
 Everything below the byte 00 is keyplan's own (the registry of key spaces is there too); clients may read it and not write it.
 
 Whatever the path, OPTIONS is answered with 200. etcd lets the pages of every site look (`Access-Control-Allow-Origin: *`); here
-no page of another site may, because a request from this machine needs no token.
+only those that the server is told of, whose answers the gate marks: a request from this machine needs no token.
 """
 
 import posixpath
@@ -33,7 +33,6 @@ from keyplan.settings import Setting, TextForm
 
 __all__ = [
     "BOOKS",
-    "CORS_HEADERS",
     "RESERVED",
     "SERVER_VERSION",
     "EtcdRoute",
@@ -177,11 +176,6 @@ def _own_address(scope: Scope) -> str:
 
 # ---- routes -----------------------------------------------------------------------------------------------------------
 
-CORS_HEADERS: Final = (
-    (b"Access-Control-Allow-Headers", b"accept, content-type, authorization"),
-    (b"Access-Control-Allow-Methods", b"POST, GET, OPTIONS, PUT, DELETE"),
-)
-_CORS: Final = {name.decode(): value.decode() for name, value in CORS_HEADERS}
 _NOSNIFF: Final = {"X-Content-Type-Options": "nosniff"}
 
 _VERSION: Final = msgspec.json.encode(
@@ -212,13 +206,13 @@ class EtcdRoute(Route):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["method"] == "OPTIONS":
-            await Response(headers=_CORS)(scope, receive, send)
+            await Response()(scope, receive, send)
         elif scope["method"] not in self._allowed:
-            headers = {**_CORS, **_NOSNIFF, "Allow": ",".join(self._allowed)}
+            headers = {**_NOSNIFF, "Allow": ",".join(self._allowed)}
             await Response("Method Not Allowed\n", 405, headers, "text/plain")(scope, receive, send)
         elif self._needs_caller and not has_caller(scope):
             body = b'{"message":"Insufficient credentials"}'
-            await Response(body, 401, _CORS, "application/json")(scope, receive, send)
+            await Response(body, 401, media_type="application/json")(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -237,7 +231,7 @@ def version_route() -> Route:
 
 
 async def _tell_version(_request: Request) -> Response:
-    return Response(_VERSION, media_type="application/json", headers=_CORS)
+    return Response(_VERSION, media_type="application/json")
 
 
 def not_found_route(path: str, text: str = "404 page not found\n") -> Route:
@@ -259,10 +253,8 @@ async def answer_unknown(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _not_found(text: str, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["method"] == "OPTIONS":
-        answer = Response(headers=_CORS)
-    else:
-        answer = Response(text, 404, {**_CORS, **_NOSNIFF}, "text/plain")
+    is_asked_for_options = scope["method"] == "OPTIONS"
+    answer = Response() if is_asked_for_options else Response(text, 404, _NOSNIFF, "text/plain")
     await answer(scope, receive, send)
 
 
@@ -295,7 +287,7 @@ async def redirect_to(cleaned: str, scope: Scope, receive: Receive, send: Send) 
     shown = location.replace("&", "&amp;").replace('"', "&#34;").replace("<", "&lt;").replace(">", "&gt;")
     body = f'<a href="{shown}">Moved Permanently</a>.\n\n' if scope["method"] == "GET" else ""
     media_type = "text/html" if scope["method"] in {"GET", "HEAD"} else None
-    await Response(body, 301, {**_CORS, "Location": location}, media_type)(scope, receive, send)
+    await Response(body, 301, {"Location": location}, media_type)(scope, receive, send)
 
 
 # ---- following the store ----------------------------------------------------------------------------------------------

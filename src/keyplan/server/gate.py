@@ -1,5 +1,7 @@
 """The way in: each request gets an id, a caller, bounds, a line in the log and its place in the figures. ASGI, outermost."""
 
+import asyncio
+import math
 import re
 import secrets
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keyplan.engine import Clock
 from keyplan.server.access import Access, Caller, set_caller
-from keyplan.server.answers import AnswerError, failure
+from keyplan.server.answers import REASON, AnswerError, failure
 from keyplan.server.logs import LOGGER
 from keyplan.server.meters import Meters, route_of
 from keyplan.server.proxies import address_of
@@ -28,6 +30,19 @@ _ROUTE_LIMIT: Final = "keyplan.body_bytes_max"
 _DIGITS_MAX: Final = 18
 """Why: Python reads no number of thousands of digits."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_REFUSALS: Final = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    408: "too_slow",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    429: "too_many_guesses",
+    431: "headers_too_large",
+    503: "overloaded",
+}
+"""Why a request was refused, where the service that refused it has words of another protocol."""
+
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="keyplan", Basic realm="keyplan", charset="UTF-8"'}
 
 
@@ -59,6 +74,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         self._access.proxies.locate(scope)
+        origin = self._access.origins.named_in(scope)
         began = self._clock.monotonic()
         request_id = _request_id(scope)
         scope["keyplan.request_id"] = request_id
@@ -69,6 +85,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                if origin is not None:
+                    headers += self._access.origins.headers_for(origin)
                 if status in {413, 431}:
                     # Why: the rest of what was sent is not read; the connection is of no more use.
                     headers.append((b"connection", b"close"))
@@ -96,15 +114,19 @@ class Gate:
                 raise AnswerError(
                     431, "headers_too_large", "the request's headers are too large", {"max": HEADER_BYTES_MAX}
                 )
-            self._identify(scope)
+            preflight = self._access.origins.preflight(scope)
+            if preflight is not None:
+                await preflight(scope, receive, send)
+                return
+            await self._identify(scope)
         except AnswerError as error:
             await failure(error)(scope, receive, send)
             return
         await self._app(scope, self._bounded(scope, receive), send)
 
-    def _identify(self, scope: Scope) -> None:
+    async def _identify(self, scope: Scope) -> None:
         try:
-            caller = self._access.caller(scope)
+            caller = await self._caller(scope)
         except AnswerError:
             if not self._is_open(scope):
                 raise
@@ -113,6 +135,26 @@ class Gate:
             message = "a token is needed, or the one given is not known"
             raise AnswerError(401, "unauthorized", message, headers=_CHALLENGE)
         set_caller(scope, caller)
+
+    async def _caller(self, scope: Scope) -> Caller | None:
+        """Return who made a request; what is guessed is held back, and after many wrong guesses refused unseen.
+
+        Raises AnswerError: 403 `cross_site`, 429 `too_many_guesses`.
+        """
+        given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
+        if given is None:
+            return self._access.caller(scope)
+        guesses, address = self._access.guesses, address_of(scope)
+        seconds = guesses.seconds_until(address, given)
+        if seconds > 0:
+            after = {"Retry-After": str(math.ceil(seconds))}
+            raise AnswerError(429, "too_many_guesses", "too many tokens from there were wrong: wait", headers=after)
+        caller = self._access.caller(scope)
+        if caller is None:
+            await asyncio.sleep(guesses.wrong(address))
+        else:
+            guesses.right(address, given)
+        return caller
 
     def _is_open(self, scope: Scope) -> bool:
         return any(route.matches(scope)[0] is not Match.NONE for route in self._open_routes)
@@ -150,6 +192,8 @@ class Gate:
             "caller": caller.name if caller else None,
             "client": address_of(scope),
         }
+        if status in _REFUSALS or REASON in scope:
+            facts["reason"] = scope.get(REASON) or _REFUSALS.get(status)
         LOGGER.info("request", extra={"facts": facts})
 
 

@@ -59,10 +59,6 @@ class PolicyAccess(Access):
         at = datetime.fromtimestamp(self.clock.wall(), UTC)
         return self._caller_of(self.policy.known_by_token(text, at=at))
 
-    def _holder_of_bare(self, text: str) -> Caller | None:
-        # Why: clients of etcd send their token so, and whatever they may ask is to be decided where everything is.
-        return self._holder(text)
-
     def _without_token(self, scope: Scope, headers: Headers) -> Caller | None:
         peer = peer_of(scope)
         # Why not what a proxy passes on: it is the proxy that is at the other end, and not who asks.
@@ -90,6 +86,7 @@ class PolicyAccess(Access):
             "others": others,
             "anybody_else": "nothing",
             "trusted_proxies": self.proxies.described(),
+            "allowed_origins": sorted(self.origins.names),
         }
 
     def _caller_of(self, principal: Principal | None) -> Caller | None:

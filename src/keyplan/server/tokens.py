@@ -19,14 +19,16 @@ TOKEN_VARIABLES: Final = {"KEYPLAN_ADMIN_TOKEN": Role.ADMIN, "KEYPLAN_CLIENT_TOK
 
 _SHA256: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_COMMENT: Final = re.compile(r"(?:^|\s)#.*")
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
 def read_tokens(path: Path) -> list[Token]:
     """Return the tokens of a file: a line `ROLE NAME TOKEN` for each, ROLE being admin or client; `#` begins a comment.
 
-    TOKEN is the text, or `sha256:` and the 64 digits of its SHA-256 sum. Raises InvalidInputError: for a line of another form,
-    and for a file with tokens in clear that others than its owner may read.
+    Where a word would begin, that is: in a token it is a character like others. TOKEN is the text, or `sha256:` and the 64
+    digits of its SHA-256 sum. Raises InvalidInputError: for a line of another form, and for a file with tokens in clear that
+    others than its owner may read.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -34,7 +36,7 @@ def read_tokens(path: Path) -> list[Token]:
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "cannot be read as text"
         raise InvalidInputError(source=str(path), problem=problem) from error
-    lines = ((number, line.partition("#")[0].split()) for number, line in enumerate(text.splitlines(), start=1))
+    lines = enumerate(_words(text), start=1)
     tokens = [_token(f"{path}:{number}", words) for number, words in lines if words]
     names = [token.name for token in tokens]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -56,7 +58,7 @@ def tokens_of_environment(environment: Mapping[str, str]) -> Sequence[Token]:
 
 
 def _words(text: str) -> list[list[str]]:
-    return [line.partition("#")[0].split() for line in text.splitlines()]
+    return [_COMMENT.sub("", line).split() for line in text.splitlines()]
 
 
 def _token(source: str, words: list[str]) -> Token:

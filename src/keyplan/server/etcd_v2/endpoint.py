@@ -6,7 +6,7 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 
 from keyplan.errors import CorruptionError
-from keyplan.server.etcd_member import CORS_HEADERS, cleaned_path, has_caller, redirect_to
+from keyplan.server.etcd_member import cleaned_path, has_caller, redirect_to
 from keyplan.server.etcd_v2.answers import Code, KeysFailure, action_body, failure_body
 from keyplan.server.etcd_v2.declared import PREFIX
 from keyplan.server.etcd_v2.forms import FORM_TYPE, KeysForm, has_broken_escape, is_text, media_type_of, read_form
@@ -37,7 +37,7 @@ class KeysEndpoint:
         """Answer one request."""
         method: str = scope["method"]
         if method == "OPTIONS":
-            await _answer(send, 200, [*CORS_HEADERS], b"")
+            await _answer(send, 200, [], b"")
         elif has_broken_escape(scope.get("raw_path", b"")):
             # Why this bare: etcd's HTTP library refuses such a request before etcd sees it.
             await _answer(send, 400, [_PLAIN], b"400 Bad Request")
@@ -45,7 +45,7 @@ class KeysEndpoint:
             await redirect_to(cleaned, scope, receive, send)
         elif method not in _METHODS:
             allow = (b"Allow", b"HEAD,GET,PUT,POST,DELETE")
-            await _answer(send, 405, [*CORS_HEADERS, allow, _PLAIN, _NOSNIFF], b"Method Not Allowed\n")
+            await _answer(send, 405, [allow, _PLAIN, _NOSNIFF], b"Method Not Allowed\n")
         else:
             try:
                 if not has_caller(scope):
@@ -127,7 +127,6 @@ class KeysEndpoint:
         """Return the headers of an answer; a failure has no revision."""
         identity = self._gateway.identity
         headers: Headers = [
-            *CORS_HEADERS,
             _content(b"application/json"),
             (b"X-Etcd-Cluster-Id", identity.cluster_hex.encode()),
             (b"X-Etcd-Index", b"%d" % index),

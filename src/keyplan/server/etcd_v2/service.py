@@ -16,7 +16,6 @@ from starlette.types import Scope
 from keyplan.engine import Clock
 from keyplan.operations import Operation, described, operations_of
 from keyplan.server.etcd_member import (
-    CORS_HEADERS,
     EtcdRoute,
     Member,
     MemberSettings,
@@ -95,8 +94,6 @@ def _health_of(gateway: Gateway) -> Callable[[Request], Awaitable[Response]]:
 
 # ---- members and statistics -------------------------------------------------------------------------------------------
 
-_HEADERS: Final = {name.decode(): value.decode() for name, value in CORS_HEADERS}
-
 
 class MembersRoutes:
     """The routes beside the keys. `advertised` are the addresses of all gateways on the store, if they are configured."""
@@ -129,7 +126,7 @@ class MembersRoutes:
     async def machines(self, request: Request) -> Response:
         """Tell the addresses that a client may use, as text."""
         text = ", ".join(member.url for member in self._members(request))
-        return Response(text, media_type="text/plain", headers=_HEADERS)
+        return Response(text, media_type="text/plain")
 
     async def members(self, request: Request) -> Response:
         """Tell the members."""
@@ -141,7 +138,7 @@ class MembersRoutes:
 
     async def no_member(self, _request: Request) -> Response:
         """Tell that there is no such member."""
-        headers = _HEADERS | {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
+        headers = {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
         return Response(b'{"message":"Not found"}', 404, headers, "application/json")
 
     async def own_statistics(self, request: Request) -> Response:
@@ -170,7 +167,7 @@ class MembersRoutes:
         return _json({"leader": f"{self._members(request)[0].id:x}", "followers": {}})
 
     def _membership(self, body: dict[str, Any]) -> Response:
-        headers = _HEADERS | {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
+        headers = {"X-Etcd-Cluster-Id": self._gateway.identity.cluster_hex}
         return Response(msgspec.json.encode(body) + b"\n", media_type="application/json", headers=headers)
 
 
@@ -182,7 +179,7 @@ def _routes_of(declared: Operation, endpoint: Endpoint) -> list[BaseRoute]:
 
 
 def _json(body: dict[str, Any]) -> Response:
-    return Response(msgspec.json.encode(body), media_type="application/json", headers=_HEADERS)
+    return Response(msgspec.json.encode(body), media_type="application/json")
 
 
 def _shown(member: Member) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """HTTP of the JSON gateway: bodies, statuses, streams of lines, and who may call."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from keyplan.server.etcd_v3.failures import CallFailure, failure_of
 from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
 from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
 from keyplan.server.gate import allow_body
+from keyplan.server.proxies import address_of
 from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "Handler"]
@@ -104,15 +106,24 @@ class Endpoint:
             if not self._context.access.has_callers:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.password
-            if not message.name or self._context.access.caller(_with_token(request.scope, password)) is None:
-                problem = "etcdserver: authentication failed, invalid user ID or password"
-                raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
+            await self._check_password(request, message.name, password)
             revision = await self._context.read(lambda: self._ready().revision)
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
             return _failed(failure_of(error))
         return _answered(RECORDS.AuthenticateResponse(header=self._ready().header(revision), token=password))
+
+    async def _check_password(self, request: Request, name: str, password: str) -> None:
+        """Raise CallFailure unless a password is a token. It is a guess like a wrong token."""
+        asked = _with_token(request.scope, password)
+        guesses, address, guess = self._context.access.guesses, address_of(request.scope), password.encode()
+        if guesses.seconds_until(address, guess) > 0:
+            raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
+        if not name or self._context.access.caller(asked) is None:
+            await asyncio.sleep(guesses.wrong(address))
+            problem = "etcdserver: authentication failed, invalid user ID or password"
+            raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
 
     async def _message(self, request: Request, record: Any) -> Any:
         """Return the message of a request; a long one is read in a thread."""
@@ -122,14 +133,12 @@ class Endpoint:
         return await self._context.run(message_in, body, record)
 
     def _admit(self, request: Request) -> None:
-        """Refuse nobody's request. Why here: etcd's clients send their token without the word Bearer before it."""
+        """Refuse nobody's request, in etcd's words."""
         if caller_of(request) is not None:
             return
-        token = request.headers.get("authorization", "")
-        if not token:
+        if not request.headers.get("authorization"):
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: user name is empty")
-        if self._context.access.caller(_with_token(request.scope, token)) is None:
-            raise CallFailure(GrpcStatus.UNAUTHENTICATED, "etcdserver: invalid auth token")
+        raise CallFailure(GrpcStatus.UNAUTHENTICATED, "etcdserver: invalid auth token")
 
     # ---- streams --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,92 @@
+"""How guessing of tokens is slowed: by where it comes from, in bounded memory, without keeping others out.
+
+Each address has some wrong guesses, and gets one back every few seconds. Once none is left, nobody looks whether a token is
+right: nothing can be learnt from the answer. A token that was right from there before still counts, so that one who guesses
+does not lock out who works beside them; a token that was never seen from there waits.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from keyplan.engine import SYSTEM_CLOCK
+
+__all__ = ["GUESSES_MAX", "Guesses"]
+
+GUESSES_MAX: Final = 20
+"""Wrong guesses that an address has at once. Why: a program with an old token asks a few times until somebody looks."""
+
+_SECONDS_EACH: Final = 3.0
+"""Why: ten million guesses a year from one address; a token has 16 characters or more."""
+
+_ADDRESSES_MAX: Final = 10_000
+_RIGHT_MAX: Final = 10_000
+_DELAY_SECONDS_MAX: Final = 1.0
+_UNDELAYED: Final = 3
+_NETWORK_BITS: Final = 64
+"""Of an IPv6 address: a single machine has all that follow."""
+
+
+class Guesses:
+    """Wrong guesses by address, and which tokens were right from where. For one event loop."""
+
+    def __init__(self, monotonic: Callable[[], float] = SYSTEM_CLOCK.monotonic) -> None:
+        self._monotonic = monotonic
+        self._empty_until: OrderedDict[str, float] = OrderedDict()
+        """When an address has all its guesses again; only of those that have not."""
+        self._right: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+
+    def seconds_until(self, address: str, credentials: bytes) -> float:
+        """Return how long these credentials have to wait, from this address, before anybody looks at them; 0: not at all."""
+        place = _place(address)
+        excess = self._missing(place) - (GUESSES_MAX - 1)
+        if excess <= 0 or (place, _sum(credentials)) in self._right:
+            return 0.0
+        return excess * _SECONDS_EACH
+
+    def wrong(self, address: str) -> float:
+        """Count a wrong guess, and return how many seconds its answer is to be held back."""
+        place = _place(address)
+        missing = self._missing(place)
+        self._empty_until[place] = self._monotonic() + (missing + 1) * _SECONDS_EACH
+        self._empty_until.move_to_end(place)
+        if len(self._empty_until) > _ADDRESSES_MAX:
+            self._empty_until.popitem(last=False)
+        return min(_DELAY_SECONDS_MAX, max(0.0, missing - _UNDELAYED) / 10)
+
+    def right(self, address: str, credentials: bytes) -> None:
+        """Remember that these credentials are right, from this address."""
+        key = (_place(address), _sum(credentials))
+        if key not in self._right:
+            self._right[key] = None
+            if len(self._right) > _RIGHT_MAX:
+                self._right.popitem(last=False)
+
+    def _missing(self, place: str) -> float:
+        until = self._empty_until.get(place)
+        if until is None:
+            return 0.0
+        missing = (until - self._monotonic()) / _SECONDS_EACH
+        if missing <= 0:
+            del self._empty_until[place]
+            return 0.0
+        return missing
+
+
+def _place(address: str) -> str:
+    if ":" not in address:
+        return address
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return str(int(found) >> (found.max_prefixlen - _NETWORK_BITS))
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _sum(credentials: bytes) -> bytes:
+    # Why a sum: what a wrong token was is nobody's business, and of a right one no more than this is kept anywhere.
+    return sha256(credentials).digest()
