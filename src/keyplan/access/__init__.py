@@ -12,6 +12,7 @@ from keyplan.access.editing import (
     rotate_token,
 )
 from keyplan.access.file import ACCESS_BYTES_MAX, LOOK_SECONDS, AccessFile, change_access_file, read_access_text
+from keyplan.access.labels import ANY, LABEL_KINDS, Label, label_of
 from keyplan.access.policy import TOKEN_CHARACTERS_MIN, Decision, Grant, Policy, Principal, TokenSum, sum_of_token
 from keyplan.access.reading import CERTIFICATE_KINDS, read_policy
 from keyplan.access.targets import (
@@ -27,8 +28,10 @@ from keyplan.access.targets import (
 
 __all__ = [
     "ACCESS_BYTES_MAX",
+    "ANY",
     "CERTIFICATE_KINDS",
     "EVERYTHING",
+    "LABEL_KINDS",
     "LOOK_SECONDS",
     "NEW_FILE",
     "TOKEN_CHARACTERS_MIN",
@@ -36,6 +39,7 @@ __all__ = [
     "Decision",
     "Everything",
     "Grant",
+    "Label",
     "OnApplication",
     "OnKeySpace",
     "OnOperation",
@@ -46,6 +50,7 @@ __all__ = [
     "TokenSum",
     "add_principal",
     "change_access_file",
+    "label_of",
     "new_token",
     "read_access_text",
     "read_policy",

@@ -15,8 +15,9 @@ from secrets import token_bytes
 from typing import Final
 
 from keyplan.access.document import PRINCIPALS, Statement, Table, tables_of
+from keyplan.access.labels import label_of
 from keyplan.access.policy import Grant, Principal, TokenSum, sum_of_token
-from keyplan.access.reading import CERTIFICATES, TOKENS, USERS, certificate_of, read_policy, user_of
+from keyplan.access.reading import CERTIFICATES, LABELS, TOKENS, USERS, certificate_of, read_policy, user_of
 from keyplan.access.targets import target_of
 from keyplan.errors import InvalidInputError, UnknownNameError
 from keyplan.operations import Act
@@ -52,6 +53,7 @@ def add_principal(
     token: str | None,
     certificates: Sequence[str] = (),
     users: Sequence[int | str] = (),
+    labels: Sequence[str] = (),
     grants: Mapping[Act, Sequence[str]],
     source: str,
 ) -> str:
@@ -65,6 +67,7 @@ def add_principal(
         tokens=(TokenSum(sum_of_token(token)),) if token else (),
         certificates=tuple(certificate_of(one, source="--certificate") for one in certificates),
         users=tuple(user_of(one, source="--user") for one in users),
+        labels=tuple(label_of(one, source="--label") for one in labels),
         grants=tuple(
             Grant(act, target_of(on, source=f"--{act}"), 0) for act, all_on in grants.items() for on in all_on
         ),
@@ -73,6 +76,7 @@ def add_principal(
         TOKENS: [_words_of(one) for one in added.tokens],
         CERTIFICATES: [*added.certificates],
         USERS: [*added.users],
+        LABELS: [str(one) for one in added.labels],
         **{act: [str(grant.on) for grant in added.grants if grant.act is act] for act in Act},
     }
     lines = [f"[{PRINCIPALS}.{name if _BARE.fullmatch(name) else json.dumps(name)}]"]
@@ -224,4 +228,4 @@ def _checked(text: str, expected: Sequence[Principal], source: str) -> str:
 
 def _facts(principal: Principal) -> tuple[object, ...]:
     grants = sorted((grant.act, str(grant.on)) for grant in principal.grants)
-    return principal.name, set(principal.tokens), principal.certificates, principal.users, grants
+    return principal.name, set(principal.tokens), principal.certificates, principal.users, principal.labels, grants

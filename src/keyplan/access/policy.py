@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final, NamedTuple, TypeVar
 
+from keyplan.access.labels import Label
 from keyplan.access.targets import EVERYTHING, Target
 from keyplan.operations import Act
 
@@ -51,6 +52,7 @@ class Principal:
     """Who asks, by name; how they are known, and what they are granted. `line` is that of their table.
 
     `certificates` are subjects and alternative names as `Policy.known_by_certificate` takes them; `users` are uids and names.
+    `labels` say what it is in the words of an application.
     """
 
     name: str
@@ -58,7 +60,12 @@ class Principal:
     tokens: tuple[TokenSum, ...] = field(default=(), repr=False)
     certificates: tuple[str, ...] = ()
     users: tuple[int | str, ...] = ()
+    labels: tuple[Label, ...] = ()
     grants: tuple[Grant, ...] = ()
+
+    def labelled(self, kind: str) -> frozenset[str]:
+        """Return the names that its labels of a kind give."""
+        return frozenset(label.name for label in self.labels if label.kind == kind)
 
 
 class Decision(NamedTuple):

@@ -4,6 +4,7 @@
 tokens = ["sha256:<64 digits>", "sha256:<64 digits> until 2026-12-01T00:00:00Z"]
 certificates = ["subject:CN=shop,O=Example", "DNS:shop.example"]
 users = ["shop", 1001]
+labels = ["project:shop", "partition:east1"]
 read = ["application:shop"]
 write = ["keyspace:orders", "prefix:/service/"]
 administer = ["operation:sweepKeySpace"]
@@ -17,21 +18,23 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from keyplan.access.document import Statement, Table, tables_of
+from keyplan.access.labels import Label, label_of
 from keyplan.access.policy import Grant, Policy, Principal, TokenSum
 from keyplan.access.targets import target_of
 from keyplan.errors import InvalidInputError
 from keyplan.operations import Act
 
-__all__ = ["CERTIFICATES", "CERTIFICATE_KINDS", "TOKENS", "USERS", "certificate_of", "read_policy", "user_of"]
+__all__ = ["CERTIFICATES", "CERTIFICATE_KINDS", "LABELS", "TOKENS", "USERS", "certificate_of", "read_policy", "user_of"]
 
 TOKENS: Final = "tokens"
 CERTIFICATES: Final = "certificates"
 USERS: Final = "users"
+LABELS: Final = "labels"
 
 CERTIFICATE_KINDS: Final = ("subject", "DNS", "URI", "email", "IP")
 """What of a certificate a principal is known by: its subject, or an alternative name of one of these kinds."""
 
-_KEYS: Final = (TOKENS, CERTIFICATES, USERS, *(str(act) for act in Act))
+_KEYS: Final = (TOKENS, CERTIFICATES, USERS, LABELS, *(str(act) for act in Act))
 _TOKEN: Final = re.compile(r"sha256:([0-9a-fA-F]{64})(?: until (\S+))?")
 _UID_MAX: Final = 2**32 - 2
 _USER: Final = re.compile(r"[!-~]{1,256}")
@@ -93,6 +96,7 @@ class _Reader:
             tokens=tuple(self._tokens(by_key.get(TOKENS))),
             certificates=tuple(self._certificates(by_key.get(CERTIFICATES))),
             users=tuple(self._users(by_key.get(USERS))),
+            labels=tuple(self._labels(by_key.get(LABELS))),
             # Why in the order of the file: the first grant that covers a target is the one that decides.
             grants=tuple(
                 grant for key, one in by_key.items() if key in set(Act) for grant in self._grants(Act(key), one)
@@ -124,6 +128,10 @@ class _Reader:
             user = user_of(found, source=f"{self._source}:{line}")
             self._only_here(("user", user), line, f"the user {user}")
             yield user
+
+    def _labels(self, statement: Statement | None) -> Iterator[Label]:
+        for line, words in self._elements(statement):
+            yield label_of(words, source=f"{self._source}:{line}")
 
     def _grants(self, act: Act, statement: Statement) -> Iterator[Grant]:
         for line, words in self._elements(statement):

@@ -5,6 +5,7 @@ keyspace:orders             a key space
 application:shop            the key spaces of an application, also those that it will have
 prefix:/service/batman/     the keys that begin so; prefix:0x2f73 for bytes that are no text
 operation:getAudit          an operation by its name, for what concerns no key space alone
+operation:runm.*            all operations whose names begin with runm.
 """
 
 from collections.abc import Callable
@@ -83,13 +84,14 @@ class OnPrefix:
 
 @dataclass(frozen=True, slots=True)
 class OnOperation:
-    """An operation by its declared name."""
+    """An operation by its declared name; with `.*` at the end, all whose names begin with what stands before the star."""
 
     name: str
 
     def covers(self, asked: "Target") -> bool:
         """Tell whether a grant on this is one on what is asked."""
-        return asked == self
+        is_family = self.name.endswith(".*") and isinstance(asked, OnOperation)
+        return asked == self or (is_family and str(asked).startswith(str(self)[:-1]))
 
     def __str__(self) -> str:
         return f"operation:{self.name}"

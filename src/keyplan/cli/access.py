@@ -62,12 +62,17 @@ def add_command(
         list[str] | None,
         typer.Option("--user", metavar="USER", help="Known as this user on a unix socket; may be repeated."),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KIND:NAME", help="What it is to `keyplan runm serve`; may be repeated."),
+    ] = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="Make no token.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Add a principal to an access file, which is made where there is none; make a token and print it, this once.
 
-    WHERE is everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME.
+    WHERE is everything, keyspace:NAME, application:NAME, prefix:KEY or operation:NAME. A label is user:NAME, project:NAME,
+    partition:NAME or role:NAME, and says where grants on the operations of runm count.
     """
     token = None if no_token else new_token()
     given = {Act.READ: read, Act.WRITE: write, Act.ADMINISTER: administer, Act.AUDIT: audit}
@@ -79,6 +84,7 @@ def add_command(
             token=token,
             certificates=certificate or (),
             users=[int(one) if one.isdecimal() else one for one in user or ()],
+            labels=label or (),
             grants={act: words or () for act, words in given.items()},
             source=str(access),
         )
@@ -211,8 +217,9 @@ def _rows(principal: Principal) -> Iterator[tuple[str, str, str, str]]:
     yield from ((name, line, "token", _words_of(token)) for token in principal.tokens)
     yield from ((name, line, "certificate", one) for one in principal.certificates)
     yield from ((name, line, "user", str(one)) for one in principal.users)
+    yield from ((name, line, "label", str(one)) for one in principal.labels)
     yield from ((name, str(grant.line), str(grant.act), str(grant.on)) for grant in principal.grants)
-    if not (principal.tokens or principal.certificates or principal.users or principal.grants):
+    if not (principal.tokens or principal.certificates or principal.users or principal.labels or principal.grants):
         yield name, line, "", ""
 
 
@@ -233,5 +240,6 @@ def _plain(principal: Principal) -> dict[str, Any]:
         ],
         "certificates": [*principal.certificates],
         "users": [*principal.users],
+        "labels": [str(one) for one in principal.labels],
         "grants": [{"act": str(act), "on": str(on), "line": line} for act, on, line in principal.grants],
     }

@@ -29,6 +29,7 @@ _OF_ANY_CALL: Final = frozenset(
     {
         GrpcStatus.FAILED_PRECONDITION,
         GrpcStatus.UNAUTHENTICATED,
+        GrpcStatus.PERMISSION_DENIED,
         GrpcStatus.INTERNAL,
         GrpcStatus.UNAVAILABLE,
         GrpcStatus.DATA_LOSS,
@@ -82,7 +83,7 @@ class Client:
             request_serializer=request_class.SerializeToString,
             response_deserializer=getattr(messages, call.response).FromString,
         )
-        return open_stream(request_class(session=session, **fields), timeout=_TIMEOUT_SECONDS)
+        return open_stream(request_class(session=session, **fields), timeout=_TIMEOUT_SECONDS, metadata=self._metadata)
 
     def raw(self, name: str, request: bytes) -> grpc.RpcError | bytes | list[bytes]:
         """Send bytes, and give the answer's bytes or the error."""
@@ -90,7 +91,7 @@ class Client:
         make = self.channel.unary_stream if call.is_stream else self.channel.unary_unary
         try:
             invoke: Any = make(f"/{self._service}/{name}", request_serializer=bytes, response_deserializer=bytes)
-            answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS)
+            answer: Any = invoke(request, timeout=_TIMEOUT_SECONDS, metadata=self._metadata)
             return list(answer) if call.is_stream else answer
         except grpc.RpcError as error:
             return error

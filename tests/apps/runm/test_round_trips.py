@@ -6,10 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from keyplan.apps.runm.bounds import UNBOUNDED
 from keyplan.apps.runm.definitions import set_definition
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermission, PropertyPermissions
+from keyplan.apps.runm.session import Caller
 from keyplan.store import Store
 from tests.apps.runm.client import I1, I2, PROJECT, SW, WEST, refused
 from tests.apps.runm.conftest import Served, served
@@ -77,6 +79,7 @@ def test_what_others_change_meanwhile_is_seen_at_once(counted: Counted) -> None:
     running = counted.running
     other = Deployment(running.store)
     scope = Scope(None, "runm.image")
+    caller = Caller("admin", PROJECT, UUID(WEST), frozenset(), UNBOUNDED)
 
     def seen() -> list[str]:
         got = running.client.object_get_by_uuid(BY_NAME, uuid=I1)
@@ -85,12 +88,12 @@ def test_what_others_change_meanwhile_is_seen_at_once(counted: Counted) -> None:
         return [one.key for one in got.properties]
 
     assert seen() == ["secret", "os"]
-    set_definition(other, scope, "", _definition(HIDING))
+    set_definition(other, caller, scope, "", _definition(HIDING))
     assert seen() == ["os"]
     assert seen() == ["os"]
-    set_definition(other, scope, "3" * 32, _definition(()))
+    set_definition(other, caller, scope, "3" * 32, _definition(()))
     assert seen() == ["secret", "os"]
-    set_definition(other, scope._replace(partition=UUID(WEST)), "", _definition(HIDING))
+    set_definition(other, caller, scope._replace(partition=UUID(WEST)), "", _definition(HIDING))
     assert seen() == ["os"]
 
 

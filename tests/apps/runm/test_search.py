@@ -169,8 +169,9 @@ def test_ten_objects_among_many_are_found_by_reading_about_ten(lmdb_store: Store
 
 
 def test_an_isolated_deployment_keeps_sessions_to_their_own_place(lmdb_store: Store) -> None:
-    with served(lmdb_store, Rulings(is_isolated=True)) as running:
-        west = running.with_partitions()
+    with served(lmdb_store) as running:
+        running.with_partitions()
+    with served(lmdb_store, Rulings(is_isolated=True)) as west:
         make(west.client, "mine")
         with refused("PERMISSION_DENIED"):
             make(west.client, "theirs", project="p2")

@@ -5,19 +5,20 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from keyplan.apps.runm.bounds import UNBOUNDED, Bounds
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.session import Caller, caller_of
 from keyplan.operations import CallerKind, Rpc, rpcs_of
 from keyplan.store import KeyRef
 
-__all__ = ["CheckedCall", "Handler", "Performer", "handlers_of", "performer", "performs"]
+__all__ = ["CheckedCall", "GivenCall", "Handler", "Performer", "handlers_of", "performer", "performs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE: Final = "runm_handler"
 
 Performer = Callable[..., Any]
-"""Takes a request, and of a stream what says whether it is wanted; gives the answer, or the messages of it."""
+"""Takes a request, what it may reach, and of a stream what says whether it is wanted; gives the answer, or its messages."""
 
 Ahead = Callable[[Deployment, Any, UUID | None], Iterable[KeyRef]]
 """Takes a deployment, a request, and the partition that its session most likely names; says what the call will look at."""
@@ -31,6 +32,24 @@ class CheckedCall(NamedTuple):
     state: State
     caller: Caller
     is_wanted: Callable[[], bool]
+
+
+class GivenCall(NamedTuple):
+    """A request that may be made; `bounds` are what it may reach at most. Its session is not checked."""
+
+    deployment: Deployment
+    request: Any
+    bounds: Bounds
+    is_wanted: Callable[[], bool]
+
+    def checked(self, state: State) -> CheckedCall:
+        """Return the call with its session checked in a state. Raises RefusedError, FAILED_PRECONDITION."""
+        if self.bounds is not UNBOUNDED:
+            state = state.within(self.bounds)
+        caller = caller_of(self.request, state)
+        if caller.bounds is not self.bounds:
+            state = state.within(caller.bounds)
+        return CheckedCall(self.deployment, self.request, state, caller, self.is_wanted)
 
 
 class Handler(NamedTuple):
@@ -51,8 +70,8 @@ def performs(
     """Declare that a function performs the call of its name of an interface.
 
     It is given a CheckedCall, and what it returns is the answer; of a call that changes something, what is to be done for the
-    answer when the state is closed: no reader is held while one writes. A call that asks for no session is given the deployment
-    and the request, and returns the answer; so is one that `checks_session` itself, in the transaction that it writes in.
+    answer when the state is closed: no reader is held while one writes. A call that asks for no session is given a GivenCall,
+    and returns the answer; so is one that `checks_session` itself, in the transaction that it writes in.
     """
 
     def declare(function: F) -> F:
@@ -81,15 +100,17 @@ def handlers_of(interface: type, modules: Iterable[ModuleType]) -> Mapping[str, 
 def performer(deployment: Deployment, handler: Handler) -> Performer:
     """Return the function that performs a call: the session is checked first, in one state with what the call reads."""
     declared, function, ahead, checks_session = handler
-    if checks_session:
-        return lambda request, *_: function(deployment, request)
+    changes = declared.changes
 
-    def perform(request: Any, is_wanted: Callable[[], bool] = _is_wanted) -> Any:
+    def perform(request: Any, bounds: Bounds = UNBOUNDED, is_wanted: Callable[[], bool] = _is_wanted) -> Any:
+        call = GivenCall(deployment, request, bounds, is_wanted)
+        if checks_session:
+            return function(call)
         partition = deployment.ahead.partition_of(request)
         refs = () if ahead is None else ahead(deployment, request, partition)
         with deployment.reading(*deployment.ahead.of_session(request, partition), *refs) as state:
-            answer = function(CheckedCall(deployment, request, state, caller_of(request, state), is_wanted))
-        return answer() if declared.changes else answer
+            answer = function(call.checked(state))
+        return answer() if changes else answer
 
     return perform
 

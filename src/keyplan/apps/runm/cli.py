@@ -61,6 +61,7 @@ def serve(*, store: StoreOption = None, flags: Annotated[Source, ServeSettings],
     from keyplan.apps.runm.process import ServeChoices, run_server  # noqa: PLC0415
 
     choices = ServeChoices(
+        access=own.access,
         tokens=own.tokens,
         is_open_to_anyone=own.allow_anyone,
         has_enforced_definitions=own.enforce_definitions,

@@ -11,6 +11,10 @@ __all__ = ["ServeOptions"]
 class ServeOptions(NamedTuple):
     """What `serve` is given beside its settings."""
 
+    access: Annotated[
+        Path | None,
+        typer.Option("--access", metavar="FILE", help="Who may do what, and in which partitions and projects."),
+    ] = None
     tokens: Annotated[
         Path | None,
         typer.Option("--tokens", metavar="FILE", help="Bearer tokens, as of keyplan serve; all calls need one."),
@@ -26,9 +30,7 @@ class ServeOptions(NamedTuple):
     ] = False
     isolate: Annotated[
         bool,
-        typer.Option(
-            "--isolate", help="Keep sessions to their own partition and project, in searches and creates too."
-        ),
+        typer.Option("--isolate", help="Keep sessions to their own partition and project in all calls."),
     ] = False
     keep_deleted: Annotated[
         int,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from keyplan.apps.runm.bounds import EVERY_PROJECT
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import parsed_uuid, spelled_project
 from keyplan.apps.runm.records import Object, ObjectType, ObjectTypeScope
@@ -53,13 +54,14 @@ class _Tags(NamedTuple):
 class Constraint(NamedTuple):
     """One filter, expanded: an object must fit all of it.
 
-    `scopes` are the types that are asked for, each with whether its objects belong to projects. `digits` are the first of the
+    `scopes` are the types that are asked for, each with whether its objects belong to projects; of those that do, objects of
+    `projects` fit (None: of any). `digits` are the first of the
     UUID's (all 32: that one object); `name` is empty for any name.
     """
 
     partitions: frozenset[UUID]
     scopes: Mapping[str, bool]
-    project: str
+    projects: frozenset[str] | None
     digits: str
     name: str
     is_name_prefix: bool
@@ -71,7 +73,7 @@ class Constraint(NamedTuple):
         has_project = self.scopes.get(record.object_type)
         if has_project is None or record.partition not in self.partitions:
             return False
-        if has_project and record.project != self.project:
+        if has_project and self.projects is not None and record.project not in self.projects:
             return False
         if not record.uuid.hex.startswith(self.digits):
             return False
@@ -95,15 +97,24 @@ def constraints_of(deployment: Deployment, caller: Caller, state: State, filters
     possible = [one for one in found if one.partitions and one.scopes]
     if not possible:
         raise missing("failed to expand object filters.")
-    return [_of_own_project(one, caller) for one in possible]
+    return [_without_other_projects(one) for one in possible]
 
 
-def _of_own_project(constraint: Constraint, caller: Caller) -> Constraint:
-    """Leave out types that have projects where another project than the caller's is named: it shows nothing of them."""
-    if constraint.project == caller.project:
+def _without_other_projects(constraint: Constraint) -> Constraint:
+    """Leave out types that have projects where a project is named that the caller does not see: it shows nothing of them."""
+    if constraint.projects is None or constraint.projects:
         return constraint
     scopes = {code: has_project for code, has_project in constraint.scopes.items() if not has_project}
     return constraint._replace(scopes=scopes)
+
+
+def _projects(caller: Caller, given: Any) -> frozenset[str] | None:
+    """The projects whose objects a filter is for, none where it names another's; None: all."""
+    named = EVERY_PROJECT if given is None else spelled_project(given.project)
+    if caller.has_every_project and named in {"", EVERY_PROJECT}:
+        return caller.bounds.projects
+    project = caller.project if given is None or not given.project else named
+    return frozenset({project}) if caller.sees_project(project) else frozenset()
 
 
 def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) -> Constraint:
@@ -111,13 +122,14 @@ def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) 
     if given is None:
         empty = frozenset[Any]()
         properties, tags = _Properties(*[empty] * 6), _Tags(empty, empty, empty)
-        return Constraint(frozenset({caller.partition}), scopes, caller.project, "", "", False, properties, tags)  # noqa: FBT003
+        partitions, projects = frozenset({caller.partition}), _projects(caller, None)
+        return Constraint(partitions, scopes, projects, "", "", False, properties, tags)  # noqa: FBT003
     if given.HasField("object_type_filter"):
         scopes = _of_codes(scopes, given.object_type_filter.code_filter)
     return Constraint(
-        partitions=_partitions(deployment, caller, state, given),
+        partitions=_partitions(caller, state, given),
         scopes=scopes,
-        project=spelled_project(given.project) if given.project else caller.project,
+        projects=_projects(caller, given),
         digits=digits_of(given.uuid_filter),
         name=given.name_filter.name,
         is_name_prefix=given.name_filter.use_prefix,
@@ -146,19 +158,14 @@ def _of_codes(scopes: dict[str, bool], code_filter: Any) -> dict[str, bool]:
     }
 
 
-def _partitions(deployment: Deployment, caller: Caller, state: State, given: Any) -> frozenset[UUID]:
+def _partitions(caller: Caller, state: State, given: Any) -> frozenset[UUID]:
     """The partitions that a filter names; the caller's when it names none, never all of them."""
     named = given.partition_filter.uuids
     if not named:
         return frozenset({caller.partition})
-    uuids = {uuid for uuid in map(parsed_uuid, named) if uuid is not None}
-    if deployment.rulings.is_isolated:
-        uuids &= {caller.partition}
-    ordered = sorted(uuids)
+    ordered = sorted({uuid for uuid in map(parsed_uuid, named) if uuid is not None})
     return frozenset(
-        uuid
-        for uuid, record in zip(ordered, state.runm.partitions.get_many(ordered), strict=True)
-        if record is not None
+        uuid for uuid, record in zip(ordered, state.partitions.get_many(ordered), strict=True) if record is not None
     )
 
 

@@ -87,7 +87,7 @@ def definition_set(call: CheckedCall) -> Callable[[], Any]:
 @performs(MetadataOperations)
 def definition_delete(call: CheckedCall) -> Callable[[], Any]:
     scope = _scope_of(call)
-    return lambda: messages.DeleteResponse(num_deleted=int(remove(call.deployment, scope, call.request.session.user)))
+    return lambda: messages.DeleteResponse(num_deleted=int(remove(call.deployment, call.caller, scope)))
 
 
 @performs(MetadataOperations)
@@ -111,7 +111,7 @@ def _set(call: CheckedCall, scope: Scope) -> Any:
     if not call.request.HasField("object_definition"):
         raise missing("object definition is required.")
     given = call.request.object_definition
-    stored = set_definition(call.deployment, scope, given.uuid, definition_record(given), call.request.session.user)
+    stored = set_definition(call.deployment, call.caller, scope, given.uuid, definition_record(given))
     return messages.ObjectDefinitionSetResponse(object_definition=definition_message(stored))
 
 

@@ -13,6 +13,7 @@ from keyplan.apps.runm.permission import READ, WRITE
 from keyplan.apps.runm.read_ahead import Scope, fallbacks_of
 from keyplan.apps.runm.records import ObjectDefinition, PropertyPermissions
 from keyplan.apps.runm.refusal import already_exists, invalid, missing
+from keyplan.apps.runm.session import Caller
 from keyplan.apps.runm.versions import keep_version
 
 __all__ = [
@@ -60,21 +61,22 @@ def resolved(state: State, scope: Scope) -> tuple[Scope, ObjectDefinition] | Non
 
 
 def set_definition(
-    deployment: Deployment, scope: Scope, uuid_text: str, given: ObjectDefinition, user: str = ""
+    deployment: Deployment, caller: Caller, scope: Scope, uuid_text: str, given: ObjectDefinition
 ) -> ObjectDefinition:
     """Make a definition the one of its scope, in one commit that keeps the one it replaces, and return it as stored.
 
     Without a UUID it keeps that of the definition it replaces; with a new one, that one's record goes. Raises RefusedError:
     ALREADY_EXISTS for a UUID of another scope's definition, INVALID_ARGUMENT for a schema or permission that is none,
-    FAILED_PRECONDITION when the partition is gone.
+    FAILED_PRECONDITION when the partition is gone, PERMISSION_DENIED for a scope that is not the caller's to decide.
     """
+    caller.require_to_decide(scope.partition)
     checked_schema(given.schema)
     checked_permissions(given.property_permissions)
     wanted = checked_uuid(uuid_text) if uuid_text else None
 
     def work(state: State) -> ObjectDefinition:
         runm = state.runm
-        if scope.partition is not None and not runm.partitions.exists(scope.partition):
+        if scope.partition is not None and not state.within(caller.bounds).partitions.exists(scope.partition):
             raise missing(f"Partition {scope.partition.hex} not found")
         current = pointer_at(runm, scope)
         uuid = wanted or current or uuid4()
@@ -83,7 +85,7 @@ def set_definition(
         record = structs.replace(given, uuid=uuid)
         replaced = None if current is None else runm.definitions.get(current)
         if replaced is not None and replaced != record:
-            keep_version(deployment, state, scope, replaced, user)
+            keep_version(deployment, state, scope, replaced, caller.user)
         if current is not None and uuid != current:
             runm.definitions.delete(current)
         point(runm, scope, uuid)
@@ -94,8 +96,12 @@ def set_definition(
     return deployment.store.run(lambda transaction: work(deployment.over(transaction)))
 
 
-def remove(deployment: Deployment, scope: Scope, user: str = "") -> bool:
-    """Remove the definition of exactly this scope, in one commit that keeps it as a version; return whether there was one."""
+def remove(deployment: Deployment, caller: Caller, scope: Scope) -> bool:
+    """Remove the definition of exactly this scope, in one commit that keeps it as a version; return whether there was one.
+
+    Raises RefusedError as `set_definition` does.
+    """
+    caller.require_to_decide(scope.partition)
     _require_unshared(deployment, scope)
 
     def work(state: State) -> bool:
@@ -104,7 +110,7 @@ def remove(deployment: Deployment, scope: Scope, user: str = "") -> bool:
             return False
         replaced = state.runm.definitions.get(current)
         if replaced is not None:
-            keep_version(deployment, state, scope, replaced, user)
+            keep_version(deployment, state, scope, replaced, caller.user)
         _unpoint(state.runm, scope)
         state.runm.definitions.delete(current)
         return True

@@ -126,4 +126,4 @@ def _delete(
 def _visible(rules: RulesByScope, deleted: Deleted) -> Object:
     record = deleted.object
     sub_type = "" if deleted.provider is None else deleted.provider.provider_type
-    return rules.of_scope(Scope(record.partition, record.object_type, sub_type)).visible(record)
+    return rules.of_scope(Scope(record.partition, record.object_type, sub_type), record.project).visible(record)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from keyplan.apps.runm.bounds import UNBOUNDED, Bounds, SeenPartitions
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.layout import ObjectSubType, Runm, RunmBeside
 from keyplan.apps.runm.read_ahead import ReadAhead
@@ -29,7 +30,7 @@ class Rulings:
     """What an operator may decide.
 
     has_enforced_definitions: whether `object_create` and updates check properties by definitions that somebody has set.
-    is_isolated: whether a session can search and write in its own partition and project alone.
+    is_isolated: whether a session reaches its own partition and project alone, and nothing that concerns all partitions.
     deleted_kept_seconds: how long what is deleted can be restored; 0: not at all.
     bootstrap_token: the token that makes the first partition; empty: no token is asked for, and none is stored.
     """
@@ -51,14 +52,20 @@ class Stored(NamedTuple):
 class State(NamedTuple):
     """Both layouts bound to one thing: a snapshot, or a transaction; and what is known of what will be read.
 
-    `looked_at` are the keys that were read at once when it was bound.
+    `partitions` are those within the bounds of the call that looks at it: what clients are answered is read there, never from
+    `runm`. `looked_at` are the keys that were read at once when it was bound.
     """
 
     runm: Runm
     beside: RunmBeside
     ahead: ReadAhead
     binding: PinnedState | Transaction
+    partitions: SeenPartitions
     looked_at: tuple[KeyRef, ...] = ()
+
+    def within(self, bounds: Bounds) -> "State":
+        """Return the same state for a call with these bounds."""
+        return self._replace(partitions=SeenPartitions(self.runm, bounds))
 
     def read_ahead(self, refs: Iterable[KeyRef]) -> None:
         """Read what stands at these keys at once. A place that cannot be a key is for the call to find out."""
@@ -70,7 +77,7 @@ class State(NamedTuple):
     def required_partition(self, text: str) -> UUID:
         """Return the UUID of a partition that is named by its UUID. Raises RefusedError, FAILED_PRECONDITION."""
         uuid = parsed_uuid(text)
-        if uuid is None or not self.runm.partitions.exists(uuid):
+        if uuid is None or not self.partitions.exists(uuid):
             raise missing(f"Partition {text} not found")
         return uuid
 
@@ -104,7 +111,8 @@ class Deployment:
         except InvalidKeyError:
             refs = ()
             binding.read_ahead()
-        return State(self.runm.over(binding), self.beside.over(binding), self.ahead, binding, refs)
+        runm = self.runm.over(binding)
+        return State(runm, self.beside.over(binding), self.ahead, binding, SeenPartitions(runm, UNBOUNDED), refs)
 
     @contextmanager
     def reading(self, *refs: KeyRef) -> Generator[State, None, None]:

@@ -1,8 +1,6 @@
 """From gRPC to the calls and back: bytes to messages, errors to statuses. Whatever a client sends gets an answer here."""
 
-import hashlib
-import hmac
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from threading import BoundedSemaphore, Event
 from typing import Any, Final, NoReturn
@@ -11,16 +9,16 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from keyplan.apps.runm import definition_calls, front_calls, object_calls, partition_calls, type_calls, watching
+from keyplan.apps.runm.authorizer import Admission, Authorizer
 from keyplan.apps.runm.calls import Handler, Performer, handlers_of, performer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.logs import CALL, LOGGER
 from keyplan.apps.runm.operations import ApiOperations, MetadataOperations
-from keyplan.apps.runm.refusal import RefusedError, invalid
+from keyplan.apps.runm.refusal import RefusedError, denied, invalid
 from keyplan.apps.runm.wire_table import RUNM, messages
 from keyplan.errors import KeyplanError
 from keyplan.grpc_status import GrpcStatus
 from keyplan.operations import Rpc
-from keyplan.server import Token
 
 __all__ = ["WATCHES_MAX", "WORKERS", "Dispatcher"]
 
@@ -47,14 +45,17 @@ _STATUS_CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for c
 class Dispatcher:
     """The handlers of both services for one deployment. `closing` ends streams that would not end by themselves."""
 
-    def __init__(self, deployment: Deployment, closing: Event, tokens: Sequence[Token] = ()) -> None:
+    def __init__(self, deployment: Deployment, closing: Event, authorizer: Authorizer | None = None) -> None:
         self._deployment = deployment
         self._closing = closing
-        self._tokens = tokens
+        self._authorizer = authorizer or Authorizer(deployment)
         self._watches = BoundedSemaphore(WATCHES_MAX)
 
     def handlers(self) -> "list[grpc.GenericRpcHandler[bytes, bytes]]":
-        """Return what a grpc server is given: one handler for each service, bytes in and bytes out."""
+        """Return what a grpc server is given: one handler for each service, bytes in and bytes out.
+
+        Raises LookupError for a call whose need is not declared.
+        """
         return [
             grpc.method_handlers_generic_handler(
                 RUNM.full_name(interface.service),
@@ -64,6 +65,7 @@ class Dispatcher:
         ]
 
     def _handler(self, service: str, handler: Handler) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        self._authorizer.require_decidable(handler.declared)
         call, perform = _SpokenCall(service, handler.declared), performer(self._deployment, handler)
         if handler.declared.is_stream:
             return grpc.unary_stream_rpc_method_handler(self._streaming(call, perform))
@@ -73,9 +75,11 @@ class Dispatcher:
         def answer(raw: bytes, context: grpc.ServicerContext) -> bytes:
             request = None
             try:
-                self._require_token(context)
+                admission = self._authorizer.of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
-                message: bytes = perform(request).SerializeToString()
+                if admission.users is not None:
+                    self._authorizer.narrow(admission, request)
+                message: bytes = perform(request, admission.bounds).SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: the outermost place; what nobody foresaw is logged there.
                 return call.abort(context, request, error)
             if LOGGER.isEnabledFor(CALL):
@@ -90,10 +94,19 @@ class Dispatcher:
         def stream(raw: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             request = None
             try:
-                self._require_token(context)
+                admission = self._authorizer.of_anybody or self._admission(call, context)
                 request = call.parsed(raw)
+                if admission.users is not None:
+                    self._authorizer.narrow(admission, request)
+
+                def is_wanted() -> bool:
+                    is_awaited = context.is_active() and not self._closing.is_set()
+                    if is_awaited and self._admission(call, context) != admission:
+                        raise denied("what the access file grants has changed: ask again.")
+                    return is_awaited
+
                 with self._room() if call.declared.is_endless else nullcontext():
-                    for message in perform(request, lambda: context.is_active() and not self._closing.is_set()):
+                    for message in perform(request, admission.bounds, is_wanted):
                         yield message.SerializeToString()
             except Exception as error:  # noqa: BLE001  # Why: as above.
                 call.abort(context, request, error)
@@ -112,17 +125,8 @@ class Dispatcher:
         finally:
             self._watches.release()
 
-    def _require_token(self, context: grpc.ServicerContext) -> None:
-        if not self._tokens:
-            return
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        text = given if isinstance(given, str) else given.decode("latin-1")
-        scheme, _, token = text.partition(" ")
-        digest = hashlib.sha256(token.strip().encode()).digest()
-        # Invariant: every token is compared, so that the time tells nothing.
-        is_known = [hmac.compare_digest(known.digest, digest) for known in self._tokens]
-        if scheme.lower() != "bearer" or not any(is_known):
-            raise RefusedError(GrpcStatus.UNAUTHENTICATED, "a token is needed, or the one given is not known.")
+    def _admission(self, call: "_SpokenCall", context: grpc.ServicerContext) -> Admission:
+        return self._authorizer.admitted(context, call.declared)
 
 
 class _SpokenCall:

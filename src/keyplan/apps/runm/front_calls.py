@@ -14,15 +14,14 @@ from keyplan.apps.runm.answers import (
     provider_type_message,
     uuid_or_new,
 )
-from keyplan.apps.runm.calls import CheckedCall, performs
+from keyplan.apps.runm.calls import CheckedCall, GivenCall, performs
 from keyplan.apps.runm.definition_document import compiled_definition
 from keyplan.apps.runm.definitions import definition_at, resolved, set_definition
 from keyplan.apps.runm.deletion import delete
-from keyplan.apps.runm.deployment import PROVIDER, Deployment, State
+from keyplan.apps.runm.deployment import PROVIDER, State
 from keyplan.apps.runm.documents import ProviderDocument, partition_document, provider_document, read_document
 from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.json_schema import checked_schema, violations
-from keyplan.apps.runm.object_calls import require_own_place
 from keyplan.apps.runm.objects import create, created
 from keyplan.apps.runm.operations import ApiOperations
 from keyplan.apps.runm.ordering import options_of
@@ -74,10 +73,10 @@ def partition_list(call: CheckedCall) -> Iterator[Any]:
 
 
 @performs(ApiOperations)
-def partition_create(deployment: Deployment, request: Any) -> Any:
-    require_founder(deployment, request)
-    given = partition_document(read_document(_payload(request)))
-    record = add_partition(deployment, given.name, uuid_or_new(given.uuid))
+def partition_create(call: GivenCall) -> Any:
+    require_founder(call)
+    given = partition_document(read_document(_payload(call.request)))
+    record = add_partition(call, given.name, uuid_or_new(given.uuid))
     return messages.PartitionCreateResponse(partition=partition_message(record))
 
 
@@ -119,7 +118,7 @@ def provider_definition_set(call: CheckedCall) -> Callable[[], Any]:
 
     def stored() -> Any:
         definition = compiled_definition(read_document(_payload(call.request)), call.caller.project)
-        made = set_definition(call.deployment, scope, "", definition, call.request.session.user)
+        made = set_definition(call.deployment, call.caller, scope, "", definition)
         return messages.ObjectDefinitionSetResponse(object_definition=definition_message(made))
 
     return stored
@@ -169,7 +168,6 @@ def provider_create(call: CheckedCall) -> Callable[[], Any]:
         properties=given.properties,
         tags=given.tags,
     )
-    require_own_place(deployment, caller, record)
     beside = ProviderRecord(partition.uuid, given.provider_type, record.uuid, parent)
 
     def made() -> Any:

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from msgspec import structs
 
 from keyplan.apps.runm.answers import object_message, object_record, property_records
-from keyplan.apps.runm.calls import CheckedCall, performs
+from keyplan.apps.runm.calls import CheckedCall, GivenCall, performs
 from keyplan.apps.runm.deletion import delete, deleted_objects, restore
 from keyplan.apps.runm.deployment import Deployment, State, Stored
 from keyplan.apps.runm.identity import checked_uuid, parsed_uuid, spelled_project
@@ -18,12 +18,10 @@ from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import options_of
 from keyplan.apps.runm.read_ahead import Scope
 from keyplan.apps.runm.records import Object, ObjectTypeScope, Property
-from keyplan.apps.runm.refusal import RefusedError, invalid, missing, not_found
+from keyplan.apps.runm.refusal import invalid, missing, not_found
 from keyplan.apps.runm.search import OBJECT_FIELDS, search
-from keyplan.apps.runm.session import Caller, caller_of
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import InvalidKeyError
-from keyplan.grpc_status import GrpcStatus
 from keyplan.store import KeyRef
 
 __all__ = [
@@ -100,22 +98,22 @@ def object_find(call: CheckedCall) -> Iterator[Any]:
 
 
 @performs(MetadataOperations, checks_session=True)
-def object_create(deployment: Deployment, request: Any) -> Any:
+def object_create(call: GivenCall) -> Any:
     # Why the session is checked here: in the transaction, with what the object is checked against, it takes no round trip.
+    deployment, request = call.deployment, call.request
     given = request.object
     new_uuid = uuid4()
 
     def work(state: State) -> Stored:
-        caller = caller_of(request, state)
+        checked = call.checked(state)
         if not given.object_type:
             raise missing("object type is required.")
         if not given.partition:
             raise missing("partition is required.")
-        partition = state.required_partition(given.partition)
+        partition = checked.state.required_partition(given.partition)
         deployment.required_type(given.object_type)
         record = object_record(given, partition, checked_uuid(given.uuid) if given.uuid else new_uuid)
-        require_own_place(deployment, caller, record)
-        return create(deployment, state, caller, record)
+        return create(deployment, state, checked.caller, record)
 
     stored = created(deployment, work, *_places_of_new(deployment, request, new_uuid))
     return messages.ObjectCreateResponse(object=object_message(stored))
@@ -190,15 +188,6 @@ def object_modify(call: CheckedCall) -> Callable[[], Any]:
 
 
 # ---- pieces ------------------------------------------------------------------------------------------------------------
-
-
-def require_own_place(deployment: Deployment, caller: Caller, record: Object) -> None:
-    """Raise RefusedError, PERMISSION_DENIED, when sessions are isolated and the object would be of another's place."""
-    is_own = record.partition == caller.partition and record.project in {"", caller.project}
-    if deployment.rulings.is_isolated and not is_own:
-        raise RefusedError(
-            GrpcStatus.PERMISSION_DENIED, "the object would not be of the session's partition and project."
-        )
 
 
 def _updating(call: CheckedCall, uuid: str, generation: int, change: Callable[[Object], Object]) -> Callable[[], Any]:

@@ -32,7 +32,7 @@ class RulesByScope:
     def __init__(self, state: State, reader: Reader) -> None:
         self._state = state
         self._reader = reader
-        self._rules: dict[Scope, PropertyRules] = {}
+        self._rules: dict[tuple[Scope, str], PropertyRules] = {}
         self._sub_types: dict[UUID, str] = {}
 
     def learn(self, records: Iterable[Object]) -> None:
@@ -47,14 +47,16 @@ class RulesByScope:
         """Return the rules for an object: those of the most explicit definition for its partition, type and sub-type."""
         scope = Scope(record.partition, record.object_type, self._sub_types.get(record.uuid, ""))
         self._state.ahead.note_scope(record.partition, scope)
-        return self.of_scope(scope)
+        return self.of_scope(scope, record.project)
 
-    def of_scope(self, scope: Scope) -> PropertyRules:
-        """Return the rules for objects of a scope."""
-        rules = self._rules.get(scope)
+    def of_scope(self, scope: Scope, project: str) -> PropertyRules:
+        """Return the rules for objects of a scope and a project."""
+        reader = self._reader.at(project) if self._reader.has_every_project else self._reader
+        rules = self._rules.get((scope, reader.project))
         if rules is None:
             found = resolved(self._state, scope)
-            rules = self._rules[scope] = rules_of(None if found is None else found[1], self._reader)
+            rules = rules_of(None if found is None else found[1], reader)
+            self._rules[scope, reader.project] = rules
         return rules
 
 
@@ -80,14 +82,15 @@ def create(
 ) -> Stored:
     """Store a new object with its index entries, and what belongs beside a provider, as a part of a transaction.
 
-    Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, PERMISSION_DENIED for a property that is
-    not the caller's to write; AlreadyExistsError, UniqueViolationError, which `created` translates.
+    Raises RefusedError: FAILED_PRECONDITION, INVALID_ARGUMENT for what does not fit, PERMISSION_DENIED for a place or property
+    that is not the caller's to write; AlreadyExistsError, UniqueViolationError, which `created` translates.
     """
+    caller.require_place(record)
     kept = checked_object(deployment.bound, record, deployment.required_type(record.object_type))
-    if not state.runm.partitions.exists(kept.partition):
+    if not state.within(caller.bounds).partitions.exists(kept.partition):
         raise missing(f"Partition {kept.partition.hex} not found")
     scope = Scope(kept.partition, kept.object_type, provider.provider_type if provider else "")
-    rules = RulesByScope(state, caller.reader).of_scope(scope)
+    rules = RulesByScope(state, caller.reader).of_scope(scope, kept.project)
     rules.require_writable([one.key for one in kept.properties])
     _check_definition(deployment, state, kept)
     state.runm.objects.insert(kept.uuid, kept)

@@ -6,15 +6,14 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 from keyplan.apps.runm.answers import partition_message, uuid_or_new
-from keyplan.apps.runm.calls import CheckedCall, performs
+from keyplan.apps.runm.calls import CheckedCall, GivenCall, performs
 from keyplan.apps.runm.constraint import digits_of, range_of_digits
 from keyplan.apps.runm.deployment import Deployment, State
 from keyplan.apps.runm.identity import KEY_BYTES_MAX, parsed_uuid
 from keyplan.apps.runm.operations import MetadataOperations
 from keyplan.apps.runm.ordering import Options, options_of
 from keyplan.apps.runm.records import Partition
-from keyplan.apps.runm.refusal import already_exists, found, invalid, missing
-from keyplan.apps.runm.session import caller_of
+from keyplan.apps.runm.refusal import already_exists, denied, found, invalid, missing
 from keyplan.apps.runm.wire_table import messages
 from keyplan.errors import AlreadyExistsError, InvalidKeyError, UniqueViolationError
 from keyplan.layout import Only
@@ -44,14 +43,14 @@ def partition_get_by_uuid(call: CheckedCall) -> Any:
     uuid = parsed_uuid(call.request.uuid)
     if uuid is None:
         raise missing("UUID is required.")
-    return partition_message(found(call.state.runm.partitions.get(uuid)))
+    return partition_message(found(call.state.partitions.get(uuid)))
 
 
 @performs(MetadataOperations)
 def partition_get_by_name(call: CheckedCall) -> Any:
     if not call.request.name:
         raise missing("name is required.")
-    return partition_message(found(_named(call.state, call.request.name)))
+    return partition_message(found(call.state.partitions.named(call.request.name)))
 
 
 @performs(MetadataOperations)
@@ -64,8 +63,7 @@ def find_partitions(state: State, filters: Any, options: Options) -> list[Partit
     """Return the partitions that fit any PartitionFindFilter, all without filters, ordered and bounded by the options."""
     if not filters and options.is_by_identity:
         first, below = range_of_digits("", options.after)
-        listed = state.runm.partitions.list(at_least=first, below=below, limit=options.limit or None)
-        return [record for _, record in listed]
+        return list(state.partitions.listed(first, below, options.limit or None))
     fitting: dict[UUID, Partition] = {}
     for one in filters or (_PartitionFindFilter(),):
         fitting.update((record.uuid, record) for record in _candidates(state, one) if _fits(record, one))
@@ -73,15 +71,16 @@ def find_partitions(state: State, filters: Any, options: Options) -> list[Partit
 
 
 @performs(MetadataOperations)
-def partition_create(deployment: Deployment, request: Any) -> Any:
-    require_founder(deployment, request)
-    uuid = uuid_or_new(request.partition.uuid) if request.partition.name else uuid4()
-    record = add_partition(deployment, request.partition.name, uuid)
+def partition_create(call: GivenCall) -> Any:
+    require_founder(call)
+    given = call.request.partition
+    record = add_partition(call, given.name, uuid_or_new(given.uuid) if given.name else uuid4())
     return messages.PartitionCreateResponse(partition=partition_message(record))
 
 
 @performs(MetadataOperations)
-def bootstrap(deployment: Deployment, request: Any) -> Any:
+def bootstrap(call: GivenCall) -> Any:
+    deployment, request = call.deployment, call.request
     failed = missing("Bootstrap failed.")
     given = request.bootstrap_token.encode()
     uuid = parsed_uuid(request.partition_uuid.value) if request.partition_uuid.value else uuid4()
@@ -104,22 +103,37 @@ def bootstrap(deployment: Deployment, request: Any) -> Any:
     return messages.BootstrapResponse(partition=partition_message(record))
 
 
-def require_founder(deployment: Deployment, request: Any) -> None:
+def require_founder(call: GivenCall) -> None:
     """Raise RefusedError when a partition may be made in a session alone, and the request has none that is known."""
-    if deployment.rulings.bootstrap_token:
-        with deployment.reading() as state:
-            caller_of(request, state)
+    if call.deployment.rulings.bootstrap_token:
+        with call.deployment.reading() as state:
+            call.checked(state)
 
 
-def add_partition(deployment: Deployment, name: str, uuid: UUID) -> Partition:
-    """Store a new partition. Raises RefusedError: no name, one that cannot be, or a name or UUID that is taken."""
+def add_partition(call: GivenCall, name: str, uuid: UUID) -> Partition:
+    """Store a new partition. Raises RefusedError: no name, one that cannot be, or a name or UUID that is taken.
+
+    PERMISSION_DENIED for one outside the call's bounds; where sessions are isolated, for any after the first.
+    """
+    deployment = call.deployment
     if not name:
         raise missing("partition name is required.")
     if not _is_name(deployment, name):
         raise invalid("a partition's name is no UUID, and fits into a key.")
     record = Partition(uuid, name)
+    if not call.bounds.holds(record):
+        raise denied("the partition is none of the caller's.")
+
+    def work(state: State) -> None:
+        if call.bounds.is_isolated and not state.is_empty:
+            raise denied("further partitions are made by an administrator.")
+        state.runm.partitions.insert(uuid, record)
+
     try:
-        deployment.runm.partitions.insert(uuid, record)
+        if call.bounds.is_isolated:
+            deployment.store.run(lambda transaction: work(deployment.over(transaction)))
+        else:
+            deployment.runm.partitions.insert(uuid, record)
     except (AlreadyExistsError, UniqueViolationError) as error:
         raise already_exists() from error
     return record
@@ -138,25 +152,18 @@ def _is_name(deployment: Deployment, name: str) -> bool:
         return False
 
 
-def _named(state: State, name: str) -> Partition | None:
-    try:
-        return state.runm.partitions_by_name.one(name)
-    except InvalidKeyError:
-        return None
-
-
 def _candidates(state: State, given: Any) -> Iterator[Partition]:
     name, digits = given.name_filter.name, digits_of(given.uuid_filter)
     if digits:
         first, below = range_of_digits(digits)
-        return (record for _, record in state.runm.partitions.list(at_least=first, below=below))
+        return state.partitions.listed(first, below)
     if not name:
-        return (record for _, record in state.runm.partitions.list())
+        return state.partitions.listed(*range_of_digits(""))
     if not given.name_filter.use_prefix:
-        record = _named(state, name)
+        record = state.partitions.named(name)
         return iter(() if record is None else (record,))
     try:
-        return (record for _, record in state.runm.partitions_by_name.list(starts_with=name))
+        return state.partitions.beginning(name)
     except InvalidKeyError:
         return iter(())
 

@@ -16,10 +16,20 @@ WRITE: Final = 2
 
 
 class Reader(NamedTuple):
-    """Who asks, as far as permissions go."""
+    """Who asks, as far as permissions go.
+
+    `held` are all roles that the caller has, of which `roles` are those of its session; None: the session says it alone.
+    `has_every_project`: it is of the project of whatever it looks at.
+    """
 
     project: str
     roles: frozenset[str]
+    held: frozenset[str] | None = None
+    has_every_project: bool = False
+
+    def at(self, project: str) -> "Reader":
+        """Return the reader of every project as it looks at something of one."""
+        return self._replace(project=project)
 
 
 def allowed(permissions: Iterable[PropertyPermission], reader: Reader) -> int:
@@ -44,6 +54,10 @@ class PropertyRules:
 
     def __init__(self, permissions: Mapping[str, tuple[PropertyPermission, ...]], reader: Reader) -> None:
         bits = {key: allowed(entries, reader) for key, entries in permissions.items()}
+        if reader.held is not None:
+            # Why: a role may take something away. A session that leaves it out must not see more for that.
+            whole = reader._replace(roles=reader.held)
+            bits = {key: bit & allowed(permissions[key], whole) for key, bit in bits.items()}
         self._hidden = frozenset(key for key, bit in bits.items() if not bit & READ)
         self._fixed = frozenset(key for key, bit in bits.items() if not bit & WRITE)
 

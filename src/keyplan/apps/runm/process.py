@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
 
+from keyplan.access import AccessFile
 from keyplan.apps.runm.deployment import Deployment, Rulings
 from keyplan.apps.runm.identity import checked_code
 from keyplan.apps.runm.logs import LOGGER, set_up_logging, set_up_registry_logging
@@ -36,6 +37,7 @@ _WAIT_SECONDS_MAX: Final = 10.0
 class ServeChoices:
     """What the original has no setting for."""
 
+    access: Path | None = None
     tokens: Path | None = None
     is_open_to_anyone: bool = False
     has_enforced_definitions: bool = False
@@ -55,7 +57,8 @@ def run_server(
     reached in time.
     """
     tokens = _tokens(choices.tokens)
-    _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone)
+    access = _access(choices, tokens)
+    _require_safe(settings.addresses, tokens, is_open=choices.is_open_to_anyone or access is not None)
     _require_codes([*choices.object_types, *choices.provider_types])
     _set_up_logs(settings)
     # Why signals first: one that comes during the start ends it in order, too.
@@ -77,7 +80,7 @@ def run_server(
         for name, state in unreadable_indexes(deployment).items():
             LOGGER.warning("%s is %s: searches do without it until `keyplan runm reindex` was run", name, state)
         listening = Listening(settings.addresses, settings.certificate)
-        running = stack.enter_context(serving(deployment, listening, tokens))
+        running = stack.enter_context(serving(deployment, listening, tokens, access=access))
         if choices.is_registered:
             # Invariant: entered after the server, and so taken out before it stops: nobody is sent here any more.
             registry = settings.registry
@@ -135,12 +138,30 @@ def _tokens(path: Path | None) -> Sequence[Token]:
     return [*(read_tokens(path) if path else ()), *tokens_of_environment(os.environ)]
 
 
+def _access(choices: ServeChoices, tokens: Sequence[Token]) -> AccessFile | None:
+    """Return the access file that says who may do what, if there is one: then nothing else says it."""
+    if choices.access is None:
+        return None
+    if tokens or choices.is_open_to_anyone:
+        others = "--tokens, --allow-anyone, KEYPLAN_ADMIN_TOKEN and KEYPLAN_CLIENT_TOKEN"
+        problem = f"the access file alone says who may ask: leave out {others}"
+        raise InvalidInputError(source="--access", problem=problem)
+    return AccessFile(choices.access, monotonic=SYSTEM_CLOCK.monotonic, on_change=_tell)
+
+
+def _tell(error: InvalidInputError | None) -> None:
+    if error is None:
+        LOGGER.warning("the access file has changed: what it says now counts")
+    else:
+        LOGGER.error("the access file is not sound; what it said before goes on to count: %s", error)
+
+
 def _require_safe(addresses: Sequence[str], tokens: Sequence[Token], *, is_open: bool) -> None:
     exposed = [address for address in addresses if not is_local_address(address)]
     if exposed and not tokens and not is_open:
         problem = (
-            f"{exposed[0]} can be reached from other machines, and no tokens are configured: give --tokens FILE, set"
-            " KEYPLAN_CLIENT_TOKEN, listen on 127.0.0.1, or say --allow-anyone"
+            f"{exposed[0]} can be reached from other machines, and no tokens are configured: give --access FILE or"
+            " --tokens FILE, set KEYPLAN_CLIENT_TOKEN, listen on 127.0.0.1, or say --allow-anyone"
         )
         raise InvalidInputError(source="--listen", problem=problem)
 

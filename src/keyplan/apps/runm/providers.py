@@ -98,7 +98,7 @@ def _found(deployment: Deployment, caller: Caller, state: State, given: Any, opt
 
 def _message(state: State, found: Found) -> Any:
     record = found.stored.record
-    partition = state.runm.partitions.get(record.partition) or Partition(record.partition, "")
+    partition = state.partitions.get(record.partition) or Partition(record.partition, "")
     kind = provider_type_of(state, found.provider_type) if found.provider_type else None
     message = _Provider(
         partition=partition_message(partition),
@@ -152,10 +152,7 @@ def _partitions(state: State, given: Any) -> list[str]:
     uuid = parsed_uuid(given.search)
     if uuid is not None:
         return [uuid.hex]
-    if given.use_prefix:
-        return [found.hex for found in state.runm.partitions_by_name.keys(starts_with=given.search)]
-    found = state.runm.partitions_by_name.key_of(given.search)
-    return [] if found is None else [found.hex]
+    return [found.hex for found in state.partitions.uuids_named(given.search, is_beginning=given.use_prefix)]
 
 
 def _is_of_type(found: Found, given: Any) -> bool:

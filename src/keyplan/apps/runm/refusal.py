@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["RefusedError", "already_exists", "found", "invalid", "missing", "not_found"]
+__all__ = ["RefusedError", "already_exists", "denied", "found", "invalid", "missing", "not_found", "unauthenticated"]
 
 T = TypeVar("T")
 
@@ -26,6 +26,16 @@ def missing(text: str) -> RefusedError:
 def invalid(text: str) -> RefusedError:
     """Something was given that cannot be: INVALID_ARGUMENT. The text quotes no values."""
     return RefusedError(GrpcStatus.INVALID_ARGUMENT, text)
+
+
+def denied(text: str) -> RefusedError:
+    """The caller may not do that: PERMISSION_DENIED. The text never tells whether something is there."""
+    return RefusedError(GrpcStatus.PERMISSION_DENIED, text)
+
+
+def unauthenticated() -> RefusedError:
+    """Nobody knows who asks: UNAUTHENTICATED."""
+    return RefusedError(GrpcStatus.UNAUTHENTICATED, "a token is needed, or the one given is not known.")
 
 
 def not_found(text: str = "object could not be found.") -> RefusedError:

@@ -1,18 +1,21 @@
 """The server process: gRPC with health and reflection, where it listens, its entry in the registry, and its graceful end."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
+from keyplan.access import AccessFile
+from keyplan.apps.runm.authorizer import Authorizer
 from keyplan.apps.runm.deployment import Deployment
 from keyplan.apps.runm.dispatch import WORKERS, Dispatcher
 from keyplan.apps.runm.wire_table import RUNM, messages
@@ -53,23 +56,23 @@ class RunningServer:
 
 @contextmanager
 def serving(
-    deployment: Deployment, listening: Listening, tokens: Sequence[Token] = ()
+    deployment: Deployment, listening: Listening, tokens: Sequence[Token] = (), *, access: AccessFile | None = None
 ) -> Generator[RunningServer, None, None]:
     """Serve a deployment for the length of a block. Raises InvalidInputError when an address cannot be listened on.
 
-    Without tokens every caller is let in, so that only this machine may reach it unless the operator said otherwise; the
-    health service never asks for a token.
+    With an access file, what it says is what each caller may. Without it and without tokens every caller is let in, so that
+    only this machine may reach it unless the operator said otherwise. The health service never asks for a token.
     """
-    closing = Event()
+    closing, authorizer = Event(), Authorizer(deployment, tokens=tokens, access=access)
     with ThreadPoolExecutor(WORKERS, thread_name_prefix="runm") as workers:
         server = grpc.server(
             workers,
-            handlers=Dispatcher(deployment, closing, tokens).handlers(),
+            handlers=Dispatcher(deployment, closing, authorizer).handlers(),
             # Why: two servers on one port would share its calls without anybody's knowing.
             options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX)],
         )
         servicer = _with_health(server)
-        _with_reflection(server)
+        _with_reflection(server, authorizer)
         running = RunningServer(_bound(server, listening), server, servicer, closing)
         server.start()
         try:
@@ -124,13 +127,33 @@ def _with_health(server: grpc.Server) -> health.HealthServicer:
     return servicer
 
 
-def _with_reflection(server: grpc.Server) -> None:
+def _with_reflection(server: grpc.Server, authorizer: Authorizer) -> None:
     standard = (health_pb2, reflection_pb2)
+    open_pool = DescriptorPool()
     for module in standard:
         # Why: reflection reads one pool, and clients ask it for the services around ours as well.
         messages.pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
-    names = [
-        *map(RUNM.full_name, RUNM.services),
-        *(next(iter(m.DESCRIPTOR.services_by_name.values())).full_name for m in standard),
-    ]
-    reflection.enable_server_reflection(names, server, pool=messages.pool)
+        open_pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
+    open_names = [next(iter(m.DESCRIPTOR.services_by_name.values())).full_name for m in standard]
+    servicer = _Reflection(
+        authorizer,
+        reflection.ReflectionServicer([*map(RUNM.full_name, RUNM.services), *open_names], pool=messages.pool),
+        reflection.ReflectionServicer(open_names, pool=open_pool),
+    )
+    reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
+
+
+class _Reflection:
+    """Describes all services to whoever may call one of ours, and to others what is open to everybody."""
+
+    def __init__(self, authorizer: Authorizer, whole: Any, public: Any) -> None:
+        self._authorizer = authorizer
+        self._whole = whole
+        self._public = public
+
+    def ServerReflectionInfo(self, request_iterator: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802  # Why: gRPC's.
+        """Answer each question of a stream."""
+        is_told = self._authorizer.may_describe(context)
+        servicer = self._whole if is_told else self._public
+        answers: Iterator[Any] = servicer.ServerReflectionInfo(request_iterator, context)
+        return answers

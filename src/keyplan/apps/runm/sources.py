@@ -100,13 +100,21 @@ def _of_lists(ranges: Sequence[tuple[object, ...]], keys_of: Callable[[Runm], Ca
 
 def _of_names(constraint: Constraint, places: Places, runm: Runm, _after: UUID | None) -> Iterator[UUID]:
     for partition, code in places:
-        has_project = constraint.scopes[code]
-        place = (partition, code, constraint.project) if has_project else (partition, code)
-        index = runm.objects_by_project_and_name if has_project else runm.objects_by_name
-        if constraint.name and not constraint.is_name_prefix:
-            yield from _named(runm, (*place, constraint.name))
+        if not constraint.scopes[code]:
+            yield from _of_name(constraint, runm, runm.objects_by_name.keys, (partition, code))
+        elif constraint.projects is None:
+            yield from _listed(runm.objects_by_project_and_name.keys, (partition, code))
         else:
-            yield from _listed(index.keys, place, starts_with=constraint.name or None)
+            for project in sorted(constraint.projects):
+                yield from _of_name(constraint, runm, runm.objects_by_project_and_name.keys, (partition, code, project))
+
+
+def _of_name(
+    constraint: Constraint, runm: Runm, keys: Callable[..., Iterator[UUID]], place: tuple[object, ...]
+) -> Iterator[UUID]:
+    if constraint.name and not constraint.is_name_prefix:
+        return _named(runm, (*place, constraint.name))
+    return _listed(keys, place, starts_with=constraint.name or None)
 
 
 def _listed(keys: Callable[..., Iterator[UUID]], prefix: tuple[object, ...], **narrowed: object) -> Iterator[UUID]:

@@ -7,7 +7,6 @@ from uuid import UUID
 from keyplan.apps.runm.answers import object_message
 from keyplan.apps.runm.calls import CheckedCall, performs
 from keyplan.apps.runm.deployment import Deployment, State, Stored, generation_of
-from keyplan.apps.runm.identity import parsed_uuid
 from keyplan.apps.runm.logs import LOGGER
 from keyplan.apps.runm.objects import RulesByScope
 from keyplan.apps.runm.operations import MetadataOperations
@@ -52,13 +51,15 @@ def _watched(
 ) -> Changes[UUID, Object]:
     # Why bound anew: a watch has a view of its own.
     if kind.scope is ObjectTypeScope.PROJECT:
-        return deployment.runm.objects_by_project_and_name.watch(partition, kind.code, caller.project, after=after)
+        projects = () if caller.has_every_project else (caller.project,)
+        return deployment.runm.objects_by_project_and_name.watch(partition, kind.code, *projects, after=after)
     return deployment.runm.objects_by_name.watch(partition, kind.code, after=after)
 
 
 def _existing(state: State, caller: Caller, partition: UUID, kind: ObjectType) -> Iterator[UUID]:
     if kind.scope is ObjectTypeScope.PROJECT:
-        return state.runm.objects_by_project_and_name.keys(partition, kind.code, caller.project)
+        projects = () if caller.has_every_project else (caller.project,)
+        return state.runm.objects_by_project_and_name.keys(partition, kind.code, *projects)
     return state.runm.objects_by_name.keys(partition, kind.code)
 
 
@@ -67,7 +68,7 @@ def _events_of_existing(deployment: Deployment, caller: Caller, uuids: list[UUID
         with deployment.reading() as state:
             for uuid in uuids[start : start + 128]:
                 found = state.runm.objects.versioned(uuid)
-                if found is not None:
+                if found is not None and _is_seen(deployment, caller, found.record):
                     generation = generation_of(found.version, found.revision)
                     visible = _visible(state, caller, found.record)
                     yield _ObjectEvent(kind=0, object=object_message(Stored(visible, generation, found.revision)))
@@ -81,8 +82,18 @@ def _events(deployment: Deployment, caller: Caller, changes: Changes[UUID, Objec
         return
     if found:
         with deployment.reading() as state:
-            events = [_event(state, caller, change) for change in found]
+            events = [_event(state, caller, change) for change in found if _is_told(deployment, caller, change)]
         yield from events
+
+
+def _is_told(deployment: Deployment, caller: Caller, change: Change[UUID, Object]) -> bool:
+    record = change.new or change.old
+    return record is None or _is_seen(deployment, caller, record)
+
+
+def _is_seen(deployment: Deployment, caller: Caller, record: Object) -> bool:
+    """Whether a project is the caller's to see: where its session is of all of them, the watched range has others', too."""
+    return not caller.has_every_project or not deployment.has_project(record) or caller.sees_project(record.project)
 
 
 def _event(state: State, caller: Caller, change: Change[UUID, Object]) -> Any:
@@ -104,6 +115,4 @@ def _visible(state: State, caller: Caller, record: Object) -> Object:
 def _partition_of(call: CheckedCall, text: str) -> UUID:
     if not text:
         return call.caller.partition
-    if call.deployment.rulings.is_isolated and parsed_uuid(text) != call.caller.partition:
-        raise missing(f"Partition {text} not found")
     return call.state.required_partition(text)
