@@ -9,7 +9,18 @@ from collections.abc import Callable, Iterable, Sequence
 
 from keyplan.engine.confined_commits import FencedCommits, beside_fences
 from keyplan.engine.confined_reads import READ, WRITE, Border, ConfinedSnapshot, ConfinedWatch, Outside
-from keyplan.engine.interface import NO_LEASE, Commit, Engine, Fences, Guard, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.interface import (
+    NO_LEASE,
+    Commit,
+    Engine,
+    Fences,
+    FencesHolder,
+    Guard,
+    KeyRange,
+    Lease,
+    Snapshot,
+    Watch,
+)
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.owned import OwnedHistory, OwnedLeases
 from keyplan.engine.profile import Profile
@@ -92,17 +103,20 @@ class ConfinedEngine(Engine):
         # Why the default way: the caller's fences are keys like any other, and may be outside.
         return Engine.fenced_value(self, key, fences)
 
+    def fenced_reader(
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
+    ) -> Callable[[bytes], bytes | None]:
+        # Why the default way: it goes through `fenced_value`, and so past the reach.
+        return Engine.fenced_reader(self, prefix, holder, otherwise)
+
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         with self._confined_snapshot() as snapshot:
             parts = snapshot.readable(key_range)
-        if parts:
-            hull = KeyRange(parts[0].start, parts[-1].end)
-        elif key_range.is_empty:
-            hull = key_range
-        else:
+        if not parts and not key_range.is_empty:
             raise self._border.denied(READ, key_range)
         source = self._inner if self._history is None or self._border.reach().is_everything else self._history
-        return ConfinedWatch(self._inner, source.watch(hull, after=after), self._border, parts, key_range)
+        # Why all of the range, and not its parts alone: only of a watch on all keys is it sure that it comes to a revision.
+        return ConfinedWatch(self._inner, source.watch(key_range, after=after), self._border, parts, key_range)
 
     # ---- writes ----------------------------------------------------------------------------------------------------------
 

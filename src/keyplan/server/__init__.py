@@ -7,6 +7,7 @@ from keyplan.server.access import Access, Caller, Role, Token, caller_of, requir
 from keyplan.server.answers import AnswerError, JsonAnswer, answer_error_of, body_of, failure
 from keyplan.server.application import BUILT_IN_SERVICES, Application, service_builders
 from keyplan.server.closing import Closing
+from keyplan.server.confined import CallerStore, ConfinedContext
 from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
@@ -36,7 +37,9 @@ __all__ = [
     "AnswerError",
     "Application",
     "Caller",
+    "CallerStore",
     "Closing",
+    "ConfinedContext",
     "JsonAnswer",
     "PolicyAccess",
     "Responder",

@@ -51,9 +51,13 @@ class JsonClient:
 class WatchLines:
     """A watch that is read in a thread: `next()` waits for a line."""
 
-    def __init__(self, url: str, request: dict[str, Any]) -> None:
+    def __init__(self, url: str, request: dict[str, Any], *, token: str | None = None) -> None:
         self._lines: Queue[Any] = Queue()
-        self._http = httpx.Client(base_url=url, timeout=httpx.Timeout(_SECONDS_MAX, read=None))
+        self._http = httpx.Client(
+            base_url=url,
+            timeout=httpx.Timeout(_SECONDS_MAX, read=None),
+            headers={"authorization": token} if token else {},
+        )
         self._request = self._http.build_request("POST", "/v3/watch", content=json.dumps({"create_request": request}))
         self._response = self._http.send(self._request, stream=True)
         self._thread = threading.Thread(target=self._read, daemon=True)

@@ -16,11 +16,11 @@ from keyplan.engine import (
     WrappedEngine,
 )
 from keyplan.errors import EngineUnavailableError
-from keyplan.server import Access, Closing, ServiceContext, Workers
+from keyplan.server import Access, Caller, Closing, ConfinedContext, Role, ServiceContext, Workers
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS
-from keyplan.server.etcd_v3.watching import Selection, WatchHub
+from keyplan.server.etcd_v3.watching import Selection, Watches
 
 BELOW = KeyRange.of_prefix(b"/m/")
 
@@ -92,15 +92,17 @@ def test_a_follower_that_is_lost_before_it_is_known_silences_no_watch() -> None:
 
     async def story() -> list[object]:
         engine = _LosesItsFirstWatch(memory)
-        hub = WatchHub(ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry()))
+        context = ConfinedContext(ServiceContext(engine, {}, Access(), Closing(), Workers(), CollectorRegistry()))
+        watches = Watches(context)
+        store = await context.store_of(Caller(Role.CLIENT, "local"))
         told: list[object] = []
         for number in range(3):
-            stream, _, _ = await hub.open(Selection(RECORDS.WatchCreateRequest(key=b"a")))
+            hub, stream, _, _ = await watches.open(store, Selection(RECORDS.WatchCreateRequest(key=b"a")))
             memory.commit(Commit((), (Put(b"a", b"%d" % number),)))
             batch = await stream.next_batch(10)
             told.append("ended" if batch is None else len(batch[0]))
             hub.leave(stream)
-        await hub.close()
+        await watches.close()
         return told
 
     first, *later = asyncio.run(story())

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final
 
-from keyplan.engine import ALL_KEYS, Backoff, Engine, KeyRange, Lease
+from keyplan.engine import ALL_KEYS, Backoff, Engine, Lease
 from keyplan.errors import CommitConflictError, HistoryCompactedError, LeaseNotFoundError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.server.etcd_member import RESERVED, SERVER_VERSION, Identity, is_reserved
+from keyplan.server.etcd_member import SERVER_VERSION, Identity, is_reserved
 from keyplan.server.etcd_v3.admission import check_put, check_transaction
 from keyplan.server.etcd_v3.changes import Changes
 from keyplan.server.etcd_v3.failures import CallFailure
@@ -30,10 +30,20 @@ Response = Any
 
 
 class Calls:
-    """The calls on one store."""
+    """The calls on one store, or on what one caller may see of it: then `shown` is that without the rest being refused."""
 
-    def __init__(self, engine: Engine, identity: Identity, *, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        identity: Identity,
+        *,
+        shown: Engine | None = None,
+        is_whole: Callable[[], bool] = lambda: True,
+        backoff: Backoff | None = None,
+    ) -> None:
         self._engine = engine
+        self._shown = engine if shown is None else shown
+        self._is_whole = is_whole
         self._identity = identity
         self._backoff = backoff or Backoff()
         self._leases = _Leases(engine)
@@ -53,7 +63,7 @@ class Calls:
     def range(self, request: Request) -> Response:
         """Read."""
         with self._engine.snapshot() as snapshot:
-            return self._headed(look(snapshot, request), snapshot.revision)
+            return self._headed(look(snapshot, request, is_whole=self._is_whole()), snapshot.revision)
 
     def put(self, request: Request) -> Response:
         """Write."""
@@ -75,7 +85,7 @@ class Calls:
 
         def attempt() -> Response:
             with self._engine.snapshot() as snapshot:
-                changes = Changes(snapshot)
+                changes = Changes(snapshot, is_whole=self._is_whole())
                 answer = plan(changes, request)
                 if not changes.has_writes:
                     return self._headed(answer, snapshot.revision)
@@ -105,7 +115,7 @@ class Calls:
     def _is_compacted(self, revision: int) -> bool:
         """Tell whether history is forgotten up to here: then no watch can begin before it."""
         try:
-            self._engine.watch(KeyRange.of_key(RESERVED), after=revision - 1).close()
+            self._shown.watch(ALL_KEYS, after=revision - 1).close()
         except HistoryCompactedError:
             return True
         return False
@@ -152,7 +162,7 @@ class Calls:
         response.header = self.header(self.revision)
         response.TTL, response.grantedTTL = max(0, left_seconds), round(lease.ttl_seconds)
         if request.keys:
-            with self._engine.snapshot() as snapshot:
+            with self._shown.snapshot() as snapshot:
                 keys = [entry.key for entry in snapshot.scan(ALL_KEYS, keys_only=True) if entry.lease == request.ID]
             response.keys = [key for key in keys if not is_reserved(key)]
         return response

@@ -14,18 +14,30 @@ from keyplan.engine import (
 from keyplan.grpc_status import GrpcStatus
 from keyplan.server.etcd_member import RESERVED, is_reserved
 from keyplan.server.etcd_v3.admission import duplicate_key
-from keyplan.server.etcd_v3.failures import CallFailure
+from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure
 from keyplan.server.etcd_v3.messages import NEW_REVISION
 
-__all__ = ["Changes"]
+__all__ = ["Changes", "beside_reserved"]
 
 _RESERVED_RANGE: Final = KeyRange.of_prefix(RESERVED)
+_FIRST_KEY: Final = _RESERVED_RANGE.end or b""
+
+
+def beside_reserved(key_range: KeyRange) -> KeyRange:
+    """Return a range without keyplan's own keys, if it goes beyond them: who is confined asks so for all that there is."""
+    if key_range.start < _FIRST_KEY and (key_range.end is None or key_range.end > _FIRST_KEY):
+        return KeyRange(_FIRST_KEY, key_range.end)
+    return key_range
 
 
 class Changes:
-    """Reads and writes over one snapshot. Everything that was read is guarded when something is written."""
+    """Reads and writes over one snapshot. Everything that was read is guarded when something is written.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    Unless `is_whole`, ranges are without keyplan's own keys.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
         self._reads = Reads.of(snapshot)
         self._writes = WriteSet(self._reads, revision_written=NEW_REVISION)
         self._deleted: list[KeyRange] = []
@@ -52,6 +64,8 @@ class Changes:
 
     def range(self, key_range: KeyRange) -> list[Entry]:
         """Return the entries in a range, as this transaction leaves them so far."""
+        if not self._is_whole:
+            key_range = beside_reserved(key_range)
         self._reads.read_set.update(self._writes.put_keys_in(key_range))
         return list(self._writes.over(list(self._reads.scan(key_range)), key_range))
 
@@ -106,4 +120,4 @@ class Changes:
 
 
 def _reserved() -> CallFailure:
-    return CallFailure(GrpcStatus.PERMISSION_DENIED, "etcdserver: permission denied")
+    return CallFailure(GrpcStatus.PERMISSION_DENIED, PERMISSION_DENIED)

@@ -10,17 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Scope
 
-from keyplan.errors import HistoryCompactedError, KeyplanError
+from keyplan.errors import AccessDeniedError, HistoryCompactedError, KeyplanError
 from keyplan.grpc_status import GrpcStatus
-from keyplan.server.access import caller_of
-from keyplan.server.etcd_member import Membership
+from keyplan.server.access import Caller, caller_of
+from keyplan.server.confined import CallerStore, ConfinedContext
+from keyplan.server.etcd_member import Identity, Membership
 from keyplan.server.etcd_v3.calls import Calls
-from keyplan.server.etcd_v3.failures import CallFailure, failure_of
+from keyplan.server.etcd_v3.failures import PERMISSION_DENIED, CallFailure, failure_of
 from keyplan.server.etcd_v3.messages import RECORDS, encoded, message_in, messages_in
-from keyplan.server.etcd_v3.watching import Selection, Stream, WatchHub
+from keyplan.server.etcd_v3.watching import Selection, Stream, Watches, WatchHub
 from keyplan.server.gate import allow_body
 from keyplan.server.proxies import address_of
-from keyplan.server.service import ServiceContext
 
 __all__ = ["Endpoint", "Handler"]
 
@@ -35,18 +35,27 @@ _HEADERS: Final = {"Grpc-Metadata-Content-Type": "application/grpc"}
 
 
 class Endpoint:
-    """The calls as Starlette's functions. `membership` and `calls` are known once the service runs."""
+    """The calls as Starlette's functions, each on the store of who asks. `begin` tells what is known once the service runs."""
 
-    def __init__(self, context: ServiceContext, hub: WatchHub, *, progress_seconds: float) -> None:
+    def __init__(self, context: ConfinedContext, watches: Watches, *, progress_seconds: float) -> None:
         self._context = context
-        self._hub = hub
+        self._watches = watches
         self._progress_seconds = progress_seconds
-        self.calls: Calls | None = None
-        self.membership: Membership | None = None
+        self._calls: dict[CallerStore, Calls] = {}
+        self._identity: Identity | None = None
+        self._membership: Membership | None = None
 
-    def _ready(self) -> Calls:
-        assert self.calls is not None
-        return self.calls
+    def begin(self, identity: Identity, membership: Membership) -> None:
+        """Take over who the gateway is."""
+        self._identity, self._membership = identity, membership
+
+    def _calls_on(self, store: CallerStore) -> Calls:
+        assert self._identity is not None
+        known = self._calls.get(store)
+        if known is None:
+            calls = Calls(store.engine, self._identity, shown=store.shown, is_whole=lambda: store.is_whole)
+            known = self._calls.setdefault(store, calls)
+        return known
 
     # ---- calls that answer once -----------------------------------------------------------------------------------------
 
@@ -60,9 +69,9 @@ class Endpoint:
 
         async def answer(request: Request) -> Response:
             try:
-                self._admit(request)
+                calls = self._calls_on(await self._store_of(request))
                 message = await self._message(request, record)
-                call = handler(self._ready())
+                call = handler(calls)
                 is_near = is_read is True or (callable(is_read) and is_read(message))
                 # Why with its text: that of a long range takes longer than the reading.
                 body = await (self._context.read if is_near else self._context.run)(lambda: encoded(call(message)))
@@ -84,18 +93,18 @@ class Endpoint:
     async def members(self, request: Request) -> Response:
         """Tell the gateways as members of a cluster."""
         try:
-            self._admit(request)
-            revision = await self._context.read(lambda: self._ready().revision)
+            calls = self._calls_on(await self._store_of(request))
+            revision = await self._context.read(lambda: calls.revision)
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
             return _failed(failure_of(error))
-        assert self.membership is not None
+        assert self._membership is not None
         shown = [
             RECORDS.Member(ID=member.id, name=member.name, peerURLs=[member.url], clientURLs=[member.url])
-            for member in self.membership.members(request.scope)
+            for member in self._membership.members(request.scope)
         ]
-        return _answered(RECORDS.MemberListResponse(header=self._ready().header(revision), members=shown))
+        return _answered(RECORDS.MemberListResponse(header=calls.header(revision), members=shown))
 
     async def authenticate(self, request: Request) -> Response:
         """Give a token for a password: with tokens configured, the password is the token."""
@@ -106,24 +115,27 @@ class Endpoint:
             if not self._context.access.has_callers:
                 raise CallFailure(GrpcStatus.FAILED_PRECONDITION, "etcdserver: authentication is not enabled")
             password = message.password
-            await self._check_password(request, message.name, password)
-            revision = await self._context.read(lambda: self._ready().revision)
+            caller = await self._holder(request, message.name, password)
+            calls = self._calls_on(await self._context.store_of(caller))
+            revision = await self._context.read(lambda: calls.revision)
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
             return _failed(failure_of(error))
-        return _answered(RECORDS.AuthenticateResponse(header=self._ready().header(revision), token=password))
+        return _answered(RECORDS.AuthenticateResponse(header=calls.header(revision), token=password))
 
-    async def _check_password(self, request: Request, name: str, password: str) -> None:
-        """Raise CallFailure unless a password is a token. It is a guess like a wrong token."""
+    async def _holder(self, request: Request, name: str, password: str) -> Caller:
+        """Return whose token a password is. Raises CallFailure: it is a guess like a wrong token."""
         asked = _with_token(request.scope, password)
         guesses, address, guess = self._context.access.guesses, address_of(request.scope), password.encode()
         if guesses.seconds_until(address, guess) > 0:
             raise CallFailure(GrpcStatus.UNAVAILABLE, "etcdserver: too many requests")
-        if not name or self._context.access.caller(asked) is None:
+        caller = self._context.access.caller(asked) if name else None
+        if caller is None:
             await asyncio.sleep(guesses.wrong(address))
             problem = "etcdserver: authentication failed, invalid user ID or password"
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, problem)
+        return caller
 
     async def _message(self, request: Request, record: Any) -> Any:
         """Return the message of a request; a long one is read in a thread."""
@@ -132,10 +144,11 @@ class Endpoint:
             return message_in(body, record)
         return await self._context.run(message_in, body, record)
 
-    def _admit(self, request: Request) -> None:
-        """Refuse nobody's request, in etcd's words."""
-        if caller_of(request) is not None:
-            return
+    async def _store_of(self, request: Request) -> CallerStore:
+        """Return the store of who asks. Raises CallFailure for nobody's request, in etcd's words."""
+        caller = caller_of(request)
+        if caller is not None:
+            return await self._context.store_of(caller)
         if not request.headers.get("authorization"):
             raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: user name is empty")
         raise CallFailure(GrpcStatus.UNAUTHENTICATED, "etcdserver: invalid auth token")
@@ -145,9 +158,9 @@ class Endpoint:
     async def keep_alive(self, request: Request) -> Response:
         """Renew leases: one line of answer for each message."""
         try:
-            self._admit(request)
+            calls = self._calls_on(await self._store_of(request))
             messages = await self._context.run(messages_in, await request.body(), RECORDS.LeaseKeepAliveRequest)
-            answers = [await self._context.run(self._ready().keep_alive, message) for message in messages]
+            answers = [await self._context.run(calls.keep_alive, message) for message in messages]
         except CallFailure as failure:
             return _failed(failure)
         except KeyplanError as error:
@@ -158,22 +171,29 @@ class Endpoint:
     async def watch(self, request: Request) -> Response:
         """Watch: a line that it was made, then a line for each batch of events, until the client goes."""
         try:
-            self._admit(request)
+            store = await self._store_of(request)
             # Why the first alone: over HTTP a client says nothing more once the answer has begun.
             created = (await self._message(request, RECORDS.WatchRequest)).create_request
             if created is None:
                 raise CallFailure(GrpcStatus.INVALID_ARGUMENT, "etcdserver: a watch needs a create_request")
-            selection = Selection(created)
+            selection = Selection(created) if store.is_whole else Selection(created).confined()
         except CallFailure as failure:
             return _failed(failure)
-        return StreamingResponse(self._lines(selection), media_type="application/json", headers=_HEADERS)
+        except KeyplanError as error:
+            return _failed(failure_of(error))
+        return StreamingResponse(self._lines(store, selection), media_type="application/json", headers=_HEADERS)
 
-    async def _lines(self, selection: Selection) -> AsyncIterator[bytes]:
+    async def _lines(self, store: CallerStore, selection: Selection) -> AsyncIterator[bytes]:
+        hub: WatchHub | None = None
         stream: Stream | None = None
-        calls = self._ready()
+        calls = self._calls_on(store)
         try:
             try:
-                stream, revision, past = await self._hub.open(selection)
+                hub, stream, revision, past = await self._watches.open(store, selection)
+            except AccessDeniedError:
+                revision = await self._context.read(lambda: calls.revision)
+                yield _line(_denied(calls.header(revision), is_created=True))
+                return
             except HistoryCompactedError as error:
                 revision = await self._context.read(lambda: calls.revision)
                 yield _line(RECORDS.WatchResponse(header=calls.header(revision), created=True))
@@ -193,16 +213,24 @@ class Endpoint:
                     yield _line(RECORDS.WatchResponse(header=calls.header(reached)))
             if isinstance(stream.error, HistoryCompactedError):
                 yield _line(_compacted(calls.header(stream.after), stream.error))
+            elif isinstance(stream.error, AccessDeniedError):
+                yield _line(_denied(calls.header(stream.after)))
             elif stream.error is not None:
                 yield json.encode(failure_of(stream.error).stream_body) + b"\n"
         finally:
-            if stream is not None:
-                self._hub.leave(stream)
+            if hub is not None and stream is not None:
+                hub.leave(stream)
 
 
 def _compacted(header: Any, error: HistoryCompactedError) -> Any:
     compacted = error.facts["compacted_revision"]
     return RECORDS.WatchResponse(header=header, canceled=True, compact_revision=compacted)
+
+
+def _denied(header: Any, *, is_created: bool = False) -> Any:
+    """Return what etcd tells a watch of that its caller may not see what it is on."""
+    reason = f"rpc error: code = PermissionDenied desc = {PERMISSION_DENIED}"
+    return RECORDS.WatchResponse(header=header, created=is_created, canceled=True, cancel_reason=reason)
 
 
 def _line(result: Any) -> bytes:

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from keyplan.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitOutcomeUnknownError,
     EngineError,
@@ -15,7 +16,9 @@ from keyplan.errors import (
 )
 from keyplan.grpc_status import GrpcStatus
 
-__all__ = ["CallFailure", "failure_of"]
+__all__ = ["PERMISSION_DENIED", "CallFailure", "failure_of"]
+
+PERMISSION_DENIED: Final = "etcdserver: permission denied"
 
 
 _STATUSES: Final = {
@@ -56,6 +59,7 @@ class CallFailure(Exception):  # noqa: N818 # it is an answer, not an error of k
 
 
 _FAILURES: Final[tuple[tuple[type[KeyplanError], GrpcStatus, str], ...]] = (
+    (AccessDeniedError, GrpcStatus.PERMISSION_DENIED, PERMISSION_DENIED),
     (LeaseNotFoundError, GrpcStatus.NOT_FOUND, "etcdserver: requested lease not found"),
     (EngineLimitError, GrpcStatus.INVALID_ARGUMENT, "etcdserver: request is too large"),
     # Why the same for both: it is what etcd says when it cannot tell; Patroni asks another member then.

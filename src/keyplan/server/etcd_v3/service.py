@@ -11,7 +11,9 @@ from starlette.routing import Route
 
 from keyplan.engine import Capability
 from keyplan.errors import UnsupportedByEngineError
+from keyplan.server.confined import ConfinedContext
 from keyplan.server.etcd_member import (
+    BOOKS,
     EtcdRoute,
     MemberSettings,
     Membership,
@@ -19,10 +21,9 @@ from keyplan.server.etcd_member import (
     not_found_route,
     version_route,
 )
-from keyplan.server.etcd_v3.calls import Calls
 from keyplan.server.etcd_v3.endpoint import Endpoint
 from keyplan.server.etcd_v3.messages import RECORDS
-from keyplan.server.etcd_v3.watching import WatchHub
+from keyplan.server.etcd_v3.watching import Watches
 from keyplan.server.service import Service, ServiceContext
 from keyplan.settings import Setting, of_service, read_settings
 
@@ -66,37 +67,39 @@ def build(context: ServiceContext) -> Service:
     for capability in (Capability.REVISIONS, Capability.WATCH, Capability.LEASES):
         if not context.engine.profile.claims(capability):
             raise UnsupportedByEngineError(engine=context.engine.profile.name, capability=capability.value)
-    hub = WatchHub(context)
-    watches = Gauge("keyplan_etcd_v3_watches", "Watches that are open.", registry=context.metrics)
-    watches.set_function(lambda: hub.watches)
+    confined = ConfinedContext(context)
+    watches = Watches(confined)
+    gauge = Gauge("keyplan_etcd_v3_watches", "Watches that are open.", registry=context.metrics)
+    gauge.set_function(lambda: watches.watches)
     settings = read_settings(EtcdV3Settings, of_service(context.settings, SERVICE_NAME))
-    endpoint = Endpoint(context, hub, progress_seconds=settings.progress)
+    endpoint = Endpoint(confined, watches, progress_seconds=settings.progress)
 
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
-        identity = await context.run(load_identity, context.engine)
-        endpoint.calls = Calls(context.engine, identity)
-        endpoint.membership = Membership(identity, settings.advertise)
-        async with _ending_with(context, hub):
+        identity = await context.run(load_identity, confined.own(BOOKS))
+        endpoint.begin(identity, Membership(identity, settings.advertise))
+        async with _ending_with(confined, watches):
             yield
 
-    return Service(SERVICE_NAME, _routes(endpoint), {"paths": _described()}, running, has_own_access=True)
+    return Service(
+        SERVICE_NAME, _routes(endpoint), {"paths": _described()}, running, has_own_access=True, is_confined=True
+    )
 
 
 @asynccontextmanager
-async def _ending_with(context: ServiceContext, hub: WatchHub) -> AsyncIterator[None]:
+async def _ending_with(context: ConfinedContext, watches: Watches) -> AsyncIterator[None]:
     """End the watches when the server begins to stop: it waits for its requests."""
 
     async def end() -> None:
         await context.closing.wait()
-        await hub.close()
+        await watches.close()
 
     ending = asyncio.create_task(end())
     try:
         yield
     finally:
         ending.cancel()
-        await hub.close()
+        await watches.close()
 
 
 def _routes(endpoint: Endpoint) -> list[Route]:

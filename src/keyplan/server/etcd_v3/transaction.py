@@ -11,7 +11,7 @@ from typing import Any, Final
 from keyplan.engine import Entry, KeyRange, Snapshot
 from keyplan.grpc_status import GrpcStatus
 from keyplan.protobuf import CompareResult, CompareTarget, SortOrder, SortTarget
-from keyplan.server.etcd_v3.changes import Changes
+from keyplan.server.etcd_v3.changes import Changes, beside_reserved
 from keyplan.server.etcd_v3.failures import CallFailure
 from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
 
@@ -75,12 +75,12 @@ def read_range(changes: Changes, request: Request) -> Answer:
     return answer
 
 
-def look(snapshot: Snapshot, request: Request) -> Answer:
+def look(snapshot: Snapshot, request: Request, *, is_whole: bool = True) -> Answer:
     """Read where nothing is written: no more entries than are shown, no values where only keys are. Raises CallFailure."""
     is_by_key = request.sort_target is SortTarget.KEY
     if not request.range_end or not is_by_key or _has_bounds(request):
-        return read_range(Changes(snapshot), request)
-    key_range = _selected(request)
+        return read_range(Changes(snapshot, is_whole=is_whole), request)
+    key_range = _selected(request) if is_whole else beside_reserved(_selected(request))
     _check_revision(snapshot.revision, request.revision)
     count, limit = snapshot.count(key_range), request.limit
     if request.count_only:

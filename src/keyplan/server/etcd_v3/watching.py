@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange
-from keyplan.errors import EngineUnavailableError, HistoryCompactedError, KeyplanError
+from keyplan.engine import ALL_KEYS, SYSTEM_CLOCK, Engine, Event, EventKind, KeyRange, Reach
+from keyplan.errors import AccessDeniedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 from keyplan.protobuf import EventType, FilterType
+from keyplan.server.confined import CallerStore, ConfinedContext
 from keyplan.server.etcd_member import Follower
+from keyplan.server.etcd_v3.changes import beside_reserved
 from keyplan.server.etcd_v3.messages import RECORDS, key_value, range_of
-from keyplan.server.service import ServiceContext
 
-__all__ = ["Selection", "Stream", "WatchHub"]
+__all__ = ["Selection", "Stream", "WatchHub", "Watches"]
 
 _UNREAD_BATCHES_MAX: Final = 10_000
 """Why: etcd, too, ends the watch of a client that does not read."""
+
+_REACH_ATTEMPTS: Final = 5
+"""Why: what a caller may see does not change so often while a watch is opened."""
 
 _CATCH_UP_POLL_SECONDS: Final = 0.05
 _CATCH_UP_SECONDS_MAX: Final = 30.0
@@ -32,6 +36,11 @@ class Selection:
         self._has_previous: bool = request.prev_kv
         self._is_without_puts = FilterType.NOPUT in request.filters
         self._is_without_deletes = FilterType.NODELETE in request.filters
+
+    def confined(self) -> Self:
+        """Let it want nothing of keyplan's own keys, unless it wants nothing else; return it."""
+        self.range = beside_reserved(self.range)
+        return self
 
     def shown(self, events: Sequence[Event], *, after: int) -> list[Any]:
         """Return those events of a batch that are wanted, of later revisions than `after`, as records."""
@@ -96,10 +105,12 @@ class Stream:
 
 
 class WatchHub:
-    """All watches on one store. The follower starts with the first of them."""
+    """All watches on one store, as far as one reach goes. The follower starts with the first of them."""
 
-    def __init__(self, context: ServiceContext) -> None:
+    def __init__(self, context: ConfinedContext, store: CallerStore, reach: Reach) -> None:
         self._context = context
+        self._store = store
+        self.reach = reach
         self._streams: set[Stream] = set()
         self._follower: Follower | None = None
         self._starting = asyncio.Lock()
@@ -129,9 +140,9 @@ class WatchHub:
             def lost(error: KeyplanError) -> None:
                 loop.call_soon_threadsafe(self._lose, error, number)
 
-            revision = await self._context.read(_revision, self._context.engine)
+            revision = await self._context.read(_revision, self._store.shown)
             self._reached = revision
-            follower = await self._context.run(Follower, self._context.engine, after=revision, sink=sink, lost=lost)
+            follower = await self._context.run(Follower, self._store.shown, after=revision, sink=sink, lost=lost)
             if self._lost < number:
                 self._follower = follower
 
@@ -147,8 +158,14 @@ class WatchHub:
         self._lost = number
         self._follower = None
         for stream in self._streams:
-            stream.end(error)
+            stream.end(self._told(error, stream))
         self._streams.clear()
+
+    def _told(self, error: KeyplanError, stream: Stream) -> KeyplanError:
+        """What a watch is told that is lost with all others. Why not denied: another one's keys may be what is gone."""
+        if isinstance(error, AccessDeniedError) and self._store.reach().covering(stream.selection.range) is not None:
+            return EngineUnavailableError(engine="watch", problem="what may be seen has changed; watch again")
+        return error
 
     async def open(self, selection: Selection) -> tuple[Stream, int, list[Any]]:
         """Begin a watch. Return it, the store's revision, and what happened since its start.
@@ -157,7 +174,7 @@ class WatchHub:
         """
         await self._start()
         stream = Stream(selection)
-        now = await self._context.read(_revision, self._context.engine)
+        now = await self._context.read(_revision, self._store.shown)
         stream.after = selection.start_revision - 1 if selection.start_revision else now
         # Invariant: what comes from here on is in the stream's queue; what came before is read from the history.
         reached = self._reached
@@ -179,7 +196,7 @@ class WatchHub:
 
     async def _past(self, stream: Stream, reached: int) -> list[Event]:
         """Return what a new watch has missed. Raises HistoryCompactedError."""
-        look = partial(self._context.run, _history, self._context.engine)
+        look = partial(self._context.run, _history, self._store.shown)
         try:
             return await look(stream.after, reached, stream.selection.range)
         except HistoryCompactedError as error:
@@ -201,6 +218,60 @@ class WatchHub:
         if self._follower is not None:
             follower, self._follower = self._follower, None
             await asyncio.to_thread(follower.stop)
+
+
+class Watches:
+    """The watches of all callers: a hub for each store, and for each reach of it that one was opened in."""
+
+    def __init__(self, context: ConfinedContext) -> None:
+        self._context = context
+        self._hubs: dict[CallerStore, list[WatchHub]] = {}
+        self._is_closed = False
+
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return sum(hub.watches for hubs in self._hubs.values() for hub in hubs)
+
+    async def open(self, store: CallerStore, selection: Selection) -> tuple[WatchHub, Stream, int, list[Any]]:
+        """Begin a watch as `WatchHub.open` does; return its hub, too. Raises AccessDeniedError."""
+        for _ in range(_REACH_ATTEMPTS):
+            if not store.is_whole:
+                await self._context.read(_look, store.engine, selection.range)
+            reach = store.reach()
+            hub = await self._hub(store, reach)
+            stream, now, past = await hub.open(selection)
+            # Why again: what the hub follows is what could be seen when it began, and all of the selection must be in it.
+            if store.reach() is reach:
+                return hub, stream, now, past
+            hub.leave(stream)
+        raise EngineUnavailableError(engine="watch", problem="what may be seen changes all the time")
+
+    async def _hub(self, store: CallerStore, reach: Reach) -> WatchHub:
+        hubs = self._hubs.setdefault(store, [])
+        for old in [hub for hub in hubs if hub.reach is not reach and not hub.watches]:
+            hubs.remove(old)
+            await old.close()
+        for hub in hubs:
+            if hub.reach is reach:
+                return hub
+        hub = WatchHub(self._context, store, reach)
+        hubs.append(hub)
+        if self._is_closed:
+            await hub.close()
+        return hub
+
+    async def close(self) -> None:
+        """End every watch, and those that come."""
+        self._is_closed = True
+        for hub in [hub for hubs in self._hubs.values() for hub in hubs]:
+            await hub.close()
+
+
+def _look(engine: Engine, key_range: KeyRange) -> None:
+    """Raise AccessDeniedError when a part of a range may not be read now."""
+    with engine.snapshot() as snapshot:
+        next(iter(snapshot.keys(key_range, limit=1)), None)
 
 
 def _revision(engine: Engine) -> int:
