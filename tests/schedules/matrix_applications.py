@@ -52,13 +52,28 @@ def _each_port_is_one_instances(outcome: Outcome) -> None:
             assert allocated.get(name) == port, f"lost: {name} was told {port}, and {allocated} is stored"
 
 
+def _none_is_refused_a_free_port(outcome: Outcome) -> None:
+    """Who was told that no port is left was told so in a run in which every port was taken at some time."""
+    if not any(isinstance(error, NoPortsLeftError) for error in outcome.errors.values()):
+        return
+    allocations = Broker.bound().tables["allocations"].keys
+    keys = {allocations.encode(name) for name in ("first", "second", *outcome.scenario.names)}
+    taken: set[bytes] = set()
+    most = 0
+    for event in outcome.history():
+        if event.key in keys:
+            (taken.discard if event.entry is None else taken.add)(event.key)
+            most = max(most, len(taken))
+    assert most == 3, f"refused: no port was left, it was said, and {most} of 3 were taken at most"
+
+
 def _of_ports(names: tuple[str, ...], setup: Callable[[Store], None]) -> Scenario:
     actors = [actor(_frees if name == "free" else _allocates(name), name) for name in names]
     return Scenario(
         *actors,
         setup=setup,
         layouts=[Broker],
-        invariants=[healthy(Broker), _each_port_is_one_instances],
+        invariants=[healthy(Broker), _each_port_is_one_instances, _none_is_refused_a_free_port],
         only_raises=(*ACTOR_ERRORS, RefusedError, NoPortsLeftError),
     )
 
