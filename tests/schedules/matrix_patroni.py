@@ -90,6 +90,8 @@ def _roles_are_those_of_bindings(outcome: Outcome) -> None:
     assert roles <= known, f"a role that no record tells of: {roles - known}"
     if record is not None and record.state == "ready":
         assert known <= roles, "a ready binding has no role"
+    if any(name.startswith("bind") for name in outcome.answers) and "unbind" not in outcome.scenario.names:
+        assert record is not None, "lost: a binding was answered, and no record tells of it"
     if "unbind" in outcome.answers and "bind" not in outcome.scenario.names:
         assert record is None
 
