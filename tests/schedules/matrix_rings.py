@@ -82,6 +82,8 @@ def _nothing_is_lost(outcome: Outcome) -> None:
             assert BladeKey("e", "1") in found, "lost: what was inserted into the grown ring"
         elif name == "note":
             assert site.notes.get("n") == "new", "lost: the note"
+        elif name == "count":
+            assert site.numbers.next() > outcome.answers[name], "lost: the number that was given is given again"
     keys = [key for one in outcome.stored() for key, _, _ in one if not key.startswith(b"\x00")]
     assert len(set(keys)) == len(keys), "a key is in two databases"
 
