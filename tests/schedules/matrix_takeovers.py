@@ -126,6 +126,7 @@ def _only_the_holder_writes(area: bytes, outcome: Outcome) -> None:
             holder, run = made.actor, taken
         elif made.actor != holder and holder and not all(map(_is_left_over, made.commit.mutations)):
             raise AssertionError(f"{made.actor} wrote revision {made.revision} after {holder} had taken the work")
+    assert holder or not outcome.answers, f"{', '.join(outcome.answers)} ended without a record of a run in {area!r}"
 
 
 def _is_left_over(mutation: Mutation) -> bool:
