@@ -155,6 +155,13 @@ def _is_restored_whole(outcome: Outcome) -> None:
         path.write_bytes(outcome.answers["backup"])
         restore_store(engine, path)
         assert_healthy(Store(engine), Site)
+        with engine.snapshot() as snapshot:
+            found = {each.key: each.value for each in snapshot.scan(ALL_KEYS) if each.key.startswith(b"/site/")}
+    states = (
+        {key: value for key, value in state.items() if key.startswith(b"/site/")}
+        for state in _states_of_source(outcome).values()
+    )
+    assert found in states, f"backup: it holds {found}, which the store never held"
 
 
 def _backup(names: tuple[str, ...]) -> Scenario:
