@@ -56,6 +56,7 @@ def test_a_principal_may_be_known_otherwise(run: Keyplan) -> None:
         "tokens": [],
         "certificates": ["DNS:shop.example"],
         "users": [1001, "shop"],
+        "labels": [],
         "grants": [],
     }
 

@@ -139,11 +139,12 @@ def test_minus_is_standard_output_for_text(site: Keyplan, tmp_path: Path, comman
 
 def test_keys_are_told_as_commands_take_them(site: Keyplan) -> None:
     assert site("backup", "site.kpb").code == 0
+    assert site("backup", "notes.kpb", "--prefix", "/site/notes/").code == 0
+    assert site("put", "notes", "late", "written after the backups").code == 0
     answer = site("restore", "site.kpb")
     assert "(first key /site/boxes/a/1, advice " in answer.err
     answer = site("restore", "site.kpb", "--json")
     assert answer.error["facts"]["first_key"] == b"/site/boxes/a/1".hex()
-    assert site("backup", "notes.kpb", "--prefix", "/site/notes/").code == 0
     answer = site("restore", "notes.kpb")
     assert "(prefix /site/notes/, first key /site/notes/hello, " in answer.err
     answer = site("raw", "get", "/site/notes/none")
