@@ -28,6 +28,8 @@ __all__ = ["EtcdCluster", "EtcdServer", "etcd_version", "free_port", "why_no_etc
 _START_SECONDS_MAX: Final = 90.0
 _STOP_SECONDS_MAX: Final = 30.0
 _HEALTH_SECONDS_MAX: Final = 2.0
+_ports_given: Final[set[int]] = set()
+"""Why: several are asked for before the first of them is listened on."""
 _STARTS_MAX: Final = 5
 ROOT_USER: Final = "root"
 
@@ -45,17 +47,20 @@ def etcd_version() -> str:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on.
+    """Return a port of 127.0.0.1 that nobody listens on, and that this process was not given before.
 
     Why below 32768: ports above are given to outgoing connections, and a server that is restarted would find its port taken.
     """
     while True:
         port = random.randrange(10_000, 32_000)
+        if port in _ports_given:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _ports_given.add(port)
             return port
 
 
