@@ -18,6 +18,7 @@ import pytest
 from keyplan.access import read_policy
 from keyplan.cli.main import main
 from keyplan.server.peers import Peer, User
+from keyplan.testing.engine_suite import eventually
 from tests.servers.authority import Authority
 from tests.servers.keyplan_server import KeyplanServer
 
@@ -221,11 +222,7 @@ def test_a_user_of_a_unix_socket_is_a_principal_until_the_file_says_otherwise(fi
             assert client.get("/metrics").status_code == 200
             assert client.get("/config").json()["error"]["detail"]["who"] == "me"
             file.write_text(POLICY.replace("[principals.me]", "[principals.renamed]"))
-            for _ in range(1_000):  # Why: a change counts a second after the last look.
-                if client.get("/config").json()["error"]["detail"]["who"] == "renamed":
-                    break
-            else:
-                pytest.fail(server.log)
+            eventually(lambda: client.get("/config").json()["error"]["detail"]["who"] == "renamed")
         assert '"the access file has changed"' in server.log
 
 
