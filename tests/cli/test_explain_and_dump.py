@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 import keyplan
+from keyplan.cli.keys import REGISTRY_HEADER
 from keyplan.engine import Commit, Delete, Put
+from keyplan.keyspace import KeySpaceRegistry
+from keyplan.layout import Only
 from tests.cli.conftest import Keyplan
 
 
@@ -185,3 +188,7 @@ def test_a_dump_that_fails_leaves_no_file(site: Keyplan, tmp_path: Path, monkeyp
 
 def test_dump_of_a_prefix_that_cannot_be_read_is_refused(site: Keyplan) -> None:
     assert site("dump", "\\q").code == 5
+
+
+def test_the_registry_is_looked_for_at_the_key_of_its_layout() -> None:
+    assert KeySpaceRegistry.bound().tables["header"].keys.encode(Only()) == REGISTRY_HEADER

@@ -63,7 +63,8 @@ __all__ = ["dump_command", "explain_command", "extract_command", "stored_facts"]
 
 
 REGISTRY_HEADER: Final = b"\x00kp\x00header"
-"""The first key of a registry of key spaces, as keyplan.keyspace has it; here so that a store without one costs one read."""
+"""The first key of a registry of key spaces. Why spelled here: to ask its layout, a command would import keyplan.keyspace, for
+a store without a registry too. A test compares the two."""
 
 
 def explain_command(

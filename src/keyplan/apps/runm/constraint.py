@@ -55,8 +55,7 @@ class Constraint(NamedTuple):
     """One filter, expanded: an object must fit all of it.
 
     `scopes` are the types that are asked for, each with whether its objects belong to projects; of those that do, objects of
-    `projects` fit (None: of any). `digits` are the first of the
-    UUID's (all 32: that one object); `name` is empty for any name.
+    `projects` fit (None: of any). `digits` are the first of the UUID's (all 32: that one object); `name` is empty for any name.
     """
 
     partitions: frozenset[UUID]
@@ -123,7 +122,16 @@ def _expanded(deployment: Deployment, caller: Caller, state: State, given: Any) 
         empty = frozenset[Any]()
         properties, tags = _Properties(*[empty] * 6), _Tags(empty, empty, empty)
         partitions, projects = frozenset({caller.partition}), _projects(caller, None)
-        return Constraint(partitions, scopes, projects, "", "", False, properties, tags)  # noqa: FBT003
+        return Constraint(
+            partitions=partitions,
+            scopes=scopes,
+            projects=projects,
+            digits="",
+            name="",
+            is_name_prefix=False,
+            properties=properties,
+            tags=tags,
+        )
     if given.HasField("object_type_filter"):
         scopes = _of_codes(scopes, given.object_type_filter.code_filter)
     return Constraint(
