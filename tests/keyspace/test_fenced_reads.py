@@ -22,6 +22,7 @@ from keyplan.keyspace import (
     open_key_space,
     share_for_care,
 )
+from keyplan.keyspace.fence import FenceGuard
 from tests.keyspace.meanwhile import Meanwhile, at_every_call
 from tests.keyspace.owners import FOREIGN, GONE, OWN, READS, Read, hand_over, opened, owned, registry_on, undisturbed
 from tests.keyspace.stores import Shop, raw_content, swept
@@ -150,6 +151,26 @@ def test_a_watch_delivers_nothing_of_the_next_owner_s(engine: Engine) -> None:
     with pytest.raises(KeySpaceDeletedError):
         store.engine.watch(ALL_KEYS, after=reached)
     watch.close()
+
+
+def test_a_watch_whose_look_at_the_fence_fails_brings_the_same_events_with_the_next_poll(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = owned(memory)
+    with memory.snapshot() as snapshot:
+        watch = store.engine.watch(ALL_KEYS, after=snapshot.revision)
+    revision = store.engine.commit(Commit((), (Put(b"late", b"1"),)))
+
+    def unavailable(_fence: object) -> None:
+        raise EngineUnavailableError(engine="memory", problem="no server answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FenceGuard, "check_now", unavailable)
+        with pytest.raises(EngineUnavailableError):
+            watch.poll(0)
+    assert watch.revision < revision
+    assert [(event.key, event.revision) for event in watch.poll(0)] == [(b"late", revision)]
+    assert watch.revision == revision
 
 
 def test_a_watch_begins_with_the_key_space_and_shows_nothing_from_before(engine: Engine) -> None:

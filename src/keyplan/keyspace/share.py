@@ -363,17 +363,20 @@ class _ShareWatch(PrefixedWatch):
         super().__init__(inner, prefix)
         self._fence = fence
         self._revision = inner.revision
+        self._pending: Sequence[Event] = ()
 
     @property
     def revision(self) -> int:
         return self._revision
 
     def poll(self, timeout_seconds: float) -> Sequence[Event]:
-        found = self._inner.poll(timeout_seconds)
-        if found:
+        # Why kept until the look: the watch below brings them once, and the look may fail.
+        self._pending = self._pending or self._inner.poll(timeout_seconds)
+        if self._pending:
             self._fence.check_now()
         else:
             self._fence.check_readable()
-        events = [self._prefix.strip_event(event) for event in found]
+        events = [self._prefix.strip_event(event) for event in self._pending]
+        self._pending = ()
         self._revision = self._inner.revision
         return events
