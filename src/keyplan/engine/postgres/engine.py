@@ -5,7 +5,8 @@ from typing import Final
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.interface import NO_LEASE, Commit, Engine, Fences, KeyRange, Lease, Snapshot, Watch
+from keyplan.engine.fences import Fences
+from keyplan.engine.interface import NO_LEASE, Commit, Engine, KeyRange, Lease, Snapshot, Watch
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.postgres.commits import Writer
 from keyplan.engine.postgres.failures import ConnectionLostError, PostgresError
@@ -121,12 +122,13 @@ class PostgresEngine(Engine):
             return super().fenced_value(key, fences)
         self._workers.check_open()
         self._look_at_leases()
-        statement = self._statements.fenced_value(tuple([value is not None for _, value in fences]))
-        parts = [part for fence in fences for part in fence if part is not None]
         # Why also for a key that cannot be stored: the fences count all the same, and nothing is found.
-        asked = (statement, (key if can_be_stored(key) else b"", *parts))
-        holds, value = self._workers.call(asked)[0].row()
-        return (True, value) if holds else (False, None)
+        keys = (key if can_be_stored(key) else b"", *[fence for fence, _ in fences])
+        # Why one statement, and the comparing here: it is one state, and less work for the server than to compare there.
+        found = dict(self._workers.call((self._statements.values(len(keys)), keys))[0].rows(tuple[bytes, bytes]))
+        if any(found.get(fence) != value for fence, value in fences):
+            return False, None
+        return True, found.get(key)
 
     def commit(self, commit: Commit) -> int:
         self._check_writable()
