@@ -5,6 +5,7 @@ from keyplan.engine.clock import SYSTEM_CLOCK, Clock, SystemClock, utc_time
 from keyplan.engine.confined import ConfinedEngine
 from keyplan.engine.confined_reads import Outside
 from keyplan.engine.delayed import DelayedEngine
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.fingerprint import fingerprint
 from keyplan.engine.interface import (
     ALL_KEYS,
@@ -17,8 +18,6 @@ from keyplan.engine.interface import (
     Event,
     EventKind,
     FailedGuard,
-    Fences,
-    FencesHolder,
     Guard,
     KeyAbsent,
     KeyRange,
@@ -49,7 +48,7 @@ from keyplan.engine.registry import (
 )
 from keyplan.engine.retry import Backoff, SystemPause, ended_lease_is_conflict
 from keyplan.engine.sorted_keys import AscendingKeys, check_sorted, parts_of
-from keyplan.engine.sorted_writes import put_absent, put_existing
+from keyplan.engine.sorted_writes import load_by_commits, put_absent, put_existing
 from keyplan.engine.url import EngineUrl
 from keyplan.engine.usage import ExposedFile, StoreUser
 from keyplan.engine.wrap import ReadOnlyEngine, WrappedEngine, WrappedSnapshot
@@ -126,6 +125,7 @@ __all__ = [
     "fingerprint",
     "known_schemes",
     "leapt",
+    "load_by_commits",
     "merged",
     "open_awaiting_engine",
     "open_engine",

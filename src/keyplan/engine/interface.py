@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from operator import itemgetter
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.profile import Profile
 from keyplan.engine.retry import until_put
@@ -32,8 +33,6 @@ __all__ = [
     "Event",
     "EventKind",
     "FailedGuard",
-    "Fences",
-    "FencesHolder",
     "Guard",
     "KeyAbsent",
     "KeyRange",
@@ -180,17 +179,6 @@ class FailedGuard(msgspec.Struct, frozen=True):
     guard: Guard
     key: bytes | None
     actual_revision: int
-
-
-Fences: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
-"""Keys, and the values that they must have (None: be absent) in the state that is read. Whoever reads again gives the same
-tuple, so that an engine can tell that it has seen it hold."""
-
-
-class FencesHolder(Protocol):
-    """Who has fences, and may come to have others."""
-
-    fences: Fences
 
 
 # ---- watching ---------------------------------------------------------------------------------------------------------
@@ -438,7 +426,7 @@ class Engine(ABC):
         return (True, value) if found == [wanted for _, wanted in fences] else (False, None)
 
     def fenced_reader(
-        self, prefix: bytes, holder: "FencesHolder", otherwise: Callable[[bytes], bytes | None]
+        self, prefix: bytes, holder: FencesHolder, otherwise: Callable[[bytes], bytes | None]
     ) -> Callable[[bytes], bytes | None]:
         """Return what reads values below a prefix, as `fenced_value`; where the fences do not hold, it asks `otherwise`."""
 
@@ -447,6 +435,13 @@ class Engine(ABC):
             return found if holds else otherwise(key)
 
         return value
+
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> Snapshot | None:
+        """Return a snapshot of the keys below a prefix, given and returned without it, of a state in which the fences hold.
+
+        None where they do not, and from an engine that has no shorter way than `snapshot`, `Snapshot.holds` and a prefix.
+        """
+        return None
 
     def put_sorted(
         self,

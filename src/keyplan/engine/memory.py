@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from keyplan.engine.admission import admit_commit, admit_pair, admit_ttl, require
 from keyplan.engine.clock import SYSTEM_CLOCK, Clock
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.guards import check_guards
 from keyplan.engine.interface import (
     NO_LEASE,
@@ -23,8 +24,6 @@ from keyplan.engine.interface import (
     Entry,
     Event,
     EventKind,
-    Fences,
-    FencesHolder,
     KeyAbsent,
     KeyRange,
     Lease,

@@ -7,7 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from keyplan.engine.interface import Entry, Fences, KeyRange
+from keyplan.engine.fences import Fences
+from keyplan.engine.interface import Entry, KeyRange
 
 __all__ = ["Draft", "SortedEntries"]
 

@@ -122,6 +122,9 @@ class FailingEngine(WrappedEngine):
     ) -> Callable[[bytes], bytes | None]:
         return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> None:
+        """Return None: who wants one reads by `snapshot`."""
+
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         self.step("fenced_value")
         return self.inner.fenced_value(key, fences)

@@ -16,11 +16,11 @@ from keyplan.engine.etcd.snapshot import EtcdSnapshot
 from keyplan.engine.etcd.transactions import failed_guards, fenced_read, has_changed, transaction_of
 from keyplan.engine.etcd.transport import COMPACT, TRANSACTION, Message, TransportFactory, messages
 from keyplan.engine.etcd.watch import EtcdWatch
+from keyplan.engine.fences import Fences
 from keyplan.engine.interface import (
     NO_LEASE,
     Commit,
     Engine,
-    Fences,
     KeyRange,
     Lease,
     Put,

@@ -17,13 +17,13 @@ from typing import Final
 
 from keyplan.engine.etcd.ranges import etcd_range
 from keyplan.engine.etcd.transport import Message, messages
+from keyplan.engine.fences import Fences
 from keyplan.engine.guards import first_difference
 from keyplan.engine.interface import (
     Commit,
     Delete,
     Entry,
     FailedGuard,
-    Fences,
     Guard,
     KeyAbsent,
     KeyUnchanged,

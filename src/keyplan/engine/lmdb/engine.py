@@ -10,12 +10,11 @@ from typing import Final, overload
 import lmdb
 
 from keyplan.engine.admission import admit_commit, admit_ttl, admitted_batches, refuse_writing, require
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.interface import (
     NO_LEASE,
     Commit,
     Engine,
-    Fences,
-    FencesHolder,
     Guard,
     KeyRange,
     Lease,
@@ -90,6 +89,23 @@ class LmdbEngine(Engine):
         if self._monotonic() >= environment.look_at:
             environment.look_at_leases()
         return self._reader(environment.begin_read(), environment.databases, environment.live, environment.held)
+
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> Snapshot | None:
+        environment = self._environment
+        if self._is_closed or environment.problem is not None:
+            raise self._unavailable()
+        if self._monotonic() >= environment.look_at:
+            environment.look_at_leases()
+        transaction, held = environment.begin_read(), environment.held
+        snapshot = self._reader(transaction, environment.databases, environment.live, held, prefix)
+        try:
+            if have_values(transaction, fences, self._header_bytes, held):
+                return snapshot
+        except BaseException:
+            snapshot.close()
+            raise
+        snapshot.close()
+        return None
 
     def value(self, key: bytes) -> bytes | None:
         environment = self._environment

@@ -4,12 +4,14 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, takewhile
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 import lmdb
 
+from keyplan.engine.fences import Fences
 from keyplan.engine.fingerprint import fingerprint
-from keyplan.engine.interface import Entry, Fences, KeyRange, Snapshot
+from keyplan.engine.interface import Entry, KeyRange, Snapshot
 from keyplan.engine.lmdb.format import HEADER, STATE_KEY, Databases, State
 from keyplan.errors import EngineUnavailableError
 
@@ -34,24 +36,41 @@ _PIECE_PAIRS_MAX: Final = 256
 
 
 class LmdbSnapshot(Snapshot):
-    """What both kinds of store share: ranges. The transaction has the data as its default database."""
+    """What both kinds of store share: ranges. The transaction has the data as its default database.
 
-    __slots__ = ("_databases", "_held", "_live", "_transaction")
+    With a `prefix` it is of the keys below that, which are given and returned without it.
+    """
+
+    __slots__ = ("_databases", "_held", "_live", "_prefix", "_transaction")
     _header_bytes = 0
 
     def __init__(
-        self, transaction: "lmdb.Transaction[bytes]", databases: Databases, live: set[int], held: Held
+        self,
+        transaction: "lmdb.Transaction[bytes]",
+        databases: Databases,
+        live: set[int],
+        held: Held,
+        prefix: bytes = b"",
     ) -> None:
         self._transaction = transaction
         self._databases = databases
         self._live = live  # where the transaction is noted while it lasts, see Environment.live
         self._held = held
+        self._prefix = prefix
 
     def holds(self, fences: Fences) -> bool:
+        if self._prefix:
+            return super().holds(fences)
         try:
             return have_values(self._transaction, fences, self._header_bytes, self._held)
         except lmdb.Error as error:
             raise unusable(error) from error
+
+    def _whole(self, key_range: KeyRange) -> KeyRange:
+        """Return a range as it is stored."""
+        prefix = self._prefix
+        end = KeyRange.of_prefix(prefix).end if key_range.end is None else prefix + key_range.end
+        return KeyRange(prefix + key_range.start, end)
 
     @abstractmethod
     def _entries(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[Entry]:
@@ -65,9 +84,27 @@ class LmdbSnapshot(Snapshot):
     def _values(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         """As `_entries`: keys with their values alone."""
 
+    def _values_below(self, pairs: Iterator[tuple[bytes, bytes]], end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """As `_values`, the keys without the prefix. Why a loop of its own: it costs the lists of whole stores nothing."""
+        cut, size = len(self._prefix), self._header_bytes
+        try:
+            for key, raw in pairs:
+                if end is not None and key >= end:
+                    return
+                yield key[cut:], raw[size:]
+        except lmdb.Error as error:
+            raise unusable(error) from error
+
+    def _entries_below(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        make, cut = _make, len(self._prefix)
+        for entry in entries:
+            yield make(Entry, (entry[0][cut:],) + entry[1:])  # noqa: RUF005
+
     def scan(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
     ) -> Iterator[Entry]:
+        if self._prefix:
+            key_range = self._whole(key_range)
         try:
             pairs = self._pairs_reversed(key_range) if reverse else self._pairs(key_range)
         except lmdb.Error as error:
@@ -76,9 +113,12 @@ class LmdbSnapshot(Snapshot):
             pairs = islice(pairs, limit)
         # Why: a reversed scan ends at its start, where its pairs end; below `end` it begins.
         end = None if reverse else key_range.end
-        return self._bare_entries(pairs, end) if keys_only else self._entries(pairs, end)
+        entries = self._bare_entries(pairs, end) if keys_only else self._entries(pairs, end)
+        return self._entries_below(entries) if self._prefix else entries
 
     def count(self, key_range: KeyRange) -> int:
+        if self._prefix:
+            key_range = self._whole(key_range)
         try:
             cursor = self._transaction.cursor()
             if key_range.is_empty or not cursor.set_range(key_range.start):
@@ -102,6 +142,8 @@ class LmdbSnapshot(Snapshot):
     def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
         if reverse:
             return super().keys(key_range, limit=limit, reverse=True)
+        if self._prefix:
+            key_range = self._whole(key_range)
         try:
             cursor = self._transaction.cursor()
             if key_range.is_empty or not cursor.set_range(key_range.start):
@@ -109,16 +151,20 @@ class LmdbSnapshot(Snapshot):
             found = islice(cursor.iternext(keys=True, values=False), limit)
         except lmdb.Error as error:
             raise unusable(error) from error
-        return chain.from_iterable(_below(found, key_range.end))
+        keys = chain.from_iterable(_below(found, key_range.end))
+        return map(itemgetter(slice(len(self._prefix), None)), keys) if self._prefix else keys
 
     def pairs(
         self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
+        if self._prefix:
+            key_range = self._whole(key_range)
         try:
             found = self._pairs_reversed(key_range) if reverse else self._pairs(key_range)
         except lmdb.Error as error:
             raise unusable(error) from error
-        return self._values(found if limit is None else islice(found, limit), None if reverse else key_range.end)
+        values = self._values_below if self._prefix else self._values
+        return values(found if limit is None else islice(found, limit), None if reverse else key_range.end)
 
     def _pairs(self, key_range: KeyRange) -> Iterator[tuple[bytes, bytes]]:
         """Pairs from the start on. Whoever reads them ends where the range does, also where that is before its start."""
@@ -182,7 +228,7 @@ class HistorySnapshot(LmdbSnapshot):
 
     def get(self, key: bytes) -> Entry | None:
         try:
-            raw = self._transaction.get(key)
+            raw = self._transaction.get(self._prefix + key)
         except lmdb.BadValsizeError:
             return None  # a key that is empty or too long is never stored
         except lmdb.Error as error:
@@ -191,11 +237,12 @@ class HistorySnapshot(LmdbSnapshot):
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
         make, unpack, size, get = _make, _unpack, _HEADER_BYTES, self._transaction.get
+        prefix = self._prefix
         found: list[Entry | None] = []
         try:
             # Why so plainly: most calls ask for two or three keys, and a map costs them as much as two reads.
             for key in keys:
-                raw = get(key)
+                raw = get(prefix + key)
                 found.append(None if raw is None else make(Entry, (key, raw[size:]) + unpack(raw)))  # noqa: RUF005
         except lmdb.BadValsizeError:  # one of them is empty or too long
             return list(map(self.get, keys))
@@ -205,7 +252,7 @@ class HistorySnapshot(LmdbSnapshot):
 
     def value(self, key: bytes) -> bytes | None:
         try:
-            raw = self._transaction.get(key)
+            raw = self._transaction.get(self._prefix + key)
         except lmdb.BadValsizeError:
             return None
         except lmdb.Error as error:
@@ -213,8 +260,9 @@ class HistorySnapshot(LmdbSnapshot):
         return None if raw is None else raw[_HEADER_BYTES:]
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        raw_keys = map(self._prefix.__add__, keys) if self._prefix else keys
         try:
-            return [None if raw is None else raw[_HEADER_BYTES:] for raw in map(self._transaction.get, keys)]
+            return [None if raw is None else raw[_HEADER_BYTES:] for raw in map(self._transaction.get, raw_keys)]
         except lmdb.BadValsizeError:  # one of them is empty or too long
             return list(map(self.value, keys))
         except lmdb.Error as error:
@@ -262,7 +310,7 @@ class RawSnapshot(LmdbSnapshot):
 
     def get(self, key: bytes) -> Entry | None:
         try:
-            value = self._transaction.get(key)
+            value = self._transaction.get(self._prefix + key)
         except lmdb.BadValsizeError:
             return None
         except lmdb.Error as error:
@@ -270,11 +318,11 @@ class RawSnapshot(LmdbSnapshot):
         return None if value is None else _make(Entry, (key, value, 0, fingerprint(value), 0, 0))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        make, get = _make, self._transaction.get
+        make, get, prefix = _make, self._transaction.get, self._prefix
         found: list[Entry | None] = []
         try:
             for key in keys:
-                value = get(key)
+                value = get(prefix + key)
                 found.append(None if value is None else make(Entry, (key, value, 0, fingerprint(value), 0, 0)))
         except lmdb.BadValsizeError:  # one of them is empty or too long
             return list(map(self.get, keys))
@@ -285,15 +333,16 @@ class RawSnapshot(LmdbSnapshot):
     def value(self, key: bytes) -> bytes | None:
         # Why: a fingerprint would cost more than the rest of reading a value of a KiB.
         try:
-            return self._transaction.get(key)
+            return self._transaction.get(self._prefix + key)
         except lmdb.BadValsizeError:
             return None
         except lmdb.Error as error:
             raise unusable(error) from error
 
     def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        raw_keys = map(self._prefix.__add__, keys) if self._prefix else keys
         try:
-            return list(map(self._transaction.get, keys))
+            return list(map(self._transaction.get, raw_keys))
         except lmdb.BadValsizeError:  # one of them is empty or too long
             return list(map(self.value, keys))
         except lmdb.Error as error:

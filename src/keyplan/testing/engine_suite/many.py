@@ -181,6 +181,25 @@ class ManyKeysPromises(Promise):
             with engine.snapshot() as latest:
                 assert latest.holds(fences)
 
+    def test_a_fenced_snapshot_is_of_the_keys_below_its_prefix_in_a_state_in_which_the_fences_hold(
+        self, engine: Engine
+    ) -> None:
+        put(engine, b"f", b"o", b"p", b"pa", b"pb", b"q", value=b"1")
+        fences: Fences = ((b"f", b"1"), (b"none", None))
+        for _ in range(2):
+            snapshot = engine.fenced_snapshot(b"p", fences)
+            if snapshot is not None:
+                with snapshot:
+                    put(engine, b"f", b"pa", value=b"2")
+                    assert [entry[:2] for entry in snapshot.scan(ALL_KEYS)] == [(b"", b"1"), (b"a", b"1"), (b"b", b"1")]
+                    assert list(snapshot.pairs(KeyRange(b"a", None), reverse=True)) == [(b"b", b"1"), (b"a", b"1")]
+                    assert list(snapshot.keys(ALL_KEYS, limit=2)) == [b"", b"a"]
+                    assert snapshot.get_many([b"b", b"f", b"pa"])[1:] == [None, None]
+                    assert (snapshot.value(b"a"), snapshot.count(ALL_KEYS)) == (b"1", 3)
+                    assert snapshot.holds(((b"a", b"1"), (b"f", None)))
+                assert engine.fenced_snapshot(b"p", fences) is None
+            put(engine, b"f", b"pa", value=b"1")
+
     @pytest.mark.parametrize("first", ["get", "get_many", "value", "scan", "keys", "count"])
     def test_what_is_read_along_is_of_the_snapshot_s_state(self, engine: Engine, first: str) -> None:
         put(engine, b"a", b"f", value=b"1")

@@ -125,6 +125,9 @@ class HistoryEngine(WrappedEngine):
     ) -> Callable[[bytes], bytes | None]:
         return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> None:
+        """Return None: who wants one reads by `snapshot`."""
+
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         begin = self._journal.now()
         holds, value = self.inner.fenced_value(key, fences)

@@ -91,6 +91,9 @@ class ParkingEngine(Engine):
     ) -> Callable[[bytes], bytes | None]:
         return Engine.fenced_reader(self, prefix, holder, otherwise)  # Why: it reads by `fenced_value`.
 
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> None:
+        """Return None: who wants one reads by `snapshot`."""
+
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
         step = self.run.park("fenced_value", key)
         step.keys_read |= {self._prefix + read for read in (key, *[fence for fence, _ in fences])}
