@@ -57,6 +57,8 @@ class _Astray(WrappedSnapshot):
         lambda snapshot: snapshot.get(b"a"),
         lambda snapshot: snapshot.get_many([b"a"]),
         lambda snapshot: list(snapshot.scan(ALL_KEYS)),
+        lambda snapshot: list(snapshot.keys(ALL_KEYS)),
+        lambda snapshot: list(snapshot.pairs(ALL_KEYS)),
     ],
 )
 def test_a_key_outside_the_prefix_is_not_cut_to_one_within_it(read: Callable[[Snapshot], object]) -> None:

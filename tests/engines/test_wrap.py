@@ -30,6 +30,7 @@ from keyplan.engine import (
 from keyplan.errors import (
     CommitConflictError,
     CommitOutcomeUnknownError,
+    EngineLimitError,
     EngineUnavailableError,
     KeyplanError,
     UnsupportedByEngineError,
@@ -92,6 +93,32 @@ def test_a_prefix_takes_its_length_from_the_limit_of_keys() -> None:
         engine.commit(Commit((), (Put(b"7" * 7, b""),)))
     engine.commit(Commit((), (Put(b"6" * 6, b""),)))
     assert keys(inner) == [b"1234666666"]
+
+
+@pytest.mark.parametrize("operations_max", [None, 6])
+def test_a_commit_that_fills_what_a_prefix_leaves_fits_into_the_engine_inside(operations_max: int | None) -> None:
+    inner = MemoryEngine(profile=replace(MEMORY_PROFILE, commit_operations_max=operations_max, commit_bytes_max=10_000))
+    engine = PrefixedEngine(inner, b"prefix")
+    most, room = engine.profile.commit_operations_max, engine.profile.commit_bytes_max
+    assert most is not None
+    assert room is not None
+    assert room > 9_000
+    # Two keys of three and four bytes in each, which are the most that an operation has.
+    ranges = [KeyRange(b"%03d" % number, b"%03d~" % number) for number in range(most)]
+    put = Put(b"z", b"v" * (room - 7 * most - 7 * (most - 1) - 1))
+    commit = Commit(tuple(map(RangeEmpty, ranges)), (*map(DeleteRange, ranges[1:]), put))
+    assert engine.commit(commit) == 1
+    with pytest.raises(EngineLimitError) as caught:
+        engine.commit(Commit(commit.guards, (*commit.mutations[:-1], Put(b"z", put.value + b"v"))))
+    assert (caught.value.limit, caught.value.allowed, caught.value.actual) == ("commit_bytes_max", room, room + 1)
+
+
+def test_many_sorted_keys_below_a_prefix_fit_into_the_commits_of_the_engine_inside() -> None:
+    inner = MemoryEngine(profile=replace(MEMORY_PROFILE, commit_bytes_max=10_000))
+    share = PrefixedEngine(inner, b"a long prefix/")
+    keys_given = [b"%05d" % number for number in range(1_000)]
+    assert Engine.put_sorted(share, keys_given, [b"value" * 10] * 1_000) == 1_000
+    assert [key[len(b"a long prefix/") :] for key in keys(inner)] == keys_given
 
 
 @pytest.mark.parametrize("closes_inner", [True, False])

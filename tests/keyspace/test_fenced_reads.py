@@ -1,8 +1,10 @@
 """A handle reads its own key space and never the next owner's, whenever the owner changes; leases and history are its own."""
 
+from dataclasses import replace
+
 import pytest
 
-from keyplan.engine import ALL_KEYS, Capability, Commit, Engine, KeyRange, MemoryEngine, Put, Snapshot
+from keyplan.engine import ALL_KEYS, MEMORY_PROFILE, Capability, Commit, Engine, KeyRange, MemoryEngine, Put, Snapshot
 from keyplan.errors import (
     CorruptionError,
     EngineUnavailableError,
@@ -47,11 +49,12 @@ def test_a_stale_handle_reads_nothing_on_any_engine(engine: Engine) -> None:
             read(store)
 
 
+@pytest.mark.parametrize("has_local_reads", [True, False], ids=["nearby", "over a network"])
 @pytest.mark.parametrize("read", READS.values(), ids=READS.keys())
-def test_the_owner_changes_before_any_one_call(read: Read) -> None:
+def test_the_owner_changes_before_any_one_call(read: Read, *, has_local_reads: bool) -> None:
     own, calls = undisturbed(read, owned)
     for at in at_every_call(calls):
-        with MemoryEngine() as engine:
+        with MemoryEngine(profile=replace(MEMORY_PROFILE, has_local_reads=has_local_reads)) as engine:
             owned(engine)
             around = Meanwhile(engine, None, lambda engine=engine: hand_over(engine))  # type: ignore[misc]
             store = opened(around)
@@ -185,6 +188,15 @@ def test_a_watch_begins_with_the_key_space_and_shows_nothing_from_before(engine:
             with pytest.raises(HistoryCompactedError):
                 next_one.engine.watch(ALL_KEYS, after=after)
         assert list(next_one.engine.watch(ALL_KEYS, after=next_one.revision).poll(0)) == []
+
+
+def test_a_stale_handle_s_watch_says_what_became_of_it_and_nothing_of_the_next_owner_s_history(engine: Engine) -> None:
+    if not engine.profile.claims(Capability.WATCH):
+        pytest.skip("nothing can be watched there")
+    store = owned(engine)
+    hand_over(engine)
+    with pytest.raises(KeySpaceDeletedError):
+        store.engine.watch(ALL_KEYS, after=0)
 
 
 def test_a_watch_of_the_owner_s_goes_through_disabling_and_ends_with_a_deletion(memory: Engine) -> None:
@@ -337,6 +349,17 @@ def test_a_prefix_that_is_in_use_is_not_reserved(memory: Engine) -> None:
             registry.configure({"reservations": [prefix]})
     assert registry.configure({"reservations": ["05"]}).reservations == ["05"]
     assert registry.configure({"reservations": ["05"], "delete-grace-seconds": 1}).reservations == ["05"]
+
+
+def test_what_closed_a_handle_is_raised_as_another_error_each_time(memory: Engine) -> None:
+    store = owned(memory)
+    hand_over(memory)
+    for _ in range(2):
+        with pytest.raises(KeySpaceDeletedError) as caught:
+            store.engine.commit(Commit((), (Put(b"late", b""),)))
+        assert caught.value is not store.closed_by  # what many threads raise would collect all their tracebacks
+    assert store.closed_by is not None
+    assert store.closed_by.__traceback__ is None
 
 
 def test_a_closed_handle_s_snapshots_say_so(memory: Engine) -> None:

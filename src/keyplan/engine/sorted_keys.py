@@ -52,7 +52,7 @@ def check_sorted(keys: Sequence[bytes], values: Sequence[bytes] | None, profile:
 
 
 def parts_of(
-    pairs: Iterable[Pair], *, pairs_max: int, bytes_max: float, key_times: int = 2, beside_bytes: int = 0
+    pairs: Iterable[Pair], *, pairs_max: float, bytes_max: float, key_times: int = 2, beside_bytes: int = 0
 ) -> Iterator[list[Pair]]:
     """Cut pairs into parts that a commit takes, each of one pair at least.
 
@@ -80,6 +80,6 @@ def commit_parts(
     keys: Sequence[bytes], values: Iterable[bytes], profile: Profile, *, guards: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
     """Cut the pairs into parts that a commit takes, each key being guarded as well as written."""
-    operations_max = (profile.commit_operations_max or _PART_OPERATIONS_MAX + guards) - guards
+    operations_max = min(profile.commit_operations_max or math.inf, _PART_OPERATIONS_MAX + guards) - guards
     bytes_max = math.inf if profile.commit_bytes_max is None else profile.commit_bytes_max - _GUARD_BYTES_MAX * guards
     return parts_of(zip(keys, values, strict=True), pairs_max=operations_max, bytes_max=bytes_max)

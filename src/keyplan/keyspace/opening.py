@@ -226,14 +226,17 @@ def share_on(store: KeySpaceStore, engine: Engine) -> Engine:
 
 
 class WrappedShared(WrappedEngine):
-    """An engine that somebody else closes. Reads of a value go straight through."""
+    """An engine that somebody else closes. Reads and commits go straight through."""
 
     def __init__(self, inner: Engine) -> None:
         super().__init__(inner, closes_inner=False)
-        # Why: no frame more in the path of every single read.
+        # Why: no frame more in the path of every read and every commit.
+        self.snapshot = inner.snapshot  # type: ignore[method-assign]
+        self.commit = inner.commit  # type: ignore[method-assign]
         self.value = inner.value  # type: ignore[method-assign]
         self.fenced_value = inner.fenced_value  # type: ignore[method-assign]
         self.fenced_reader = inner.fenced_reader  # type: ignore[method-assign]
+        self.fenced_snapshot = inner.fenced_snapshot  # type: ignore[method-assign]
 
 
 def _checked_default(prefix: bytes | str) -> bytes:

@@ -7,7 +7,7 @@ tenth.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from keyplan.engine import (
     NO_LEASE,
@@ -15,8 +15,8 @@ from keyplan.engine import (
     Engine,
     Entry,
     Event,
+    Fences,
     Guard,
-    KeyAbsent,
     KeyPrefix,
     KeyRange,
     Lease,
@@ -27,11 +27,11 @@ from keyplan.engine import (
     PrefixedSnapshot,
     PrefixedWatch,
     Profile,
-    Put,
     Snapshot,
     Watch,
     admit_commit,
     failures_of,
+    load_by_commits,
 )
 from keyplan.errors import (
     CommitConflictError,
@@ -41,15 +41,16 @@ from keyplan.errors import (
     KeyOutOfKeySpaceError,
     OwnerMismatchError,
 )
-from keyplan.keyspace.fence import FenceGuard, HeldFence, KeySpaceFence
+from keyplan.keyspace.fence import FenceGuard, HeldFence, KeySpaceFence, again
 from keyplan.keyspace.rows import key_of
 
 __all__ = ["Budget", "KeySpaceEngine", "ReadOnlyShare"]
 
+Found = TypeVar("Found")
+
 _FENCE_ATTEMPTS: Final = 5
 """Why: a fence that changes between two tries changes because somebody disables and enables; nobody does that five times."""
 
-_LOAD_ENTRIES: Final = 1_000
 _NUMBER_BYTES: Final = 8
 """Of a lease in the key of its mark."""
 
@@ -78,8 +79,9 @@ class KeySpaceEngine(PrefixedEngine):
         super().__init__(inner, _KeysOfShare(name, prefix), closes_inner=closes_inner)
         self._name = name
         self._fence = fence
-        self._profile = _beside_fence(self._profile, prefix, fence.key)
+        self._profile = _beside_fence(self._profile, fence.key)
         self._is_limited = self._profile.commit_operations_max is not None or self._profile.commit_bytes_max is not None
+        self._has_local_reads = self._profile.has_local_reads
         self._own = _Owned(inner, name, prefix, fence, self._fenced) if isinstance(fence, KeySpaceFence) else None
         self.budget: Budget | None = None
         # Why no method of ours: this is the path of every single read.
@@ -98,9 +100,23 @@ class KeySpaceEngine(PrefixedEngine):
     # ---- reading -------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        if self._fence.closed_by is not None:
-            self._fence.check_readable()
-        return _ShareSnapshot(self.inner.snapshot(), self._prefix, self._fence)
+        fence = self._fence
+        if fence.closed_by is not None:
+            fence.check_readable()
+        own = self.inner.fenced_snapshot(self._raw_prefix, fence.fences)
+        if own is not None:
+            return own
+        state = self.inner.snapshot()
+        if not self._has_local_reads:
+            return _ShareSnapshot(state, self._prefix, fence)
+        # Why at once: where a look is a comparison, no read of this state needs another; over a network it would be a call.
+        try:
+            if not state.holds(fence.fences):
+                fence.check_in(state)
+        except BaseException:
+            state.close()
+            raise
+        return PrefixedSnapshot(state, self._prefix)
 
     def _value_after_look(self, key: bytes) -> bytes | None:
         for _ in range(_FENCE_ATTEMPTS):
@@ -114,10 +130,11 @@ class KeySpaceEngine(PrefixedEngine):
         fence = self._fence
         fence.check_readable()
         with self.inner.snapshot() as snapshot:
-            snapshot.read_along(fence.keys)
+            snapshot.read_along(fence.keys if self._own is None else (*fence.keys, *self._own.history_keys))
+            # Why the fence first: where the prefix is another's, so is what stands there of its history.
+            fence.check_in(snapshot)
             if self._own is not None:
                 self._own.check_history(snapshot, after)
-            fence.check_in(snapshot)
         return _ShareWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix, fence)
 
     # ---- writing -------------------------------------------------------------------------------------------------------
@@ -129,11 +146,12 @@ class KeySpaceEngine(PrefixedEngine):
             self.budget.check(commit.mutations)
         if self._own is not None:
             self._own.leases.check(commit.mutations)
-        guards, mutations = self._prefix.add_to_commit(commit)
+        prefix = self._prefix
+        guards = prefix.add_to_guards(commit.guards)
         try:
-            return self._fenced(Commit(guards, mutations, commit.epoch))
+            return self._carry_out(guards, prefix.add_to_mutations(commit.mutations), commit.epoch)
         except CommitConflictError as error:
-            raise self._prefix.own_conflict(failures_of(error), guards, commit.guards) from error
+            raise prefix.own_conflict(failures_of(error), guards, commit.guards) from error
         except (EngineLimitError, InvalidInputError):
             # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
             admit_commit(self._profile, commit)
@@ -141,19 +159,23 @@ class KeySpaceEngine(PrefixedEngine):
 
     def _fenced(self, commit: Commit) -> int:
         """Carry out a commit on raw keys, under the fence."""
+        return self._carry_out(commit.guards, commit.mutations, commit.epoch)
+
+    def _carry_out(self, guards: Sequence[Guard], mutations: tuple[Mutation, ...], own_epoch: str) -> int:
+        """Carry out a commit on raw keys, under the fence; with the epoch of its own reads, empty where it made none."""
         for _ in range(_FENCE_ATTEMPTS):
             if self._fence.closed_by is not None:
                 self._fence.check_readable()
             fence, epoch = self._fence.held
-            if commit.epoch not in {"", epoch}:
+            if own_epoch and own_epoch != epoch:
                 # Why: the store was replaced behind one of them. Where it was behind the caller, the engine refuses its epoch.
                 fence, epoch = self._looked_again()
             try:
-                return self.inner.commit(Commit((*commit.guards, fence), commit.mutations, commit.epoch or epoch))
+                return self.inner.commit(Commit((*guards, fence), mutations, own_epoch or epoch))
             except CommitConflictError as error:
                 failures = failures_of(error)
                 is_of_fence = any(failure.guard == fence for failure in failures)
-                if not is_of_fence and (failures or commit.epoch):
+                if not is_of_fence and (failures or own_epoch):
                     raise
                 self._looked_again(error)
         raise self._fence.changing()
@@ -162,7 +184,7 @@ class KeySpaceEngine(PrefixedEngine):
         """Return the fence as it is now. Raises why no commit may be made."""
         refused = self._fence.look()
         if refused is not None:
-            raise refused from because
+            raise again(refused) from because
         return self._fence.held
 
     def lease(self, ttl_seconds: float, *, resume: int = NO_LEASE) -> Lease:
@@ -194,22 +216,8 @@ class KeySpaceEngine(PrefixedEngine):
         return Engine.put_sorted(self, keys, values, guards=guards, overwrite=overwrite)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
-        """As every engine's, by commits: a load must not pass the fence by."""
-        most = min(_LOAD_ENTRIES, self._profile.commit_operations_max or _LOAD_ENTRIES)
-        loaded = 0
-        previous: bytes | None = None
-        pairs = iter(entries)
-        while batch := list(islice(pairs, most)):
-            for key, _ in batch:
-                if previous is not None and key <= previous:
-                    raise InvalidInputError(source="load", problem="keys must ascend", raw_key=key.hex())
-                previous = key
-            for part in _within_bytes(batch, self._profile.commit_bytes_max):
-                self.commit(
-                    Commit((*map(KeyAbsent, (key for key, _ in part)),), tuple(Put(key, value) for key, value in part))
-                )
-                loaded += len(part)
-        return loaded
+        # Why by commits: a load must not pass the fence by.
+        return load_by_commits(self, entries)
 
 
 class ReadOnlyShare(KeySpaceEngine):
@@ -242,31 +250,14 @@ class ReadOnlyShare(KeySpaceEngine):
         raise OwnerMismatchError(**self._refusal)
 
 
-def _beside_fence(share: Profile, prefix: bytes, fence: bytes) -> Profile:
-    """Return the limits that are left in commits: the prefix is in every key, and the fence is one guard."""
+def _beside_fence(share: Profile, fence: bytes) -> Profile:
+    """Return the limits that are left in commits: the fence is one guard."""
     operations_max, bytes_max = share.commit_operations_max, share.commit_bytes_max
-    if bytes_max is not None:
-        # Why: a range has two keys; each operation may be guarded as well as written.
-        bytes_max -= len(fence) + 4 * len(prefix) * (operations_max or 0)
     return replace(
         share,
         commit_operations_max=None if operations_max is None else operations_max - 1,
-        commit_bytes_max=bytes_max,
+        commit_bytes_max=None if bytes_max is None else bytes_max - len(fence),
     )
-
-
-def _within_bytes(batch: list[tuple[bytes, bytes]], bytes_max: int | None) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Cut a batch where a commit of it, each key guarded and written, would be too large."""
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for key, value in batch:
-        size += 2 * len(key) + len(value)
-        if part and bytes_max is not None and size > bytes_max:
-            yield part
-            part, size = [], 2 * len(key) + len(value)
-        part.append((key, value))
-    if part:
-        yield part
 
 
 class _KeysOfShare(KeyPrefix):
@@ -290,11 +281,12 @@ class _Owned:
         marks = key_of("leases", 0)[:-_NUMBER_BYTES]
         self.leases = OwnedLeases(inner, owner, marks, commit=commit)
         self.history = OwnedHistory(inner, owner, key_of("floors", name), commit=commit)
-        self._holder_key = key_of("holders", prefix)
+        self.history_keys = (self.history.key, key_of("holders", prefix))
+        """What says from where on the history is the key space's."""
 
     def check_history(self, state: Snapshot, after: int) -> None:
         """Raise HistoryCompactedError when the history after a revision is not the key space's alone, or it forgot it."""
-        floor, holder = state.get_many((self.history.key, self._holder_key))
+        floor, holder = state.get_many(self.history_keys)
         self.history.check(after, None if floor is None else floor.value)
         # Why: what was written below the prefix before it was this key space's, is another's.
         if holder is not None and after < holder.mod_revision:
@@ -302,7 +294,10 @@ class _Owned:
 
 
 class _ShareSnapshot(PrefixedSnapshot):
-    """A snapshot that looks at the fence with its first read, in the state that it reads."""
+    """A snapshot over a network: it looks at the fence with its first read, in the state that it reads.
+
+    Invariant: whatever reads is written here, so that nothing passes the look by; a test fails for a method that is not.
+    """
 
     __slots__ = ("_fence", "_is_checked")
 
@@ -312,44 +307,55 @@ class _ShareSnapshot(PrefixedSnapshot):
         self._is_checked = False
         inner.read_along(fence.keys)
 
-    def _check(self) -> None:
-        self._fence.check_in(self._inner)
-        self._is_checked = True
+    def _checked(self, found: Found) -> Found:
+        """Return what was found, in a state in which it may be. Why after the read: the fence came along with it."""
+        if not self._is_checked:
+            self._fence.check_in(self._inner)
+            self._is_checked = True
+        return found
 
     def read_along(self, keys: Sequence[bytes]) -> None:
         if not self._is_checked:
             self._inner.read_along([*self._fence.keys, *[self._raw_prefix + key for key in keys]])
 
     def get(self, key: bytes) -> Entry | None:
-        # Why after the read: over a network, the fence comes along with it.
-        entry = super().get(key)
-        if not self._is_checked:
-            self._check()
-        return entry
+        return self._checked(super().get(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[Entry | None]:
-        found = super().get_many(keys)
-        if not self._is_checked:
-            self._check()
-        return found
+        return self._checked(super().get_many(keys))
 
-    def _stripped(self, found: Iterator[Entry]) -> Iterator[Entry]:
-        own = super()._stripped(found)
-        return own if self._is_checked else self._checked_first(own)
+    def value(self, key: bytes) -> bytes | None:
+        return self._checked(super().value(key))
 
-    def _checked_first(self, found: Iterator[Entry]) -> Iterator[Entry]:
-        first = next(found, None)
-        if not self._is_checked:
-            self._check()
-        if first is not None:
-            yield first
-            yield from found
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._checked(super().values(keys))
+
+    def scan(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False, keys_only: bool = False
+    ) -> Iterator[Entry]:
+        return self._checked_first(super().scan(key_range, limit=limit, reverse=reverse, keys_only=keys_only))
+
+    def keys(self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False) -> Iterator[bytes]:
+        return self._checked_first(super().keys(key_range, limit=limit, reverse=reverse))
+
+    def pairs(
+        self, key_range: KeyRange, *, limit: int | None = None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        return self._checked_first(super().pairs(key_range, limit=limit, reverse=reverse))
+
+    def _checked_first(self, found: Iterator[Found]) -> Iterator[Found]:
+        return found if self._is_checked else self._from_first(found)
+
+    def _from_first(self, found: Iterator[Found]) -> Iterator[Found]:
+        first = self._checked(list(islice(found, 1)))
+        yield from first
+        yield from found
 
     def count(self, key_range: KeyRange) -> int:
-        count = super().count(key_range)
-        if not self._is_checked:
-            self._check()
-        return count
+        return self._checked(super().count(key_range))
+
+    def holds(self, fences: Fences) -> bool:
+        return Snapshot.holds(self, fences)
 
 
 class _ShareWatch(PrefixedWatch):
