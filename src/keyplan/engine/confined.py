@@ -6,15 +6,15 @@ guarded on, watched or leased to. Nothing is inherited that passes through: ever
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
-from keyplan.engine.confined_commits import FencedCommits, beside_fences
+from keyplan.engine.confined_commits import FencedCommits
 from keyplan.engine.confined_reads import READ, WRITE, Border, ConfinedSnapshot, ConfinedWatch, Outside
+from keyplan.engine.fences import Fences, FencesHolder
 from keyplan.engine.interface import (
     NO_LEASE,
     Commit,
     Engine,
-    Fences,
-    FencesHolder,
     Guard,
     KeyRange,
     Lease,
@@ -24,10 +24,19 @@ from keyplan.engine.interface import (
 from keyplan.engine.lineage import Lineage
 from keyplan.engine.owned import OwnedHistory, OwnedLeases
 from keyplan.engine.profile import Profile
-from keyplan.engine.reach import Reach
+from keyplan.engine.reach import Reach, Terms
 from keyplan.engine.sorted_writes import load_by_commits
 
 __all__ = ["ConfinedEngine"]
+
+_Read: TypeAlias = Callable[[bytes], bytes | None]
+
+
+class _Under:
+    """Who reads under the terms of one stretch."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.fences: Fences = terms
 
 
 class ConfinedEngine(Engine):
@@ -60,17 +69,14 @@ class ConfinedEngine(Engine):
         self._leases = leases
         self._history = history
         self._closes_inner = closes_inner
-        self._profile: tuple[Reach | None, Profile] = (None, inner.profile)
+        self._is_local = inner.profile.has_local_reads
+        self._latest: tuple[Reach | None, bytes, bytes | None, _Read] = (None, b"", b"", inner.value)
+        """How a value was read last: in which reach, from and to which keys, by what. One object: threads replace it whole."""
 
     @property
     def profile(self) -> Profile:
         """The limits of the engine inside; where commits have limits, less what the fences take."""
-        reach = self._reach()
-        known, profile = self._profile
-        if known is not reach:
-            profile = beside_fences(self._inner.profile, reach)
-            self._profile = (reach, profile)
-        return profile
+        return self._commits.profile(self._reach())
 
     def lineage(self) -> Lineage:
         self._border.reach()  # Why: it says when this engine is closed and the one inside is not.
@@ -83,19 +89,31 @@ class ConfinedEngine(Engine):
 
     def _confined_snapshot(self) -> ConfinedSnapshot:
         self._border.reach()  # Why: as in `lineage`.
-        return ConfinedSnapshot(self._inner.snapshot(), self._border)
+        return ConfinedSnapshot(self._inner.snapshot(), self._border, is_local=self._is_local)
 
     def value(self, key: bytes) -> bytes | None:
-        # Why past the snapshot where one call tells it: this is the path of every single read.
-        stretch = self._border.reach().at(key)
-        if stretch is not None:
-            terms = stretch.read
-            if not terms:
-                return self._inner.value(key)
-            if len(terms) == 1:
-                holds, value = self._inner.fenced_value(key, terms)
-                if holds:
-                    return value
+        # Why past the snapshot where one call tells it, and kept: this is the path of every single read.
+        reach = self._border.reach()
+        known, start, end, read = self._latest
+        if known is reach and start <= key and (end is None or key < end):
+            return read(key)
+        stretch = reach.at(key)
+        if stretch is None:
+            return self._value_in_snapshot(key)
+        read = self._read_under(stretch.read)
+        self._latest = (reach, stretch.range.start, stretch.range.end, read)
+        return read(key)
+
+    def _read_under(self, terms: Terms) -> _Read:
+        """Return what reads values that may be read under these terms."""
+        if not terms:
+            return self._inner.value
+        if len(terms) == 1:
+            # Why the terms themselves are the fences: an engine knows the tuple again that it has seen hold.
+            return self._inner.fenced_reader(b"", _Under(terms), self._value_in_snapshot)
+        return self._value_in_snapshot
+
+    def _value_in_snapshot(self, key: bytes) -> bytes | None:
         with self._confined_snapshot() as snapshot:
             return snapshot.value(key)
 
@@ -109,6 +127,10 @@ class ConfinedEngine(Engine):
         # Why the default way: it goes through `fenced_value`, and so past the reach.
         return Engine.fenced_reader(self, prefix, holder, otherwise)
 
+    def fenced_snapshot(self, prefix: bytes, fences: Fences) -> Snapshot | None:
+        # Why none: that of the engine inside would go past the reach.
+        return None
+
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         with self._confined_snapshot() as snapshot:
             parts = snapshot.readable(key_range)
@@ -121,7 +143,7 @@ class ConfinedEngine(Engine):
     # ---- writes ----------------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> int:
-        return self._commits.commit(commit, self.profile)
+        return self._commits.commit(commit)
 
     def load(self, entries: Iterable[tuple[bytes, bytes]]) -> int:
         # Why by commits: each batch is admitted, and guarded by the fences, as it is written.

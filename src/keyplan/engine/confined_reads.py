@@ -10,7 +10,8 @@ from itertools import chain, islice
 from typing import Final, TypeVar
 
 from keyplan.engine.clock import SYSTEM_CLOCK
-from keyplan.engine.interface import Engine, Entry, Event, Fences, KeyRange, Snapshot, Watch
+from keyplan.engine.fences import Fences
+from keyplan.engine.interface import Engine, Entry, Event, KeyRange, Snapshot, Watch
 from keyplan.engine.reach import AreaFence, Reach, Stretch, Terms
 from keyplan.errors import AccessDeniedError, EngineUnavailableError, HistoryCompactedError, KeyplanError
 
@@ -42,14 +43,14 @@ class Border:
 
     def __init__(self, reach: Callable[[], Reach], renewed: Callable[[], Reach], outside: Outside, who: str) -> None:
         self.reach = reach
-        self._renewed = renewed
+        self.renewed = renewed
         self._who = who
         self.is_refusing = outside is Outside.REFUSED
 
     def reaches(self) -> Iterator[Reach]:
         """Yield the reach, and then the renewed one."""
         yield self.reach()
-        yield self._renewed()
+        yield self.renewed()
 
     def denied(self, act: str, where: bytes | KeyRange | str) -> AccessDeniedError:
         """Return the error for an act outside. It says what was asked for, and never what is there."""
@@ -61,7 +62,7 @@ class Border:
         def refuse() -> Reach:
             raise EngineUnavailableError(engine=engine, problem="the engine was closed")
 
-        self.reach = self._renewed = refuse
+        self.reach = self.renewed = refuse
 
 
 def _shown(where: bytes | KeyRange) -> str:
@@ -73,11 +74,13 @@ def _shown(where: bytes | KeyRange) -> str:
 class ConfinedSnapshot(Snapshot):
     """What a snapshot has of a caller's reach. The fences are those of its own state."""
 
-    __slots__ = ("_along", "_border", "_held", "_inner")
+    __slots__ = ("_along", "_border", "_held", "_inner", "_is_local")
 
-    def __init__(self, inner: Snapshot, border: Border) -> None:
+    def __init__(self, inner: Snapshot, border: Border, *, is_local: bool = False) -> None:
         self._inner = inner
         self._border = border
+        self._is_local = is_local
+        """True where to read is no call over a network, so that nothing need come along with anything."""
         self._held: dict[Terms, bool] = {}
         """What is known of this state: whether terms hold in it."""
         self._along: tuple[bytes, ...] = ()
@@ -123,6 +126,14 @@ class ConfinedSnapshot(Snapshot):
         self, keys: Sequence[bytes], read: Callable[[Sequence[bytes]], list[Found | None]]
     ) -> list[Found | None]:
         """Return what `read` finds at those of the keys that are in reach."""
+        stretch = self._border.reach().holding(keys)
+        if stretch is not None:
+            # Why apart: nearly all reads are of one stretch whose terms hold, and need no more than this.
+            if stretch.read:
+                self._bring_fences((stretch,))
+            found = read(keys)
+            if not stretch.read or self._is_open(stretch):
+                return found
         shut: list[int] = []
         answers: list[Found | None] = []
         for reach in self._border.reaches():
@@ -233,6 +244,8 @@ class ConfinedSnapshot(Snapshot):
 
     def _bring_fences(self, stretches: Iterable[Stretch | None]) -> None:
         """Let the next read bring the fences that decide about these stretches, as far as they are not known."""
+        if self._is_local:
+            return
         terms = {stretch.read for stretch in stretches if stretch is not None and stretch.read} - self._held.keys()
         if terms:
             self._inner.read_along((*{key for fences in terms for key, _ in fences}, *self._along))

@@ -77,6 +77,14 @@ class Reach:
     def __repr__(self) -> str:
         return f"Reach({list(self.stretches)!r})"
 
+    def holding(self, keys: Sequence[bytes]) -> Stretch | None:
+        """Return the stretch that holds all of the keys; None where there is none, and for no keys."""
+        stretch = self.at(keys[0]) if keys else None
+        if stretch is None or len(keys) == 1:
+            return stretch
+        start, end = stretch.range.start, stretch.range.end
+        return stretch if start <= min(keys) and (end is None or max(keys) < end) else None
+
     def within(self, key_range: KeyRange) -> Iterator[Stretch]:
         """Yield what the reach has of `key_range`, in order: stretches that are cut to it."""
         if key_range.is_empty:
