@@ -1,7 +1,7 @@
 """The PostgreSQL engine: the contract's eight methods over two pools of connections. How: see the modules beside this one."""
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
 
 from keyplan.engine.admission import admit_commit, admit_ttl, refuse_writing
 from keyplan.engine.clock import SYSTEM_CLOCK
@@ -16,6 +16,7 @@ from keyplan.engine.postgres.load import load
 from keyplan.engine.postgres.notifier import CommitNotifier
 from keyplan.engine.postgres.options import PostgresOptions, options_of, profile_of
 from keyplan.engine.postgres.pool import Pool, open_session
+from keyplan.engine.postgres.session import Statement
 from keyplan.engine.postgres.snapshot import PostgresSnapshot, Unread, can_be_stored
 from keyplan.engine.postgres.statements import Statements
 from keyplan.engine.postgres.tables import prepare
@@ -25,6 +26,9 @@ from keyplan.engine.url import EngineUrl
 from keyplan.errors import EngineOpenError, StoreUnreachableError
 
 __all__ = ["PostgresEngine", "open_postgres"]
+
+_pair: Final = cast("Callable[[Any], tuple[bytes, bytes]]", tuple)
+"""Makes a row. Why no `tuple[bytes, bytes]`: to call that takes four times as long."""
 
 _WORKERS_MAX: Final = 4
 """Why: commits of one process take turns on one connection; the others are for gets, watches and leases, which are short."""
@@ -39,6 +43,8 @@ class PostgresEngine(Engine):
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._statements = Statements(options.schema, has_notify=options.has_notify)
+        self._latest_fences: tuple[Fences | None, Statement, tuple[bytes, ...]] = (None, self._statements.value, ())
+        """Fences that were asked for, and how. Why: who reads below fences reads below the same again."""
         self._identity = Identity(self._statements, is_readonly=options.is_readonly)
         self._readers = Pool(
             options,
@@ -118,16 +124,22 @@ class PostgresEngine(Engine):
         return rows[0][0] if rows else None
 
     def fenced_value(self, key: bytes, fences: Fences) -> tuple[bool, bytes | None]:
-        if not fences or not all(can_be_stored(fence) for fence, _ in fences):
-            return super().fenced_value(key, fences)
+        known, statement, keys = self._latest_fences
+        if known is not fences:
+            keys = tuple([fence for fence, _ in fences])
+            if not fences or not all(map(can_be_stored, keys)):
+                return super().fenced_value(key, fences)
+            statement = self._statements.values(len(keys) + 1)
+            self._latest_fences = (fences, statement, keys)
         self._workers.check_open()
         self._look_at_leases()
         # Why also for a key that cannot be stored: the fences count all the same, and nothing is found.
-        keys = (key if can_be_stored(key) else b"", *[fence for fence, _ in fences])
+        asked = (*keys, key if can_be_stored(key) else b"")
         # Why one statement, and the comparing here: it is one state, and less work for the server than to compare there.
-        found = dict(self._workers.call((self._statements.values(len(keys)), keys))[0].rows(tuple[bytes, bytes]))
-        if any(found.get(fence) != value for fence, value in fences):
-            return False, None
+        found = dict(self._workers.call((statement, asked))[0].rows(_pair))
+        for fence, value in fences:
+            if found.get(fence) != value:
+                return False, None
         return True, found.get(key)
 
     def commit(self, commit: Commit) -> int:

@@ -67,7 +67,7 @@ class Result(NamedTuple):
 
     def row(self) -> tuple[Any, ...]:
         """Return the first row. There must be one."""
-        return self.rows(tuple[Any, ...])[0]
+        return self.rows(tuple)[0]
 
 
 class _Connection(psycopg.Connection[Any]):
