@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Act", "Result", "Work", "compared", "in_threads", "single"]
+__all__ = ["Act", "Result", "Work", "compared", "compared_singly", "in_threads", "of_rates", "single"]
 
 Work = Callable[[int], object]
 """Does so many operations. Each round calls it once."""
@@ -67,6 +67,53 @@ def compared(
         if number:
             rates.append(rate)
             ratios.append(rate / other)
+    return of_rates(benchmark, variant, against=against, rates=rates, ratios=ratios, size=size, aim=aim)
+
+
+def compared_singly(
+    benchmark: str,
+    variant: str,
+    *,
+    against: str,
+    subject: Act,
+    comparator: Act,
+    operations: int,
+    rounds: int,
+    size: int | None = None,
+    aim: float | None = None,
+) -> Result:
+    """Measure single operations in turn, and return the ratio of their speeds: of a round's medians.
+
+    For what waits for a server: between two operations that follow each other little changes, and one that was held up counts
+    as one. The first round does not count.
+    """
+    rates: list[float] = []
+    ratios: list[float] = []
+    for number in range(rounds + 1):
+        times: tuple[list[float], list[float]] = ([], [])
+        for place in range(operations):
+            first = place % 2
+            for which in (first, 1 - first):
+                begun = perf_counter()
+                (subject, comparator)[which]()
+                times[which].append(perf_counter() - begun)
+        if number:
+            rates.append(1 / median(times[0]))
+            ratios.append(median(times[1]) / median(times[0]))
+    return of_rates(benchmark, variant, against=against, rates=rates, ratios=ratios, size=size, aim=aim)
+
+
+def of_rates(
+    benchmark: str,
+    variant: str,
+    *,
+    against: str,
+    rates: list[float],
+    ratios: list[float],
+    size: int | None,
+    aim: float | None,
+) -> Result:
+    """Return what was measured in rounds, by whomever: the subject's rates, and the ratios to the comparator's."""
     return Result(
         benchmark=benchmark,
         variant=variant,
@@ -76,7 +123,7 @@ def compared(
         ratio=median(ratios),
         low=_quantile(ratios, _QUANTILE_LOW),
         high=_quantile(ratios, _QUANTILE_HIGH),
-        rounds=rounds,
+        rounds=len(rates),
         size=size,
         aim=aim,
     )
