@@ -6,7 +6,7 @@ read again: with the right value at another revision the commit is sent once mor
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from keyplan.engine.admission import admit_commit
 from keyplan.engine.confined_reads import READ, WRITE, Border
@@ -48,11 +48,8 @@ class _Seen(NamedTuple):
     epoch: str
 
 
-class _Touch(NamedTuple):
-    """An act for which some terms have to hold."""
-
-    act: str
-    where: bytes | KeyRange
+_Touch: TypeAlias = tuple[str, bytes | KeyRange]
+"""An act for which some terms have to hold, and where. Why no class: one is made for each commit under a fence."""
 
 
 class FencedCommits:
@@ -153,7 +150,7 @@ class FencedCommits:
         if stretch is None or terms is None:
             raise self._border.denied(act, key)
         if terms:
-            touched.setdefault(terms, _Touch(act, key))
+            touched.setdefault(terms, (act, key))
         return stretch.range.start, stretch.range.end
 
     def _add_range(self, touched: dict[Terms, _Touch], reach: Reach, act: str, where: KeyRange) -> None:
@@ -166,7 +163,7 @@ class FencedCommits:
             if terms is None:
                 raise self._border.denied(act, where)
             if terms:
-                touched.setdefault(terms, _Touch(act, where))
+                touched.setdefault(terms, (act, where))
 
     def _refuse_keys_beside_the_range(self, guard: RangeEmpty | RangeUnchanged) -> None:
         """Why: an engine that compares single keys would answer for each key that such a guard names."""
