@@ -10,9 +10,8 @@ from keyplan.engine import (
     MEMORY_PROFILE,
     Commit,
     FencesHolder,
-    Guard,
+    KeyPrefix,
     MemoryEngine,
-    Mutation,
     PrefixedSnapshot,
     Put,
     Snapshot,
@@ -74,8 +73,8 @@ def _unlooked(share: KeySpaceEngine) -> Snapshot:
     return PrefixedSnapshot(share.inner.snapshot(), share._prefix)
 
 
-def _unguarded(share: KeySpaceEngine, guards: tuple[Guard, ...], mutations: tuple[Mutation, ...], epoch: str) -> int:
-    return share.inner.commit(Commit(tuple(guards), mutations, epoch))
+def _unguarded(share: KeySpaceEngine, prefix: KeyPrefix, commit: Commit, _: object) -> int:
+    return share.inner.commit(prefix.add_to_commit(commit)[0])
 
 
 def _unfenced(

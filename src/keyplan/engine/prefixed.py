@@ -8,6 +8,7 @@ from msgspec import structs
 
 from keyplan.engine.admission import admit_commit, admit_pair
 from keyplan.engine.interface import (
+    NO_LEASE,
     Commit,
     Delete,
     DeleteRange,
@@ -65,11 +66,11 @@ class PrefixedEngine(WrappedEngine):
 
     def commit(self, commit: Commit) -> int:
         admit_commit(self._profile, commit)
-        guards = tuple(self._prefix.add_to_guards(commit.guards))
+        whole, _ = self._prefix.add_to_commit(commit)
         try:
-            return self.inner.commit(Commit(guards, self._prefix.add_to_mutations(commit.mutations), commit.epoch))
+            return self.inner.commit(whole)
         except CommitConflictError as error:
-            raise self._prefix.own_conflict(failures_of(error), guards, commit.guards) from error
+            raise self._prefix.own_conflict(failures_of(error), whole.guards, commit.guards) from error
 
     def watch(self, key_range: KeyRange, *, after: int) -> Watch:
         return PrefixedWatch(self.inner.watch(self._prefix.add_to_range(key_range), after=after), self._prefix)
@@ -84,7 +85,7 @@ class PrefixedEngine(WrappedEngine):
     ) -> int:
         check_sorted(keys, values, self._profile)
         whole = [self._raw_prefix + key for key in keys]
-        inner_guards = tuple(self._prefix.add_to_guards(guards))
+        inner_guards = tuple(map(self._prefix.add_to_guard, guards))
         try:
             return self.inner.put_sorted(whole, values, guards=inner_guards, overwrite=overwrite)
         except CommitConflictError as error:
@@ -162,43 +163,47 @@ class KeyPrefix:
         end = self._end if key_range.end is None else self.raw + key_range.end
         return KeyRange(self.raw + key_range.start, end)
 
-    def add_to_guards(self, guards: Iterable[Guard]) -> list[Guard]:
-        """Return guards with the prefix."""
-        # Why at once, and by the class itself: every guard and mutation of every commit passes here and below.
-        raw = self.raw
-        return [
-            KeyUnchanged(raw + guard.key, guard.revision)
-            if type(guard) is KeyUnchanged
-            else KeyAbsent(raw + guard.key)
-            if type(guard) is KeyAbsent
-            else self._add_to_range_guard(guard)
-            for guard in guards
-        ]
+    def add_to_commit(self, commit: Commit, fence: Guard | None = None, epoch: str = "") -> tuple[Commit, bool]:
+        """Return a commit with the prefix, whose last guard is the fence, and whether one of its puts hangs on a lease.
 
-    def _add_to_range_guard(self, guard: Guard) -> Guard:
-        if type(guard) is RangeUnchanged:
-            keys = tuple(map(self.raw.__add__, guard.keys))
-            return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
-        assert isinstance(guard, RangeEmpty)
-        return RangeEmpty(self.add_to_range(guard.range))
+        `epoch` is that of the fence, for a commit that has none.
+        """
+        # Why at once, and by the class itself: all of every commit passes here, and each call in between is felt.
+        raw, has_lease = self.raw, False
+        guards: list[Guard] = []
+        for guard in commit.guards:
+            if type(guard) is KeyUnchanged:
+                guards.append(KeyUnchanged(raw + guard.key, guard.revision))
+            elif type(guard) is KeyAbsent:
+                guards.append(KeyAbsent(raw + guard.key))
+            else:
+                guards.append(self.add_to_guard(guard))
+        mutations: list[Mutation] = []
+        for mutation in commit.mutations:
+            if type(mutation) is Put:
+                lease = mutation.lease
+                if lease != NO_LEASE:
+                    has_lease = True
+                mutations.append(Put(raw + mutation.key, mutation.value, lease))
+            elif type(mutation) is Delete:
+                mutations.append(Delete(raw + mutation.key))
+            else:
+                assert isinstance(mutation, DeleteRange)
+                mutations.append(DeleteRange(self.add_to_range(mutation.range)))
+        if fence is not None:
+            guards.append(fence)
+        return Commit(tuple(guards), tuple(mutations), commit.epoch or epoch), has_lease
 
-    def add_to_mutations(self, mutations: Iterable[Mutation]) -> tuple[Mutation, ...]:
-        """Return mutations with the prefix."""
-        raw = self.raw
-        return tuple(
-            [
-                Put(raw + mutation.key, mutation.value, mutation.lease)
-                if type(mutation) is Put
-                else self._add_to_removal(mutation)
-                for mutation in mutations
-            ]
-        )
-
-    def _add_to_removal(self, mutation: Mutation) -> Mutation:
-        if type(mutation) is Delete:
-            return Delete(self.raw + mutation.key)
-        assert isinstance(mutation, DeleteRange)
-        return DeleteRange(self.add_to_range(mutation.range))
+    def add_to_guard(self, guard: Guard) -> Guard:
+        """Return the guard with the prefix."""
+        if isinstance(guard, KeyUnchanged):
+            return KeyUnchanged(self.raw + guard.key, guard.revision)
+        if isinstance(guard, KeyAbsent):
+            return KeyAbsent(self.raw + guard.key)
+        if isinstance(guard, RangeEmpty):
+            return RangeEmpty(self.add_to_range(guard.range))
+        keys = tuple(map(self.raw.__add__, guard.keys))
+        return RangeUnchanged(self.add_to_range(guard.range), guard.revision, keys)
 
     def own_conflict(
         self, failures: Iterable[FailedGuard], guards: Sequence[Guard], own_guards: Sequence[Guard]

@@ -51,6 +51,7 @@ Found = TypeVar("Found")
 _FENCE_ATTEMPTS: Final = 5
 """Why: a fence that changes between two tries changes because somebody disables and enables; nobody does that five times."""
 
+_NO_PREFIX: Final = KeyPrefix(b"")
 _NUMBER_BYTES: Final = 8
 """Of a lease in the key of its mark."""
 
@@ -144,14 +145,8 @@ class KeySpaceEngine(PrefixedEngine):
             admit_commit(self._profile, commit)
         if self.budget is not None:
             self.budget.check(commit.mutations)
-        if self._own is not None:
-            self._own.leases.check(commit.mutations)
-        prefix = self._prefix
-        guards = prefix.add_to_guards(commit.guards)
         try:
-            return self._carry_out(guards, prefix.add_to_mutations(commit.mutations), commit.epoch)
-        except CommitConflictError as error:
-            raise prefix.own_conflict(failures_of(error), guards, commit.guards) from error
+            return self._carry_out(self._prefix, commit, None if self._own is None else self._own.leases)
         except (EngineLimitError, InvalidInputError):
             # Why: said about the keys as the caller gave them. It is refused again: the limits here are no wider.
             admit_commit(self._profile, commit)
@@ -159,24 +154,27 @@ class KeySpaceEngine(PrefixedEngine):
 
     def _fenced(self, commit: Commit) -> int:
         """Carry out a commit on raw keys, under the fence."""
-        return self._carry_out(commit.guards, commit.mutations, commit.epoch)
+        return self._carry_out(_NO_PREFIX, commit, None)
 
-    def _carry_out(self, guards: Sequence[Guard], mutations: tuple[Mutation, ...], own_epoch: str) -> int:
-        """Carry out a commit on raw keys, under the fence; with the epoch of its own reads, empty where it made none."""
+    def _carry_out(self, prefix: KeyPrefix, commit: Commit, leases: OwnedLeases | None) -> int:
+        """Carry out a commit on keys below a prefix, under the fence, with leases that are among these."""
         for _ in range(_FENCE_ATTEMPTS):
             if self._fence.closed_by is not None:
                 self._fence.check_readable()
             fence, epoch = self._fence.held
-            if own_epoch and own_epoch != epoch:
+            if commit.epoch and commit.epoch != epoch:
                 # Why: the store was replaced behind one of them. Where it was behind the caller, the engine refuses its epoch.
                 fence, epoch = self._looked_again()
+            whole, has_lease = prefix.add_to_commit(commit, fence, epoch)
+            if has_lease and leases is not None:
+                leases.check(commit.mutations)
             try:
-                return self.inner.commit(Commit((*guards, fence), mutations, own_epoch or epoch))
+                return self.inner.commit(whole)
             except CommitConflictError as error:
                 failures = failures_of(error)
                 is_of_fence = any(failure.guard == fence for failure in failures)
-                if not is_of_fence and (failures or own_epoch):
-                    raise
+                if not is_of_fence and (failures or commit.epoch):
+                    raise prefix.own_conflict(failures, whole.guards[:-1], commit.guards) from error
                 self._looked_again(error)
         raise self._fence.changing()
 
