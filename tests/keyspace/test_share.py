@@ -44,6 +44,8 @@ class TestKeySpaceEngine(EngineSuite):
 class TestKeySpaceEngineOverANetwork(TestKeySpaceEngine):
     """Where a look at the fence comes along with the first read, in place of before it."""
 
+    clock = FakeClock()
+
     @pytest.fixture
     def profile(self) -> Profile:
         return replace(MEMORY_PROFILE, has_local_reads=False)
