@@ -12,8 +12,11 @@ from keyplan.engine import (
     DeleteRange,
     Engine,
     Fences,
+    KeyPrefix,
     KeyRange,
     Mutation,
+    PrefixedSnapshot,
+    Snapshot,
 )
 from keyplan.engine.memory import Memory, MemoryEngine
 from keyplan.errors import HistoryCompactedError
@@ -293,6 +296,34 @@ def one_of_several_fences_is_enough(patch: pytest.MonkeyPatch) -> None:
 @refused_by("test_the_fences_of_a_snapshot_are_of_its_state")
 def a_snapshot_looks_at_the_latest_fences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SnapshotOf, "holds", lambda snapshot, fences: are_held(snapshot._engine, fences))
+
+
+def share_of(engine: MemoryEngine, prefix: bytes) -> Snapshot:
+    return PrefixedSnapshot(engine.snapshot(), KeyPrefix(prefix))
+
+
+@refused_by("test_a_fenced_snapshot_is_of_the_keys_below_its_prefix_in_a_state_in_which_the_fences_hold")
+def a_fenced_snapshot_asks_for_no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryEngine, "fenced_snapshot", lambda engine, prefix, _: share_of(engine, prefix))
+
+
+@refused_by("test_a_fenced_snapshot_is_of_the_keys_below_its_prefix_in_a_state_in_which_the_fences_hold")
+def a_fenced_snapshot_is_of_the_whole_store(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        MemoryEngine,
+        "fenced_snapshot",
+        lambda engine, _, fences: engine.snapshot() if are_held(engine, fences) else None,
+    )
+
+
+@refused_by("test_a_fenced_snapshot_is_of_the_state_in_which_its_fences_hold")
+def a_fenced_snapshot_is_taken_after_the_look_at_the_fences(patch: pytest.MonkeyPatch) -> None:
+    def taken(engine: Any, prefix: bytes, fences: Fences) -> Snapshot | None:
+        holds = are_held(engine, fences)
+        gap()
+        return share_of(engine, prefix) if holds else None
+
+    patch.setattr(MemoryEngine, "fenced_snapshot", taken)
 
 
 @refused_by("test_what_is_read_along_is_of_the_snapshot_s_state")

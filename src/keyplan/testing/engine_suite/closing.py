@@ -37,6 +37,7 @@ class ClosePromises(Promise):
             lambda engine: engine.value(b"a"),
             lambda engine: engine.fenced_value(b"a", ((b"fence", b"1"),)),
             lambda engine: engine.fenced_reader(b"", Unfenced(), lambda key: key)(b"a"),
+            lambda engine: engine.fenced_snapshot(b"", ((b"fence", b"1"),)) or engine.snapshot(),
             lambda engine: engine.put_sorted([b"a"]),
         ],
         ids=[
@@ -49,6 +50,7 @@ class ClosePromises(Promise):
             "value",
             "fenced_value",
             "fenced_reader",
+            "fenced_snapshot",
             "put_sorted",
         ],
     )

@@ -60,6 +60,21 @@ class RacePromises(Promise):
                     torn.append(value)
         assert torn == []
 
+    def test_a_fenced_snapshot_is_of_the_state_in_which_its_fences_hold(self, engine: Engine) -> None:
+        def write(number: int) -> int:
+            return put(engine, b"fence", b"key", value=b"%d" % (number % 2))
+
+        write(0)
+        torn: list[bytes | None] = []
+        with written_meanwhile(write):
+            for number in range(ROUNDS):
+                fence = b"%d" % (number % 2)
+                snapshot = engine.fenced_snapshot(b"k", ((b"fence", fence),))
+                if snapshot is not None:
+                    with snapshot:
+                        torn += [value for value in (snapshot.value(b"ey"),) if value != fence]
+        assert torn == []
+
     def test_of_a_load_and_an_insert_of_one_key_one_is_refused(self, engine: Engine) -> None:
         for number in range(ROUNDS):
             keys = [b"%03d/%02d" % (number, position) for position in range(40)]
