@@ -1,7 +1,7 @@
 """Acceptance cases on watches; each quotes its number in the specification's section 7, and 3.4 is what the original tells."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any, TypeVar, cast
@@ -24,7 +24,8 @@ from keyplan.apps.cloudchamber import (
     layout_in_use,
 )
 from keyplan.apps.cloudchamber.changes import _Follower
-from keyplan.engine import Commit, EventKind, Put
+from keyplan.engine import Commit, EventKind, KeyRange, Put, Watch, WrappedEngine
+from keyplan.engine import Event as EngineEvent
 from keyplan.errors import EngineUnavailableError, HistoryCompactedError
 from keyplan.layout import Change, ChangeKind, Only
 from keyplan.store import Store
@@ -168,6 +169,44 @@ def test_a_watch_of_all_shows_neither_tests_nor_index_entries(store: Store) -> N
         assert [event.key for event in polled(events.poll, 2)] == [f"{P}users/alice"] * 2
         assert [event.key for event in polled(events_of_tests.poll, 1)] == [f"{P}Test/Standard/users/bob"]
     CloudChamberIndexed(store).indexes_begun.delete(Only())
+
+
+def test_a_poll_waits_on_when_what_came_is_hidden(store: Store) -> None:
+    chamber, tests = Chamber(store), Chamber(store, namespace="Test/Standard/")
+    polling = Event()
+
+    class Told(WrappedEngine):
+        """Says when a watch that was brought something is asked for more."""
+
+        def watch(self, key_range: KeyRange, *, after: int) -> Watch:
+            return Asked(self.inner.watch(key_range, after=after))
+
+    class Asked:
+        def __init__(self, inner: Watch) -> None:
+            self._inner = inner
+            self._has_brought = False
+
+        @property
+        def revision(self) -> int:
+            return self._inner.revision
+
+        def poll(self, timeout_seconds: float) -> Sequence[EngineEvent]:
+            if self._has_brought:
+                polling.set()
+            found = self._inner.poll(timeout_seconds)
+            self._has_brought |= bool(found)
+            return found
+
+        def close(self) -> None:
+            self._inner.close()
+
+    with Chamber(Store(Told(store.engine, closes_inner=False))).watch() as events, ThreadPoolExecutor(1) as pool:
+        tests.layout.users.insert("bob", User(name="bob"))
+        seen = pool.submit(events.poll, SECONDS_MAX)
+        asked_again = polling.wait(SECONDS_MAX / 2)
+        chamber.layout.users.insert("alice", User(name="alice"))
+        assert [event.key for event in seen.result(SECONDS_MAX)] == [f"{P}users/alice"]
+        assert asked_again
 
 
 def test_closing_an_events_watch_ends_it_and_a_second_close_is_told(store: Store) -> None:
