@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import psycopg
 
+from keyplan import Secret
 from keyplan.apps.patroni import Broker, Credentials, InstanceState, MemberKey, NodeOrder, OrderKey
 from keyplan.apps.patroni.cell_agent import CellAgent, CellSettings
 from keyplan.apps.patroni.node_config import DYNAMIC_DEFAULT, Gateway, merged
@@ -72,8 +73,8 @@ class Lab:
         self._halted = threading.Event()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm", ignore_cleanup_errors=True)))
         folder.chmod(0o755)
-        user = Credentials(username="postgres", password=PASSWORD)
-        copier = Credentials(username="replicator", password=PASSWORD)
+        user = Credentials(username="postgres", password=Secret(PASSWORD))
+        copier = Credentials(username="replicator", password=Secret(PASSWORD))
         self.broker.instances.put("f1", InstanceState(superuser_credentials=user, replication_credentials=copier))
         self.broker.allocations.put("f1", self.port)
         self.agents: dict[str, CellAgent] = {}

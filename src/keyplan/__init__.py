@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         HexUuid,
         Percent,
         RawUuid,
+        Secret,
         Tail,
         Text,
     )
@@ -77,6 +78,7 @@ __all__ = [
     "Parameter",
     "Percent",
     "RawUuid",
+    "Secret",
     "Store",
     "Sync",
     "Table",
@@ -91,7 +93,7 @@ __all__ = [
 _PACKAGES: Final = {
     "keyplan.codec": (
         *("F64", "I64", "U8", "U16", "U32", "U64"),
-        *("Decimal", "HexUuid", "Percent", "RawUuid", "Tail", "Text"),
+        *("Decimal", "HexUuid", "Percent", "RawUuid", "Secret", "Tail", "Text"),
     ),
     "keyplan.errors": ("KeyplanError",),
     "keyplan.layout": (

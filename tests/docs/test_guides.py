@@ -39,6 +39,7 @@ GUIDES: Final = (
     "key-spaces",
     "patroni",
     "patroni-clusters",
+    "secret-fields",
     "serving",
 )
 _STARTS_POSTGRESQL: Final = frozenset({"etcd-gateways", "patroni-clusters"})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from keyplan import Secret
 from keyplan.apps.patroni import (
     STORE_IDENTITY,
     BindingKey,
@@ -62,7 +63,10 @@ class _BindingsWithoutPostgres(Bindings):
 def one_instance(store: Store) -> None:
     broker = Broker(store)
     state = InstanceState(
-        instance_id="i", service_id="s", plan_id="p", superuser_credentials=Credentials(username="u", password="p")
+        instance_id="i",
+        service_id="s",
+        plan_id="p",
+        superuser_credentials=Credentials(username="u", password=Secret("p")),
     )
     broker.instances.insert("i", state)
     broker.operations.insert("i", Operation(id="o", kind="provision", status=SUCCESS))
@@ -134,7 +138,7 @@ class _PaperNode(Node):
     """A node that has data and no process."""
 
     def __init__(self, name: str, folder: Path, engine: Engine) -> None:
-        nobody = Credentials(username="u", password="p")
+        nobody = Credentials(username="u", password=Secret("p"))
         plan = NodePlan(
             instance=INSTANCE,
             node=name,

@@ -33,6 +33,7 @@ from keyplan.cli.output import (
 )
 from keyplan.cli.transfer import FileArgument
 from keyplan.cli.write import INSTEAD, WriteOptions, print_change
+from keyplan.codec import MASK
 from keyplan.engine import ALL_KEYS, Engine, Entry, KeyRange
 from keyplan.errors import InvalidInputError, InvalidKeyError, KeyplanError, NotFoundError
 from keyplan.files import new_file
@@ -312,7 +313,8 @@ def _dump_line(bound: BoundLayout, entry: Entry) -> dict[str, Any]:
         try:
             line["record"] = plain_value(bound.tables[str(meaning.item)].form.decode(entry.value))
         except KeyplanError as error:
-            line |= {"damaged": str(error), "value": entry.value.hex()}
+            is_secret = bound.tables[str(meaning.item)].form.secrets
+            line |= {"damaged": str(error), "value": MASK if is_secret else entry.value.hex()}
     elif entry.value:
         line["value"] = text_of_value(entry.value)
     return line | _history(entry)

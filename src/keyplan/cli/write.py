@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 from uuid import UUID
@@ -27,7 +27,7 @@ from keyplan.cli.options import (
     store_of_option,
 )
 from keyplan.cli.output import print_answer, print_json, print_lines, print_text
-from keyplan.codec import ValueForm
+from keyplan.codec import MASK, Secret, SecretPath, ValueForm, change_at, secret_of_plain, shown_path
 from keyplan.engine import Engine
 from keyplan.errors import InvalidInputError, NotFoundError
 from keyplan.layout import (
@@ -185,17 +185,20 @@ def record_of_word(form: ValueForm[Any], word: str) -> Any:
 
     Any other record is JSON. Raises InvalidInputError, see `record_of_json`.
     """
-    kind = form.value_type
+    secret, kind = _unwrapped(form.value_type)
+    _refuse_mask(word, form.secrets if secret is not None else ())
     try:
         if kind is bytes:
-            return raw_key_of(word)
-        if isinstance(kind, type) and issubclass(kind, str):
-            return kind(word)
-        if isinstance(kind, type) and issubclass(kind, bool | int | float | UUID):
-            return scalar_of_text(kind, word)
+            record: Any = raw_key_of(word)
+        elif isinstance(kind, type) and issubclass(kind, str):
+            record = kind(word)
+        elif isinstance(kind, type) and issubclass(kind, bool | int | float | UUID):
+            record = scalar_of_text(kind, word)
+        else:
+            return record_of_json(form, word)
     except ValueError as error:
         raise InvalidInputError(source=_SOURCE, problem=f"the record must be {kind_in_words(kind)}") from error
-    return record_of_json(form, word)
+    return record if secret is None else secret(record)
 
 
 def record_of_json(form: ValueForm[Any], text: str) -> Any:
@@ -203,19 +206,39 @@ def record_of_json(form: ValueForm[Any], text: str) -> Any:
 
     Raises InvalidInputError that names the field, also for a field that the record lacks: its value would be lost.
     """
-    kind = form.value_type
+    secret, kind = _unwrapped(form.value_type)
     name = getattr(kind, "__name__", str(kind))
     try:
         plain = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not JSON, of which a {name} is made: {error}") from error
+    _refuse_mask(plain, form.secrets)
     try:
         record = _record_of_plain(kind, plain)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(source=_SOURCE, problem=f"not a {name}: {error}") from error
     for place in _unknown_fields(plain, record, "$"):
         raise InvalidInputError(source=_SOURCE, problem=f"a {name} has no field {place}")
-    return record
+    return record if secret is None else secret(record)
+
+
+def _unwrapped(kind: Any) -> tuple[Any, Any]:
+    """Return the class of a record that is secret as a whole, and the type of what it holds; None and the type of another."""
+    is_secret = isinstance(kind, type) and issubclass(kind, Secret)
+    return (kind, kind.kind) if is_secret else (None, kind)
+
+
+def _refuse_mask(plain: Any, paths: Iterable[SecretPath]) -> None:
+    """Refuse a record as it was shown, with its secrets masked: the mask would be written over them."""
+    for path in paths:
+
+        def refuse_mask(value: Any, path: SecretPath = path) -> Any:
+            if value == MASK:
+                problem = f"{shown_path(path)} is a mask, not the secret: write the secret itself"
+                raise InvalidInputError(source=_SOURCE, problem=problem)
+            return value
+
+        change_at(plain, path, refuse_mask)
 
 
 def _record_of_plain(kind: Any, plain: Any) -> Any:
@@ -226,7 +249,7 @@ def _record_of_plain(kind: Any, plain: Any) -> Any:
     read_json = getattr(kind, "model_validate_json", None)
     if read_json is not None:  # a pydantic model
         return read_json(msgspec.json.encode(plain))
-    return msgspec.convert(plain, kind, str_keys=True)
+    return msgspec.convert(plain, kind, str_keys=True, dec_hook=secret_of_plain)
 
 
 def _unknown_fields(plain: Any, record: Any, place: str) -> Iterator[str]:

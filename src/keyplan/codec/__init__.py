@@ -30,6 +30,7 @@ from keyplan.codec.numbers import F64, I8, I16, I32, I64, U8, U16, U32, U64, Dec
 from keyplan.codec.paths import Directory, LevelPath, SlashPath
 from keyplan.codec.plain_forms import ElementForm, EmptyForm, RawForm, TextForm
 from keyplan.codec.positional_names import POSITIONAL_NAMES
+from keyplan.codec.secrets import MASK, Secret, SecretPath, change_at, secret_of_plain, shown_path
 from keyplan.codec.serialized_forms import JsonForm, MsgpackForm
 from keyplan.codec.text import Percent, Text
 from keyplan.codec.timestamps import TimestampNanos, TimestampText
@@ -48,6 +49,7 @@ __all__ = [
     "I16",
     "I32",
     "I64",
+    "MASK",
     "POSITIONAL_NAMES",
     "U8",
     "U16",
@@ -82,6 +84,8 @@ __all__ = [
     "RawUuid",
     "Refined",
     "Repeat",
+    "Secret",
+    "SecretPath",
     "Series",
     "SingleFloat",
     "SlashPath",
@@ -98,11 +102,14 @@ __all__ = [
     "Word",
     "alphabet_of",
     "byte_class",
+    "change_at",
     "element_of_spec",
     "is_self_delimiting",
     "literal",
     "register_element",
     "registered_elements",
+    "secret_of_plain",
+    "shown_path",
     "value_form_of",
     "value_form_of_description",
 ]

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from keyplan.codec.secrets import STORED
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, require, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError
@@ -31,7 +32,7 @@ class PydanticForm(ValueForm[Any]):
             self.refuse("a subclass, whose own fields would not be stored", type_found=type(value).__name__)
         try:
             # Why: warnings off, since what they warn of, a field of the wrong type, is refused by reading back.
-            raw: bytes = value.model_dump_json(by_alias=True, warnings=False).encode()
+            raw: bytes = value.model_dump_json(by_alias=True, warnings=False, context=STORED).encode()
             changed = difference(value, self._model.model_validate_json(raw))
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidRecordError(form=self.code, problem=_pydantic_problem(error)) from error

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, get_origin, is_typeddict
 import msgspec
 
 from keyplan.codec.positional_names import schema_with_names
+from keyplan.codec.secrets import plain_of_secret, secret_of_plain
 from keyplan.codec.survival import difference
 from keyplan.codec.value_form import ValueForm, check_type, type_name
 from keyplan.errors import CorruptionError, InvalidRecordError, LayoutError
@@ -30,15 +31,18 @@ class _SerializedForm(ValueForm[V]):
         self,
         value_type: Any,
         encoder: type[msgspec.json.Encoder | msgspec.msgpack.Encoder],
-        decoder: Callable[[Any], msgspec.json.Decoder[V] | msgspec.msgpack.Decoder[V]],
+        decoder: Callable[..., msgspec.json.Decoder[V] | msgspec.msgpack.Decoder[V]],
         *,
         is_sorted: bool,
     ) -> None:
         self._value_type = value_type
-        self._encode_as_is = encoder().encode
-        self._encode_sorted = encoder(order="deterministic").encode if is_sorted else self._encode_as_is
+        # Why hooks for every type: they are called for secrets alone, and cost nothing where there are none.
+        self._encode_as_is = encoder(enc_hook=plain_of_secret).encode
+        self._encode_sorted = self._encode_as_is
+        if is_sorted:
+            self._encode_sorted = encoder(enc_hook=plain_of_secret, order="deterministic").encode
         try:
-            self._decode = decoder(value_type).decode
+            self._decode = decoder(value_type, dec_hook=secret_of_plain).decode
         except (TypeError, ValueError) as error:
             name = type_name(value_type)
             problem = f"values of this type cannot be stored as {self.code}"

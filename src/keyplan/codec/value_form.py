@@ -1,8 +1,10 @@
 """What every value form publishes, and the checks that forms make alike. The forms stand in the modules beside this one."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar, get_origin
 
+from keyplan.codec.secrets import SecretPath, secret_paths
 from keyplan.errors import InvalidRecordError, LayoutError
 
 __all__ = ["ValueForm", "check_type", "require", "type_name"]
@@ -35,8 +37,13 @@ class ValueForm(ABC, Generic[V]):
     def decode(self, raw: bytes) -> V:
         """Return the value. Raises CorruptionError(problem=...), without any content of the value, when `raw` spells none."""
 
+    @cached_property
+    def secrets(self) -> tuple[SecretPath, ...]:
+        """Where secrets stand in what is stored. Raises LayoutError where they cannot stand."""
+        return secret_paths(self.value_type)
+
     def describe(self) -> dict[str, Any]:
-        """The form as JSON data, for the layout's description; "form" is its `code`."""
+        """The form as JSON data, for the layout's description; "form" is its `code`. Where secrets stand is added there."""
         return {"form": self.code}
 
     def refuse(self, problem: str, **facts: object) -> NoReturn:

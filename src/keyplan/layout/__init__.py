@@ -42,7 +42,7 @@ from keyplan.layout.plain import (
     value_of_text,
     word_of_value,
 )
-from keyplan.layout.readings import readings_of
+from keyplan.layout.readings import holds_secrets, readings_of
 from keyplan.layout.rows import Change, ChangeKind, Damaged, ExpectedRevision, LeaseHandle, Page, Versioned
 from keyplan.layout.spec import (
     Component,
@@ -160,6 +160,7 @@ __all__ = [
     "differences",
     "field_labels",
     "has_same_entries",
+    "holds_secrets",
     "key_of_words",
     "kind_in_words",
     "layout_class_of",

@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Protocol, get_args, get_origin, get_type_hints
 
+from keyplan.codec import Secret
 from keyplan.errors import LayoutError
 from keyplan.layout.spec import Component, Condition, Origin, TableSpec
 from keyplan.layout.template import Template
@@ -70,6 +71,7 @@ def index_conditions(index: IndexDeclaration, table: TableSpec) -> tuple[Conditi
     conditions = []
     for path, constant in index.when.items():
         _require_attribute(index.name, path, path, table)
+        _refuse_secret(index.name, path, Component(Origin.RECORD, path), table)
         plain = constant.constant if isinstance(constant, Unlike) else constant
         if not isinstance(plain, str | int | bool | None):
             raise LayoutError(item=index.name, field=path, problem="a condition compares with a str, int, bool or None")
@@ -94,6 +96,14 @@ def _fanned(index: IndexDeclaration) -> dict[str, Component]:
 
 
 def _component(
+    index: IndexDeclaration, name: str, each: Mapping[str, Component], table: TableSpec, *, is_in_tail: bool
+) -> Component:
+    component = _source_of(index, name, each, table, is_in_tail=is_in_tail)
+    _refuse_secret(index.name, name, component, table)
+    return component
+
+
+def _source_of(
     index: IndexDeclaration, name: str, each: Mapping[str, Component], table: TableSpec, *, is_in_tail: bool
 ) -> Component:
     if name in each:
@@ -141,6 +151,29 @@ def _require_attribute(item: str, field: str, path: str, table: TableSpec) -> No
         kind = attributes.get(name, object)
 
 
+def _refuse_secret(item: str, field: str, component: Component, table: TableSpec) -> None:
+    """Raise LayoutError for a field that is taken of a secret: its value would stand in keys."""
+    if component.origin not in (Origin.RECORD, Origin.EACH):
+        return
+    kinds: list[object] = [table.form.value_type]
+    for name in component.path.split(".") if component.path else ():
+        kinds = [(_attributes_of(kind) or {}).get(name, object) for kind in kinds]
+    if isinstance(component.item, str):
+        kinds = [(_attributes_of(part) or {}).get(component.item, object) for kind in kinds for part in get_args(kind)]
+    if any(isinstance(part, type) and issubclass(part, Secret) for kind in kinds for part in _parts_of(kind)):
+        raise LayoutError(
+            item=item,
+            field=field,
+            problem="it is taken of a secret, and would stand readable in the keys of the index; index a digest of it, "
+            "as a field of its own",
+        )
+
+
+def _parts_of(kind: object) -> list[object]:
+    """A type and those inside it."""
+    return [kind, *(part for inner in get_args(kind) for part in _parts_of(inner))]
+
+
 def _attributes_of(kind: object) -> Mapping[str, object] | None:
     """The attributes of a record class with their types; None when the class does not say (a dict, a scalar, Any)."""
     members = [member for member in get_args(kind) if member is not type(None)]
@@ -153,6 +186,12 @@ def _attributes_of(kind: object) -> Mapping[str, object] | None:
         return dict.fromkeys(fields, object)
     if issubclass(kind, Mapping) or not (_is_record(kind)):
         return None
+    return _hints(kind)  # type: ignore[arg-type]  # Why: mypy takes a class for one that cannot be hashed.
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, object]:
+    # Why kept: each field of each index asks, and reading a class's annotations takes longer than all the rest.
     return get_type_hints(kind)
 
 

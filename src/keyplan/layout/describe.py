@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from keyplan.codec import value_form_of_description
+from keyplan.codec import ValueForm, value_form_of_description
 from keyplan.errors import InvalidInputError, KeyplanError
 from keyplan.layout.soundness import check_described
 from keyplan.layout.spec import (
@@ -58,8 +58,10 @@ def canonical_description(spec: LayoutSpec) -> bytes:
         del described[name]
     for item in described["items"]:
         del item["note"]
-        if isinstance(item.get("value"), dict) and "schema" in item["value"]:
-            item["value"] = item["value"] | {"schema": _without_prose(item["value"]["schema"])}
+        if isinstance(item.get("value"), dict):
+            item["value"].pop("secrets", None)
+            if "schema" in item["value"]:
+                item["value"]["schema"] = _without_prose(item["value"]["schema"])
     return json.dumps(described, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -134,7 +136,7 @@ def _described_item(item: ItemSpec) -> dict[str, Any]:
             described |= {
                 "kind": "table",
                 "key": _described_key(item.key),
-                "value": item.form.describe(),
+                "value": _described_form(item.form),
                 "lease": item.has_lease,
                 "place": list(item.place),
             }
@@ -155,6 +157,12 @@ def _described_item(item: ItemSpec) -> dict[str, Any]:
         case CounterSpec():
             described |= {"kind": "counter", "start": item.start}
     return described
+
+
+def _described_form(form: ValueForm[Any]) -> dict[str, Any]:
+    """The form, with the places of secrets where there are any: names as they are stored, null for each item."""
+    secrets = {"secrets": [list(path) for path in form.secrets]} if form.secrets else {}
+    return form.describe() | secrets
 
 
 def _described_key(shape: KeyShape) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from keyplan.layout.bound import BoundLayout
 from keyplan.layout.meaning import Kind, Meaning
 
-__all__ = ["readings_of"]
+__all__ = ["holds_secrets", "readings_of"]
 
 
 def readings_of(layouts: Iterable[BoundLayout], raw_key: bytes) -> list[tuple[BoundLayout, Meaning]]:
@@ -22,6 +22,15 @@ def readings_of(layouts: Iterable[BoundLayout], raw_key: bytes) -> list[tuple[Bo
     others = [pair for pair in found if pair not in known and (not known or pair[1].item is not None)]
     nearest = max(others, key=_nearness, default=None)
     return known if nearest is None else [nearest, *known]
+
+
+def holds_secrets(layouts: Iterable[BoundLayout], raw_key: bytes) -> bool:
+    """Tell whether a record with secret fields stands at the key by one of the layouts: its bytes are not to be shown."""
+    return any(
+        meaning.kind is Kind.RECORD and bool(bound.tables[str(meaning.item)].form.secrets)
+        for bound in layouts
+        for meaning in bound.meanings(raw_key)
+    )
 
 
 def _nearness(pair: tuple[BoundLayout, Meaning]) -> tuple[bool, bool, int]:

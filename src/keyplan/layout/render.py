@@ -6,7 +6,7 @@ Neither is read back; `describe.py` writes what is.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from keyplan.codec import Element
+from keyplan.codec import Element, shown_path
 from keyplan.layout.rules.check import lint
 from keyplan.layout.rules.finding import RULES, LintReport, abridged
 from keyplan.layout.rules.refusals import EngineLimits
@@ -69,6 +69,8 @@ def _mapped(spec: LayoutSpec, item: ItemSpec) -> Iterator[str]:
                 yield f"    place    {', '.join(item.place)}"
             if item.holds_keys:
                 yield f"    holds    whole keys in {_held(item)}"
+            if item.form.secrets:
+                yield f"    secret   {', '.join(map(shown_path, item.form.secrets))}"
         case IndexSpec():
             yield f"    of       {item.of}"
             yield f"    key      {item.key.type_name}"
@@ -187,6 +189,7 @@ def _remarks(item: ItemSpec) -> str:
         remarks += ["records hang on leases"] if item.has_lease else []
         remarks += [f"placed by {', '.join(item.place)}"] if item.place else []
         remarks += [f"whole keys stand in {_held(item)}"] if item.holds_keys else []
+        remarks += [f"secret: {', '.join(map(shown_path, item.form.secrets))}"] if item.form.secrets else []
     return _cell("; ".join(remarks))
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from keyplan.codec import ValueForm
+from keyplan.codec import Secret, ValueForm
 from keyplan.errors import CorruptionError, LayoutError
 from keyplan.protobuf.records import Message, field_types
 from keyplan.protobuf.scalars import JSON_SCALARS, JsonKind, MisfitError, enumeration_kind, escape, require_type
@@ -171,6 +171,8 @@ def _kind_of(kind: Any, style: JsonStyle, place: str) -> JsonKind:
 
 
 def _single_kind(kind: Any, style: JsonStyle, place: str, *, is_alone: bool = False) -> JsonKind:
+    if isinstance(kind, type) and issubclass(kind, Secret):
+        return _secret_kind(kind, _single_kind(kind.kind, style, place))
     scalar = get_args(kind)[1] if get_origin(kind) is Annotated else _SCALAR_OF.get(kind)
     if scalar is not None:
         return JSON_SCALARS[scalar]
@@ -180,6 +182,19 @@ def _single_kind(kind: Any, style: JsonStyle, place: str, *, is_alone: bool = Fa
         codec = json_codec(kind, style)
         return JsonKind(codec.write, codec.read, lambda value: value is None)
     raise LayoutError(problem="proto3 JSON has no field of this type", field=place)
+
+
+def _secret_kind(kind: type[Secret[Any]], held: JsonKind) -> JsonKind:
+    def write(secret: Any) -> str:
+        if not isinstance(secret, Secret):
+            raise MisfitError(f"a Secret is needed, not a {type(secret).__name__}")
+        return held.write(secret.reveal())
+
+    return JsonKind(
+        write,
+        lambda value: kind(held.read(value)),
+        lambda secret: isinstance(secret, Secret) and held.is_zero(secret.reveal()),
+    )
 
 
 def _list_kind(item: JsonKind) -> JsonKind:
@@ -244,6 +259,8 @@ def _describe(kind: Any, types: dict[str, Any]) -> str:
         return f"map of {arguments[0].__name__} to {_describe(arguments[1], types)}"
     if origin is not None:
         return _describe(arguments[0], types)
+    if issubclass(kind, Secret):
+        return _describe(kind.kind, types)
     name = str(kind.__name__)
     if issubclass(kind, Message) and name not in types:
         shown: dict[str, str] = {}

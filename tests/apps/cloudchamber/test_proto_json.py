@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keyplan import Secret
 from keyplan.apps.cloudchamber import (
     Accelerator,
     AcceleratorV100,
@@ -91,7 +92,9 @@ def test_the_pdu_of_the_standard_inventory_leaves_out_what_is_zero() -> None:
 
 
 def test_a_user_has_its_hash_in_base64_and_its_obsolete_right_in_its_old_place() -> None:
-    user = User(name="Admin", password_hash=b"\xfb\xff$2a", can_manage_accounts=True, rights=Rights(can_step_time=True))
+    user = User(
+        name="Admin", password_hash=Secret(b"\xfb\xff$2a"), can_manage_accounts=True, rights=Rights(can_step_time=True)
+    )
     raw = b'{"name":"Admin","passwordHash":"+/8kMmE=","canManageAccounts":true,"rights":{"canStepTime":true}}'
     assert ProtoJson(User).encode(user) == raw
     assert ProtoJson(User).decode(raw) == user
@@ -152,7 +155,7 @@ def test_floats_are_spelled_as_go_spells_them(cores: float, spelled: bytes) -> N
         (Capacity, b' {"cores" : null, "arch":\n"X64"} ', Capacity(arch="X64")),
         (RackDetails, b'{"condition":3}', RackDetails(condition=Condition.OUT_FOR_REPAIR)),
         (Workload, b'{"affinity":"Weak_AntiAffinity"}', Workload(affinity=Affinity.WEAK_ANTI_AFFINITY)),
-        (User, b'{"passwordHash":"-_8"}', User(password_hash=b"\xfb\xff")),
+        (User, b'{"passwordHash":"-_8"}', User(password_hash=Secret(b"\xfb\xff"))),
         (RequiredCapacity, b'{"cores":"2.5"}', RequiredCapacity(cores=2.5)),
         (Capacity, b'{"accelerators":[{"v100":{}}]}', Capacity(accelerators=[Accelerator(v100=AcceleratorV100())])),
     ],
@@ -247,7 +250,7 @@ def test_what_would_not_be_read_back_is_refused(record: Any) -> None:
 
 
 def test_a_password_hash_is_not_printed_with_its_record() -> None:
-    assert "secret" not in repr(User(name="alice", password_hash=b"secret"))
+    assert "secret" not in repr(User(name="alice", password_hash=Secret(b"secret")))
 
 
 def test_the_form_describes_every_field_and_enumerator_for_comparing_layouts() -> None:

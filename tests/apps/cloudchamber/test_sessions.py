@@ -2,6 +2,7 @@
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.cloudchamber import CloudChamber, Rights, User
 from keyplan.apps.cloudchamber.accounts import (
     ALL_RIGHTS,
@@ -18,7 +19,7 @@ from keyplan.testing.faults import FakeClock
 
 
 def stored(*, create_revision: int = 1, password_hash: bytes = b"h", enabled: bool = True) -> Versioned[str, User]:
-    return Versioned("bob", User(enabled=enabled, password_hash=password_hash), create_revision, 5, 1, 0)
+    return Versioned("bob", User(enabled=enabled, password_hash=Secret(password_hash)), create_revision, 5, 1, 0)
 
 
 def test_every_use_lets_a_session_live_on() -> None:

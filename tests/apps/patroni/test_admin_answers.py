@@ -8,6 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import (
     Binding,
     Broker,
@@ -68,7 +69,7 @@ class Kept(Recreations):
         """Nothing is needed."""
 
     def _asked(self, ask: Callable[..., Any]) -> ClusterData:
-        secret = Credentials(username="postgres", password="secret")  # Why: of a test.
+        secret = Credentials(username="postgres", password=Secret("secret"))  # Why: of a test.
         return ClusterData(instance_id="f1", service_id="s", plan_id="p", space_guid="sp", superuser_credentials=secret)
 
 

@@ -87,10 +87,13 @@ def test_the_data_of_an_instance_are_kept_and_shown_without_passwords(kept: Depl
     state = kept.broker.instances.require("first")
     assert (data["service_id"], data["plan_id"], data["space_guid"]) == (SERVICE, PAIR, "space")
     assert (data["service_instance_name"], data["allocated_port"]) == ("orders", state.allocated_port)
-    assert data["superuser_credentials"] == {"username": "postgres", "password": state.superuser_credentials.password}
+    assert data["superuser_credentials"] == {
+        "username": "postgres",
+        "password": state.superuser_credentials.password.reveal(),
+    }
     shown = kept.platform.http.get("/admin/spaces/space/clusterdata_backup_by_name/orders")
     assert (shown.status_code, shown.json()["instance_id"]) == (200, "first")
-    assert state.superuser_credentials.password not in shown.text
+    assert state.superuser_credentials.password.reveal() not in shown.text
     assert kept.platform.http.get("/admin/spaces/other/clusterdata_backup_by_name/orders").status_code == 404
 
 

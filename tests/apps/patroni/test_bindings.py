@@ -60,7 +60,7 @@ def bindable(postgresql: tuple[Path, int], tmp_path_factory: pytest.TempPathFact
     url = f"lmdb:{tmp_path_factory.mktemp('bindings')}/store.kv"
 
     def led(instance: str) -> str:
-        password = Broker(store).instances.require(instance).superuser_credentials.password
+        password = Broker(store).instances.require(instance).superuser_credentials.password.reveal()
         with psycopg.connect(host=str(folder), port=port, user="postgres", dbname="postgres") as connection:
             connection.execute(psycopg.sql.SQL("ALTER ROLE postgres PASSWORD {}").format(password))
         return f"127.0.0.1:{port}"

@@ -224,7 +224,7 @@ def test_admin_answers_and_the_log_hold_no_secret(deployed: Deployment) -> None:
     platform.ended("secret")
     state = deployed.broker.instances.require("secret")
     passwords = [
-        credentials.password
+        credentials.password.reveal()
         for credentials in (state.superuser_credentials, state.admin_credentials, state.replication_credentials)
     ]
     assert all(len(password) == 24 for password in passwords)

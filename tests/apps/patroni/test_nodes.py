@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import typer
 
+from keyplan import Secret
 from keyplan.apps.patroni import Credentials
 from keyplan.apps.patroni.cli import app
 from keyplan.apps.patroni.cli_options_cells import NodeOptions
@@ -25,10 +26,10 @@ PLAN = NodePlan(
     node="a.b",
     port=25432,
     rest_port=28008,
-    superuser=Credentials(username="postgres", password="super-secret"),
-    replication=Credentials(username="replicator", password="copy-secret"),
-    rest=Credentials(username="admin", password="rest-secret"),
-    gateway=Gateway("127.0.0.1:2379", "etcd", password="gate-secret"),
+    superuser=Credentials(username="postgres", password=Secret("super-secret")),
+    replication=Credentials(username="replicator", password=Secret("copy-secret")),
+    rest=Credentials(username="admin", password=Secret("rest-secret")),
+    gateway=Gateway("127.0.0.1:2379", "etcd", password=Secret("gate-secret")),
     parameters={"fsync": "off"},
 )
 

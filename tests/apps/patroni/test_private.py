@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import Credentials
 from keyplan.apps.patroni.node_config import Gateway, NodePlan
 from keyplan.apps.patroni.node_host import Host, make_passage
@@ -36,10 +37,10 @@ def plan() -> NodePlan:
         node="n1",
         port=25432,
         rest_port=28008,
-        superuser=Credentials(username="postgres", password="super-secret"),
+        superuser=Credentials(username="postgres", password=Secret("super-secret")),
         replication=Credentials(),
         rest=Credentials(),
-        gateway=Gateway("127.0.0.1:2379", password="gate-secret"),
+        gateway=Gateway("127.0.0.1:2379", password=Secret("gate-secret")),
     )
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from keyplan import Secret
 from keyplan.apps.patroni import Credentials, Failover, FailoverForm, Member, OpenJson, Sync, address_of
 from keyplan.errors import CorruptionError, InvalidRecordError
 
@@ -69,7 +70,10 @@ def test_printing_a_member_shows_its_address_and_no_password() -> None:
 
 
 def test_printing_credentials_shows_no_password() -> None:
-    assert repr(Credentials(username="pgadmin", password="secret")) == "Credentials(username='pgadmin')"
+    assert (
+        repr(Credentials(username="pgadmin", password=Secret("secret")))
+        == "Credentials(username='pgadmin', password=***)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Two fillings with different numbers have no key of a field in common but those t
 from collections.abc import Callable
 from uuid import NAMESPACE_URL, UUID, uuid5
 
+from keyplan import Secret
 from keyplan.apps.cloudchamber import (
     Blade,
     BladeKey,
@@ -59,7 +60,7 @@ def fill_cloudchamber(store: Store, numbers: range) -> None:
     chamber = CloudChamber(store)
     for number in numbers:
         rack, user, workload = f"rack{number}", f"user-{number}", f"web{number}"
-        chamber.users.insert(user, User(name=user, password_hash=b"$2a$10$", user_id=number, enabled=True))
+        chamber.users.insert(user, User(name=user, password_hash=Secret(b"$2a$10$"), user_id=number, enabled=True))
         chamber.racks.insert(rack, Rack(RackDetails(enabled=True, location=f"row {number % 7}")))
         chamber.tor.insert(rack, Tor(DeviceDetails(enabled=True)))
         chamber.pdu.insert(rack, Pdu(DeviceDetails(enabled=True)))

@@ -24,6 +24,7 @@ from keyplan.apps.cloudchamber.refusals import (
     permission_denied,
     quoted,
 )
+from keyplan.codec import Secret
 from keyplan.errors import CorruptionError
 from keyplan.layout import Damaged, Versioned
 from keyplan.server import LOGGER
@@ -141,11 +142,10 @@ class Accounts:
         that everything is managed with, it gets them all if it had the old flag.
         """
         key = self._system_account = name.lower()
-        created = User(
-            name=name, password_hash=hashed_password(password), enabled=True, never_delete=True, rights=ALL_RIGHTS
-        )
+        password_hash = Secret(hashed_password(password))
+        created = User(name=name, password_hash=password_hash, enabled=True, never_delete=True, rights=ALL_RIGHTS)
 
-        def work(transaction: CloudChamber) -> bytes:
+        def work(transaction: CloudChamber) -> Secret[bytes]:
             there = transaction.users.get(key)
             if there is None:
                 transaction.users.insert(key, created)
@@ -155,7 +155,7 @@ class Accounts:
                 transaction.users.update(key, msgspec.structs.replace(there, rights=rights, can_manage_accounts=False))
             return there.password_hash
 
-        return is_password(password.encode(), self._chamber.run(work))
+        return is_password(password.encode(), self._chamber.run(work).reveal())
 
     def find(self, key: str) -> StoredUser | None:
         """Return a user with its revision, or None; None, too, for one whose record is damaged: it may do nothing."""
@@ -200,7 +200,7 @@ class Accounts:
         """Create a user; return its revision. Raises RefusedError: 403 also for rights that the caller does not have; 400."""
         if not self.may_manage(caller):
             raise permission_denied()
-        user = User(name=name, password_hash=hashed_password(password), enabled=enabled, rights=rights)
+        user = User(name=name, password_hash=Secret(hashed_password(password)), enabled=enabled, rights=rights)
 
         def work(transaction: CloudChamber) -> CloudChamber:
             self._require_rights(transaction, caller, "", rights)
@@ -232,9 +232,9 @@ class Accounts:
         """
         known = self.read(caller, name).record.password_hash
         force = force and caller != name
-        if not force and not is_password(old.encode(), known):
+        if not force and not is_password(old.encode(), known.reveal()):
             raise permission_denied()
-        password_hash = hashed_password(new)
+        password_hash = Secret(hashed_password(new))
 
         def change(transaction: CloudChamber, there: StoredUser) -> User:
             if not force and there.record.password_hash != known:

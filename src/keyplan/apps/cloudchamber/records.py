@@ -8,6 +8,7 @@ from enum import StrEnum, auto
 
 import msgspec
 
+from keyplan.codec import Secret
 from keyplan.protobuf import Message
 
 __all__ = [
@@ -66,16 +67,12 @@ class User(Message, frozen=True):
     """
 
     name: str = ""
-    password_hash: bytes = b""
+    password_hash: Secret[bytes] = Secret(b"")
     user_id: int = 0
     enabled: bool = False
     can_manage_accounts: bool = False
     never_delete: bool = False
     rights: Rights | None = None
-
-    def __repr__(self) -> str:
-        # Why: a record is printed in logs and failed tests, and a password's hash belongs into neither.
-        return f"User(name={self.name!r}, enabled={self.enabled!r}, never_delete={self.never_delete!r}, rights={self.rights!r})"
 
 
 # ---- inventory -----------------------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ class Users(Resource):
         found = await run(self.web.accounts.find, name)
         may_enter = found is not None and found.record.enabled
         # Why: an unknown and a disabled user cost as much as a wrong password, and are told the same.
-        known = found.record.password_hash if found is not None and may_enter else None
+        known = found.record.password_hash.reveal() if found is not None and may_enter else None
         is_right = await run(is_password, password, known)
         if found is None or not is_right:
             raise RefusedError(403, _FAILED)

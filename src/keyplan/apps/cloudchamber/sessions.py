@@ -48,7 +48,7 @@ class Session:
             user is not None
             and user.record.enabled
             and user.create_revision == self.account_revision
-            and secrets.compare_digest(_mark(user.record.password_hash), self.password_mark)
+            and secrets.compare_digest(_mark(user.record.password_hash.reveal()), self.password_mark)
         )
 
 
@@ -81,7 +81,12 @@ class SessionTable:
         self._last_id += 1
         secret = secrets.token_urlsafe(32)
         session = Session(
-            self._last_id, secret, user.key, user.create_revision, _mark(user.record.password_hash), self._expiry()
+            self._last_id,
+            secret,
+            user.key,
+            user.create_revision,
+            _mark(user.record.password_hash.reveal()),
+            self._expiry(),
         )
         self._by_secret[_mark(secret.encode())] = session
         return session
@@ -100,7 +105,7 @@ class SessionTable:
 
     def renew(self, session: Session, user: User) -> None:
         """Keep a session whose user has just changed its own password."""
-        session.password_mark = _mark(user.password_hash)
+        session.password_mark = _mark(user.password_hash.reveal())
 
     def close(self, session: Session) -> None:
         """End a session. Ending it twice is harmless."""

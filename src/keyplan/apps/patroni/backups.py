@@ -14,7 +14,8 @@ import msgspec
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.records import Credentials, InstanceState
-from keyplan.errors import InvalidInputError
+from keyplan.codec import JsonForm
+from keyplan.errors import CorruptionError, InvalidInputError
 
 __all__ = [
     "Backups",
@@ -48,7 +49,7 @@ class Callbacks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClusterData(Struct, kw_only=True):
-    """What is kept of an instance beside its database. Printing shows no password."""
+    """What is kept of an instance beside its database."""
 
     instance_id: str
     service_id: str
@@ -60,6 +61,9 @@ class ClusterData(Struct, kw_only=True):
     admin_credentials: Credentials = field(default_factory=Credentials)
     superuser_credentials: Credentials = field(default_factory=Credentials)
     replication_credentials: Credentials = field(default_factory=Credentials)
+
+
+_DATA: Final[JsonForm[ClusterData]] = JsonForm(ClusterData)
 
 
 class CallbackFailedError(Exception):
@@ -95,7 +99,7 @@ class Backups:
 
     def save(self, data: ClusterData) -> None:
         """Keep the data of an instance; read them back, and compare."""
-        self._run("clusterdata_backup", self._callbacks.clusterdata_backup, msgspec.json.encode(data))
+        self._run("clusterdata_backup", self._callbacks.clusterdata_backup, _DATA.encode(data))
         if self.restore(data.instance_id) != data:
             raise CallbackFailedError("clusterdata_restore does not give back what clusterdata_backup was given")
 
@@ -123,8 +127,8 @@ class Backups:
         if not printed.strip():
             return None
         try:
-            return msgspec.json.decode(printed, type=ClusterData)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return _DATA.decode(printed)
+        except CorruptionError:
             # Why not the cause: its text may hold a part of what was read, and that are passwords.
             raise CallbackFailedError(f"{name} prints no data of a cluster") from None
 

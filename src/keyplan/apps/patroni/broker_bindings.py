@@ -182,16 +182,16 @@ def credentials_shown(
 
     def uri(of: Credentials, at: int) -> str:
         place = f"{router.host}:{at}/{quote(database)}" + (f"?{mode}" if mode else "")
-        return f"postgres://{quote(of.username, safe='')}:{quote(of.password, safe='')}@{place}"
+        return f"postgres://{quote(of.username, safe='')}:{quote(of.password.reveal(), safe='')}@{place}"
 
-    user_word, password_word = quote(user.username, safe=""), quote(user.password, safe="")
+    user_word, password_word = quote(user.username, safe=""), quote(user.password.reveal(), safe="")
     jdbc = f"jdbc:postgresql://{router.host}:{port}/{quote(database)}?user={user_word}&password={password_word}"
     shown: dict[str, Any] = {
         "host": router.host,
         "port": port,
         "name": database,
         "username": user.username,
-        "password": user.password,
+        "password": user.password.reveal(),
         "uri": uri(user, port),
         "jdbcUrl": jdbc + (f"&{mode}" if mode else ""),
     }
@@ -200,7 +200,7 @@ def credentials_shown(
     if superuser is not None:
         shown |= {
             "superuser_username": superuser.username,
-            "superuser_password": superuser.password,
+            "superuser_password": superuser.password.reveal(),
             "superuser_uri": uri(superuser, port),
         }
     return shown

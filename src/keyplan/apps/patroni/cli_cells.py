@@ -31,6 +31,7 @@ from keyplan.apps.patroni.router_agent import Router, Switchboard
 from keyplan.apps.patroni.router_forward import Forwarder
 from keyplan.apps.patroni.router_haproxy import HAProxy, find_haproxy
 from keyplan.cli import ConfigOption, StoreOption, print_text, spread, store_of_option
+from keyplan.codec import Secret
 from keyplan.errors import InvalidInputError
 from keyplan.signals import told_by_signals
 
@@ -80,7 +81,9 @@ def cell(
     settings = CellSettings(
         name=name,
         folder=data.absolute(),
-        gateway=Gateway(gateway, _mode(mode), password=password_file.read_text().strip() if password_file else ""),
+        gateway=Gateway(
+            gateway, _mode(mode), password=Secret(password_file.read_text().strip() if password_file else "")
+        ),
         cell=Cell(availability_zone=zone, host=address, capacity=capacity),
         ports=PortRange.of_text(ports),
         hostname=(hostname or socket.gethostname()).replace(":", "-").replace("/", "-"),

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from keyplan.apps.patroni.records import Credentials
+from keyplan.codec import Secret
 
 __all__ = [
     "CERTIFICATE_FILE",
@@ -53,14 +54,11 @@ class Gateway(Struct, frozen=True):
     hosts: str
     mode: Literal["etcd", "etcd3"] = "etcd3"
     username: str = ""
-    password: str = ""
-
-    def __repr__(self) -> str:
-        return f"Gateway(hosts={self.hosts!r}, mode={self.mode!r})"
+    password: Secret[str] = Secret("")
 
 
 class NodePlan(Struct, kw_only=True):
-    """What one node is: of which instance, where it listens, and by which passwords. Printing it shows none."""
+    """What one node is: of which instance, where it listens, and by which passwords."""
 
     instance: str
     node: str
@@ -91,7 +89,7 @@ class NodePlan(Struct, kw_only=True):
 
 def _rewind_password(plan: NodePlan) -> str:
     """A password that all nodes of a cluster know without telling one another: it follows from the superuser's."""
-    key = plan.superuser.password.encode()
+    key = plan.superuser.password.reveal().encode()
     return hmac.new(key, f"keyplan rewind {plan.instance}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -99,10 +97,10 @@ def patroni_configuration(plan: NodePlan, *, home: Path, programs: Path) -> dict
     """Return what Patroni reads for this node. `home` is the folder that PostgreSQL may write to; certificates lie above it."""
     rest, address = _place(plan.address, plan.rest_port), _place(plan.address, plan.port)
     store: dict[str, Any] = {"hosts": plan.gateway.hosts}
-    if plan.gateway.password:
-        store |= {"username": plan.gateway.username or "cell", "password": plan.gateway.password}
+    if gateway_password := plan.gateway.password.reveal():
+        store |= {"username": plan.gateway.username or "cell", "password": gateway_password}
     connection = "hostssl" if plan.has_tls else "host"
-    log_in = {"authentication": _user(plan.rest)} if plan.rest.password else {}
+    log_in = {"authentication": _user(plan.rest)} if plan.rest.password.reveal() else {}
     return {
         "scope": plan.instance,
         "namespace": "/service/",
@@ -178,7 +176,7 @@ def written(configuration: Mapping[str, Any]) -> str:
 
 
 def _user(credentials: Credentials) -> dict[str, str]:
-    return {"username": credentials.username, "password": credentials.password}
+    return {"username": credentials.username, "password": credentials.password.reveal()}
 
 
 def _place(address: str, port: int) -> str:

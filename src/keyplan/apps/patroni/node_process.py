@@ -14,8 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from keyplan.apps.patroni.node_config import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -26,11 +24,14 @@ from keyplan.apps.patroni.node_config import (
 )
 from keyplan.apps.patroni.node_host import Host, make_passage
 from keyplan.apps.patroni.processes import Running, Spawned
+from keyplan.codec import JsonForm
 from keyplan.engine import SYSTEM_CLOCK, Clock
-from keyplan.errors import InvalidInputError
+from keyplan.errors import CorruptionError, InvalidInputError
 from keyplan.files import make_folder, write_whole
 
 __all__ = ["STOP_SECONDS_MAX", "FoundNodes", "Node", "found_nodes"]
+
+_PLAN: Final[JsonForm[NodePlan]] = JsonForm(NodePlan)
 
 STOP_SECONDS_MAX: Final = 30.0
 """How long Patroni may take to end PostgreSQL in order before both are killed."""
@@ -117,7 +118,7 @@ class Node:
         configuration = patroni_configuration(self.plan, home=self._home, programs=self._host.programs)
         write_whole(self.folder / "patroni.yml", written(configuration), owner=owner)
         # Invariant: written last. A folder with it is complete, and one without it holds no data.
-        write_whole(self.folder / "node.json", msgspec.json.encode(self.plan).decode())
+        write_whole(self.folder / "node.json", _PLAN.encode(self.plan).decode())
 
     def show_certificate(self, certificate: Path, key: Path) -> None:
         """Let PostgreSQL show this certificate, and talk to nobody without TLS; a new certificate takes the old one's place.
@@ -235,9 +236,7 @@ def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundN
         if not child.is_dir():
             continue
         try:
-            found.nodes.append(
-                Node(child, msgspec.json.decode((child / "node.json").read_bytes(), type=NodePlan), host, clock)
-            )
+            found.nodes.append(Node(child, _PLAN.decode((child / "node.json").read_bytes()), host, clock))
         except FileNotFoundError:
             if (child / _REMOVED_FILE).exists() or not _has_data(child):
                 _clear(child)
@@ -245,7 +244,7 @@ def found_nodes(folder: Path, host: Host, clock: Clock = SYSTEM_CLOCK) -> FoundN
                 found.damaged[child.name] = (
                     "node.json is missing, and there are data. Put it back, or move the folder away"
                 )
-        except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        except (OSError, CorruptionError):
             found.damaged[child.name] = "node.json is no description of a node. Put it back, or move the folder away"
     return found
 

@@ -16,6 +16,7 @@ from keyplan.apps.patroni.ports import PortAllocator
 from keyplan.apps.patroni.records import Credentials, InstanceState, Operation, OperationInfo, Step
 from keyplan.apps.patroni.refusals import CONCURRENCY, RefusedError
 from keyplan.apps.patroni.scheduling import available_cells
+from keyplan.codec import Secret
 from keyplan.engine import Clock
 from keyplan.layout import Binding
 from keyplan.store import Store
@@ -316,9 +317,9 @@ def note_progress(state: InstanceState, operation: Operation) -> None:
     )
 
 
-def new_password() -> str:
+def new_password() -> Secret[str]:
     """Return a password of 24 characters that mean nothing in URLs and connection strings."""
-    return secrets.token_urlsafe(_PASSWORD_BYTES)
+    return Secret(secrets.token_urlsafe(_PASSWORD_BYTES))
 
 
 # ---- steps ---------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def switch_over(member: Member | None, leader: str, credentials: Credentials) ->
     if not place.netloc:
         raise SwitchoverFailedError("the leader advertises no REST API")
     url = f"{place.scheme}://{place.netloc}/switchover"
-    log_in = httpx.BasicAuth(credentials.username, credentials.password) if credentials.password else None
+    password = credentials.password.reveal()
+    log_in = httpx.BasicAuth(credentials.username, password) if password else None
     answer = httpx.post(url, json={"leader": leader}, auth=log_in, timeout=_SECONDS_MAX)
     if answer.status_code not in {200, 202} and not any(text in answer.text for text in _DONE_ALREADY):
         raise SwitchoverFailedError(f"{answer.status_code} {answer.text.strip()[:200]}")

@@ -36,7 +36,7 @@ def create_role(address: str, superuser: Credentials, database: str, role: Crede
         connection.execute(sql.SQL("GRANT CONNECT, CREATE, TEMPORARY ON DATABASE {} TO {}").format(home, group))
         connection.execute(sql.SQL("GRANT USAGE, CREATE ON SCHEMA public TO {}").format(group))
         verifier = connection.pgconn.encrypt_password(
-            role.password.encode(), role.username.encode(), b"scram-sha-256"
+            role.password.reveal().encode(), role.username.encode(), b"scram-sha-256"
         ).decode()
         verb = "ALTER" if _exists(connection, role.username) else "CREATE"
         connection.execute(sql.SQL("{} ROLE {} LOGIN PASSWORD {}").format(sql.SQL(verb), name, sql.Literal(verifier)))
@@ -73,7 +73,7 @@ def _connected(
         host=host.strip("[]"),
         port=int(port),
         user=superuser.username,
-        password=superuser.password,
+        password=superuser.password.reveal(),
         dbname=database,
         connect_timeout=_CONNECT_SECONDS,
         application_name="keyplan-patroni-broker",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct, field
 
-from keyplan.codec import ValueForm
+from keyplan.codec import Secret, ValueForm
 from keyplan.errors import CorruptionError, InvalidRecordError
 
 __all__ = [
@@ -183,14 +183,16 @@ class FailoverForm(OpenJson[Failover]):
         return Failover(leader=leader or None, member=member or None)
 
 
+def _no_password() -> Secret[str]:
+    # Why a factory: the schema of a record has the defaults of fields that msgspec knows, and of factories alone.
+    return Secret("")
+
+
 class Credentials(Struct, kw_only=True):
-    """A database user of an instance. Printing hides the password."""
+    """A database user of an instance; the password is empty where there is none."""
 
     username: str = ""
-    password: str = ""
-
-    def __repr__(self) -> str:
-        return f"Credentials(username={self.username!r})"
+    password: Secret[str] = field(default_factory=_no_password)
 
 
 class NodeState(Struct, kw_only=True):

@@ -57,6 +57,7 @@ CHANGE_CODES: Final = {
     "E18": "other places in values hold whole keys",
     "E19": "a key of the new layout is one of something else in the old layout",
     "E20": "a field of records has another default",
+    "E21": "a field of records is secret, or is no longer",
 }
 """The codes never change their meaning: they stand in scripts."""
 

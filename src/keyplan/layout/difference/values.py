@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from keyplan.codec import element_of_spec
+from keyplan.codec import element_of_spec, shown_path
 from keyplan.layout.difference.change import Impact, LayoutChange
 from keyplan.layout.difference.keys import KeyRelation, compare_keys
 from keyplan.layout.difference.schemas import FieldChange, TypeRelation, compare_schemas
@@ -18,8 +18,9 @@ _NOTHING: Final = "nothing to do"
 
 
 def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -> Iterator[LayoutChange]:
-    """Changes E8 to E11, E18 and E20 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
+    """Changes E8 to E11, E18, E20 and E21 of one table. `drops` names fields, `table.field`, whose values shall be lost."""
     before, after = old.form.describe(), new.form.describe()
+    yield from _secret_changes(old, new)
     if old.holds_keys != new.holds_keys:
         advice = "nothing to do: restores and copies below another prefix follow the new declaration"
         yield LayoutChange("E18", new.name, Impact.COMPATIBLE, "other places in its values hold whole keys", advice)
@@ -40,6 +41,15 @@ def value_changes(old: TableSpec, new: TableSpec, drops: Collection[str] = ()) -
     elif is_same_form and _without_names(before) != _without_names(after):
         message = f"values of the form {after['form']} are described otherwise"
         yield LayoutChange("E11", new.name, Impact.REWRITE, message, _REWRITE)
+
+
+def _secret_changes(old: TableSpec, new: TableSpec) -> Iterator[LayoutChange]:
+    for path in sorted({*new.form.secrets} - {*old.form.secrets}, key=str):
+        advice = "nothing to do: it is masked from now on, and stored as before"
+        yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret now", advice, shown_path(path))
+    for path in sorted({*old.form.secrets} - {*new.form.secrets}, key=str):
+        advice = "nothing to do, but everybody who reads the records sees it from now on"
+        yield LayoutChange("E21", new.name, Impact.COMPATIBLE, "it is secret no longer", advice, shown_path(path))
 
 
 def _decided(table: str, change: FieldChange, drops: Collection[str]) -> FieldChange:

@@ -289,7 +289,10 @@ class Reading(Struct, kw_only=True):
 
 
 class Stored(Struct, kw_only=True):
-    """An entry as the engine has it. `value_text` and `value_hex` are its first bytes; `is_cut` when there are more."""
+    """An entry as the engine has it. `value_text` and `value_hex` are its first bytes; `is_cut` when there are more.
+
+    Of a record with secret fields neither is shown: the text is `***`.
+    """
 
     revision: int
     create_revision: int

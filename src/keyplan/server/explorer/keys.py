@@ -2,12 +2,14 @@
 
 import msgspec
 
+from keyplan.codec import MASK
 from keyplan.engine import ALL_KEYS, NO_LEASE, Entry, KeyRange, Snapshot
 from keyplan.keyspace import OwnerKind
 from keyplan.layout import (
     BoundLayout,
     Kind,
     Meaning,
+    holds_secrets,
     plain_value,
     readings_of,
     shown_key,
@@ -151,6 +153,7 @@ def _record(explanation: KeyExplanation) -> tuple[object, bool]:
 
 def _stored(area: Area, entry: Entry) -> Stored:
     shown = entry.value[:VALUE_BYTES_MAX]
+    is_masked = holds_secrets(area.bounds, entry.key)
     ttl_seconds, seconds_left = (None, None) if entry.lease == NO_LEASE else lease_life(area.engine, entry.lease)
     return Stored(
         revision=entry.mod_revision,
@@ -160,7 +163,7 @@ def _stored(area: Area, entry: Entry) -> Stored:
         lease_ttl_seconds=ttl_seconds,
         lease_seconds_left=seconds_left,
         bytes=len(entry.value),
-        value_text=shown_key(shown),
-        value_hex=shown.hex(),
+        value_text=MASK if is_masked else shown_key(shown),
+        value_hex="" if is_masked else shown.hex(),
         is_cut=len(entry.value) > len(shown),
     )

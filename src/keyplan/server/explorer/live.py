@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from keyplan.codec import MASK
 from keyplan.engine import Event, EventKind, KeyRange, Watch
 from keyplan.errors import CorruptionError, HistoryCompactedError, InvalidArgumentError, KeyplanError
 from keyplan.layout import (
@@ -21,6 +22,7 @@ from keyplan.layout import (
     BoundTable,
     Change,
     Changes,
+    holds_secrets,
     line_of_value,
     plain_key,
     plain_value,
@@ -183,7 +185,8 @@ class RawSource:
         for number, event in enumerate(events, start=1):
             # Why: whoever comes back after a revision gets none of it again, so only its last event may have its id.
             is_last = number == len(events) or events[number].revision != event.revision
-            value = b"" if event.entry is None else event.entry.value
+            value = b"" if event.entry is None else event.entry.value[:VALUE_BYTES_MAX]
+            shown = MASK if value and holds_secrets(self._area.bounds, event.key) else shown_key(value)
             kind = self._KINDS[event.kind]
             data = {
                 "kind": kind,
@@ -191,9 +194,9 @@ class RawSource:
                 "fields": {},
                 "href": self._area.links.key(event.key),
                 "revision": event.revision,
-                "summary": shown_key(value[:VALUE_BYTES_MAX])[:SUMMARY_CHARACTERS_MAX],
+                "summary": shown[:SUMMARY_CHARACTERS_MAX],
                 "old": None,
-                "new": None if event.entry is None else shown_key(value[:VALUE_BYTES_MAX]),
+                "new": None if event.entry is None else shown,
             }
             yield Told(kind, str(event.revision) if is_last else "", data)
 
