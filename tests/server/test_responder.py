@@ -158,6 +158,13 @@ def test_a_body_of_bytes_is_not_decoded_and_a_verb_stands_before_a_name() -> Non
     assert asked(KeptResponder, "POST", "/things/a:mirror", content=b"{").json() == ["a", "{"]
 
 
+def test_a_slash_in_a_name_parts_nothing() -> None:
+    assert asked(KeptResponder, "GET", "/things/a%2Fb").json() == ["a/b"]
+    assert asked(KeptResponder, "GET", "/things/a%2fb%20c%252F").json() == ["a/b c%2F"]
+    assert asked(KeptResponder, "POST", "/things%2Fa:mirror", content=b"").status_code == 404
+    assert asked(KeptResponder, "POST", "/things/%2Fa:mirror", content=b"x").json() == ["/a", "x"]
+
+
 def test_words_of_nobody_are_refused_or_passed_over() -> None:
     assert asked(KeptResponder, "GET", "/things/a?other=1").status_code == 400
     assert asked(LaxResponder, "GET", "/things/a?other=1").json() == ["a"]

@@ -12,7 +12,7 @@ from keyplan.server.gate import BODY_BYTES_MAX, HEADER_BYTES_MAX, allow_body
 from keyplan.server.listen import LISTEN_DEFAULT
 from keyplan.server.logs import LOGGER, configure_logs
 from keyplan.server.openapi import FAILURE, answers
-from keyplan.server.operations import Responder
+from keyplan.server.operations import OperationRoute, Responder
 from keyplan.server.origins import AllowedOrigins
 from keyplan.server.principals import PolicyAccess
 from keyplan.server.process import GRACE_SECONDS_DEFAULT, ServerOptions, serve
@@ -41,6 +41,7 @@ __all__ = [
     "Closing",
     "ConfinedContext",
     "JsonAnswer",
+    "OperationRoute",
     "PolicyAccess",
     "Responder",
     "Role",

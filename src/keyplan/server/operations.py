@@ -1,12 +1,15 @@
 """The routes of declared operations: a request is read as its operation says, performed, and answered as it says."""
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from keyplan.access import EVERYTHING, OnApplication, OnKeySpace, OnOperation, OnPrefix, Target
 from keyplan.operations import (
@@ -26,7 +29,11 @@ from keyplan.server.access import caller_of
 from keyplan.server.answers import JsonAnswer, body_of
 from keyplan.server.service import ServiceContext
 
-__all__ = ["Endpoint", "Responder"]
+__all__ = ["Endpoint", "OperationRoute", "Responder"]
+
+_WRITTEN_SLASH: Final = re.compile(b"%2[Ff]")
+_SLASH_IN_NAME: Final = "\udc2f"
+"""Half a character, which no decoded path has."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -65,10 +72,17 @@ class Responder:
         is_decided = is_decided or await self._is_decided(request, operation, arguments)
         kind = body_type(operation)
         if kind is not None:
+            await self.admit_body(operation, target, arguments)
             arguments |= read_body(operation, await self.read(request, operation, kind))
         if not is_decided:
             await self._decide(request, operation, arguments)
         return await self.perform(request, operation, target, arguments)
+
+    async def admit_body(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> None:
+        """Return when the body of a request may be read, whose other arguments are these. Raises what it is refused with.
+
+        For an operation whose caller's right hangs on its arguments; nobody is refused here by default.
+        """
 
     async def application_of(self, request: Request, keyspace: str) -> str | None:
         """Return the application of a key space, whose grants are good for it too; None where the service knows of none."""
@@ -149,4 +163,23 @@ class Responder:
         async def endpoint(request: Request) -> Response:
             return await self.respond(request, operations["GET" if request.method == "HEAD" else request.method])
 
-        return Route(path, endpoint, methods=list(operations))
+        return OperationRoute(path, endpoint, methods=list(operations))
+
+
+class OperationRoute(Route):
+    """A route of operations. A slash that is written as %2F is a part of a name, and parts nothing.
+
+    Why: the server hands the path on decoded, so that a name with a slash would be two parts, and reach another operation.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Tell whether the request is for the route."""
+        raw_path: bytes = scope.get("raw_path") or b""
+        # Why asked first: every route is asked about every request.
+        if b"%2" not in raw_path or len(parts := _WRITTEN_SLASH.split(raw_path.partition(b"?")[0])) == 1:
+            return super().matches(scope)
+        path = _SLASH_IN_NAME.join(unquote(part.decode("latin-1")) for part in parts)
+        match, child = super().matches({**scope, "path": path})
+        named = child.get("path_params", {}).items()
+        names = {name: text.replace(_SLASH_IN_NAME, "/") if isinstance(text, str) else text for name, text in named}
+        return match, {**child, **({"path_params": names} if names else {})}

@@ -1,8 +1,10 @@
 """Which of several faults a request is answered with: what the path says, then who asks, headers, words, and the body last."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from keyplan.server import BODY_BYTES_MAX
 from tests.apps.cloudchamber.site import Site, site_of
 
 FAULTY: dict[str, Any] = {"content": b"{", "headers": {"If-Match": "x"}}
@@ -79,3 +81,22 @@ def test_a_request_with_several_faults_is_answered_with_the_first(tmp_path: Path
         found = site.run(act)
     told = [(case[:3], status, text[: len(case[5])]) for case, (status, text) in zip(CASES, found, strict=True)]
     assert told == [(case[:3], *case[4:]) for case in CASES]
+
+
+def test_who_may_not_is_told_so_before_a_body_is_read_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(BODY_BYTES_MAX // 65_536 + 2):
+            yield b" " * 65_536
+
+    async def act(site: Site) -> list[int]:
+        admin = await site.logged_in()
+        await admin.post("/api/users/plain", json={"password": "word", "enabled": True})
+        plain = await site.logged_in("plain", "word")
+        return [
+            (await client.put(path, content=endless(), headers={"If-Match": '"1"'})).status_code
+            for client in (site.client(), plain, admin)
+            for path in ("/api/users/admin", "/api/users/admin?password")
+        ]
+
+    with site_of("memory:", tmp_path) as site:
+        assert site.run(act) == [400, 403, 403, 403, 413, 413]

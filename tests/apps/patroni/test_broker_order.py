@@ -33,6 +33,16 @@ CASES: list[tuple[str, str, str, dict[str, str], bytes, int, str]] = [
     ("admin", "PUT", f"{BOUND}?accepts_incomplete=x", VERSION, b"{", 400, "the binding id has 1 to 255 bytes"),
     ("admin", "PUT", f"{ONE}?accepts_incomplete=x", VERSION, b"{", 400, "accepts_incomplete is true or false"),
     ("admin", "PUT", "/v2/service_instances/%FF", VERSION, b"{", 400, "the instance id is not text in UTF-8"),
+    ("admin", "PUT", f"{ONE}%2Fservice_bindings%2Fb", VERSION, b"{", 400, ID),
+    (
+        "admin",
+        "PUT",
+        f"{ONE}/service_bindings/b%2Flast_operation",
+        VERSION,
+        b"{",
+        400,
+        "the binding id has 1 to 255 bytes",
+    ),
     ("admin", "PUT", ONE, VERSION, b"{", 415, "the body must be application/json"),
     ("admin", "PUT", ONE, VERSION | JSON, b"{", 400, "the body cannot be read: Input data was truncated"),
     (

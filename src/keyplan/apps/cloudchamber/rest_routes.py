@@ -49,7 +49,7 @@ from keyplan.operations import (
     operations_of,
 )
 from keyplan.protobuf import INT64_MAX, INT64_MIN, Message, ProtoJson
-from keyplan.server import LOGGER, AnswerError, Responder, ServiceContext
+from keyplan.server import LOGGER, AnswerError, OperationRoute, Responder, ServiceContext
 
 __all__ = [
     "CONTRACT",
@@ -219,6 +219,9 @@ class Resource:
         """The records."""
         return self.web.chamber.layout
 
+    async def admit_body(self, operation: Operation, arguments: Mapping[str, Any]) -> None:
+        """Refuse, before the body is read, who may not ask for an operation with these arguments. Raises RefusedError."""
+
 
 def etag(revision: int) -> dict[str, str]:
     """The header that names a revision."""
@@ -276,6 +279,9 @@ class ChamberResponder(Responder):
             if who is not Who.USER and not await self.context.read(self._web.accounts.holds, caller, who.value):
                 raise permission_denied()
         return self._kind(self._web, asked)
+
+    async def admit_body(self, operation: Operation, target: Any, arguments: Mapping[str, Any]) -> None:
+        await target.admit_body(operation, arguments)
 
     async def read(self, request: Request, operation: Operation, kind: Any) -> Any:
         if not issubclass(kind, Message):
@@ -343,7 +349,7 @@ def _require_text(scope: Scope) -> None:
         raise invalid("the path is no UTF-8") from error
 
 
-class _AnyCaseRoute(Route):
+class _AnyCaseRoute(OperationRoute):
     """A route whose path may be written in any case; another method of its path is not there at all, as in the original."""
 
     def __init__(self, responder: Responder, operation: Operation) -> None:

@@ -1,6 +1,7 @@
 """Users over HTTP (5.2): accounts, logins, passwords. Who may do what, accounts.py decides."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -38,6 +39,7 @@ from keyplan.operations import (
     Change,
     In,
     Need,
+    Operation,
     Place,
     Schema,
     Whole,
@@ -161,9 +163,6 @@ class Users(Resource):
         return f"User {quoted(name)} deleted."
 
     async def _update(self, name: str, body: bytes, match: str) -> Answered[Any]:
-        if COOKIE not in self.asked.http.cookies:
-            raise RefusedError(400, "http: named cookie not present", is_bare=True)
-        await self._require_manager(name)
         expected = revision_of("If-Match", match)
         wanted = message_of(UserUpdate, body)
         found = await self.web.context.run(
@@ -176,15 +175,18 @@ class Users(Resource):
         )
         return Answered(_shown(found.record), headers=etag(found.revision))
 
-    async def _require_manager(self, name: str) -> None:
-        """Refuse before the body is looked at, as the original does; the act itself asks again."""
-        if not await self.web.context.read(self.web.accounts.may_manage, self.asked.caller, name):
+    async def admit_body(self, operation: Operation, arguments: Mapping[str, Any]) -> None:
+        """Refuse who may not manage the account, before the body is read, as the original does; the act itself asks again."""
+        if operation.attribute != "put" or arguments.get("op") is not None:
+            return
+        if arguments.get("password") is None and COOKIE not in self.asked.http.cookies:
+            raise RefusedError(400, "http: named cookie not present", is_bare=True)
+        if not await self.web.context.read(self.web.accounts.may_manage, self.asked.caller, arguments["name"]):
             raise permission_denied()
 
     # ---- passwords and sessions ------------------------------------------------------------------------------------------
 
     async def _set_password(self, name: str, body: bytes, match: str) -> Answered[Any]:
-        await self._require_manager(name)
         expected = revision_of("If-Match", match)
         wanted = message_of(UserPassword, body)
         caller, client = self.asked.caller, self.asked.client

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from keyplan.apps.patroni.osb_bodies import BrokerFailure
 from keyplan.apps.patroni.refusals import NoPortsLeftError, RefusedError
@@ -19,6 +18,7 @@ from keyplan.server import (
     LOGGER,
     AnswerError,
     JsonAnswer,
+    OperationRoute,
     Responder,
     Role,
     ServiceContext,
@@ -104,7 +104,7 @@ class BrokerResponder(Responder):
         except AnswerError as error:
             raise RefusedError(error.status, _text_of(error)) from error
 
-    def route(self, path: str, operations: Mapping[str, Operation]) -> Route:
+    def route(self, path: str, operations: Mapping[str, Operation]) -> OperationRoute:
         """Return one route for all methods of a path, so that a 405 names them all, in the API's form."""
         allowed = sorted({*operations, *(("HEAD",) if "GET" in operations else ())})
 
@@ -121,7 +121,7 @@ class BrokerResponder(Responder):
             _recognize(request, answer)
             return answer
 
-        return Route(path, endpoint, methods=_METHODS)
+        return OperationRoute(path, endpoint, methods=_METHODS)
 
     def _check_version(self, version: str | None) -> None:
         """Raise RefusedError: 412 for another major version of the API than 2, 400 where the header lacks and is required."""
