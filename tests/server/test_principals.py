@@ -304,6 +304,21 @@ def test_a_list_shows_what_may_be_read(served: Served) -> None:
     assert shown("reader") == ["orders", "carts", "ledger", "vault"]
 
 
+def test_the_history_of_a_name_shows_those_of_ones_own_applications(served: Served, engine: Engine) -> None:
+    registry = KeySpaces(engine)
+    registry.delete("ledger")
+    registry.sweep("ledger")
+    registry.create("ledger", "shop")
+
+    def owners(name: str) -> list[str]:
+        answer = served.ask(name, "GET", "/keyspaces/ledger/history").json()
+        return [one["application"] for one in answer["keyspaces"]]
+
+    assert owners("shop") == []
+    assert owners("bank") == ["bank"], "the grant is on the name"
+    assert owners("reader") == ["bank"]
+
+
 def test_what_concerns_no_key_space_alone_is_granted_by_operation(served: Served) -> None:
     assert served.status("auditor", "GET", "/audit") == 200
     assert served.status("auditor", "POST", "/audit:verify") == 200

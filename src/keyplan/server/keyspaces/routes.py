@@ -1,6 +1,6 @@
 """The registry of key spaces over HTTP: its declared operations, and what five of their answers have beyond them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote
@@ -49,6 +49,7 @@ class RegistryResponder(Responder):
             "create": self._create,
             "list": self._list,
             "get": self._get,
+            "history": self._history,
             "delete": self._delete,
             "sweep": self._sweep,
         }
@@ -95,9 +96,19 @@ class RegistryResponder(Responder):
         page = await self.context.run(registry.list, **arguments)
         access, caller = self.context.access, _caller(request)
         # Why fewer than were asked for: the page ends where it would for everybody, and tells nothing of what it leaves out.
-        seen = [one for one in page.keyspaces if access.allows(caller, Act.READ, OnKeySpace(one.name, one.application))]
+        seen = self._seen(request, page.keyspaces)
         damaged = tuple(name for name in page.damaged if access.allows(caller, Act.READ, OnKeySpace(name)))
         return self.answer(OPERATIONS["list"], page._replace(keyspaces=seen, damaged=damaged))
+
+    async def _history(self, request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
+        found = await self.context.run(registry.history, **arguments)
+        # Why not all: others may have had the name before, and a grant on an application is on its own key spaces.
+        return self.answer(OPERATIONS["history"], self._seen(request, found))
+
+    def _seen(self, request: Request, keyspaces: Iterable[KeySpace]) -> list[KeySpace]:
+        """Those of the key spaces that who asks may read."""
+        access, caller = self.context.access, _caller(request)
+        return [one for one in keyspaces if access.allows(caller, Act.READ, OnKeySpace(one.name, one.application))]
 
     async def _get(self, _request: Request, registry: KeySpaces, arguments: Mapping[str, Any]) -> Response:
         keyspace = await self.context.read(_shown, registry, **arguments)
