@@ -94,13 +94,15 @@ def test_a_subject_is_made_of_arguments_and_of_the_answer() -> None:
 
 
 def test_a_subject_names_parameters_that_there_are() -> None:
-    def put(self: object, name: str) -> Any:
+    def put(self: object, name: str, *, kind: str = "") -> Any:
         raise NotImplementedError
 
     facts: dict[str, Any] = {"name": "putIt", "answers": "It.", "needs": Need(Act.WRITE, ITSELF)}
     operation("PUT", "/it/{name}", change=Change("put", "{name}/{answer.number}"), **facts)(put)
     with pytest.raises(ValueError, match="putIt has no parameter id"):
         operation("PUT", "/it/{name}", change=Change("put", "{id}"), **facts)(put)
+    with pytest.raises(ValueError, match="putIt has no parameter kind that is always given"):
+        operation("PUT", "/it/{name}", change=Change("put", "{name}/{kind}"), **facts)(put)
 
 
 @pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if isinstance(one, Rpc) and one.change])

@@ -170,7 +170,8 @@ class Declared:
     """What is declared of an operation, whatever it is spoken in: a method, its docstring, and who may call it.
 
     `caller` is who the service itself lets in, `needs` what has to be granted, `change` what an audit log notes. Raises
-    ValueError for one that changes something and does not say what, and for a need or a subject of no parameter of the method.
+    ValueError for one that changes something and does not say what, and for a need or a subject of no parameter of the method
+    that a request has to have.
     """
 
     name: str
@@ -187,9 +188,11 @@ class Declared:
         if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
             return  # Why: the names are those of a message, whose fields a table has.
         named = {self.needs.on.parameter} | (self.change.named if self.change else frozenset())
-        missing = named - {one.name for one in parameters} - {"", "answer"}
+        # Why none that may be left out: then nothing would be decided on, or the note of an act that was made would fail.
+        given = {one.name for one in parameters if one.default is inspect.Parameter.empty}
+        missing = named - given - {"", "answer"}
         if missing:
-            raise ValueError(f"{self.name} has no parameter {', '.join(sorted(missing))}")
+            raise ValueError(f"{self.name} has no parameter {', '.join(sorted(missing))} that is always given")
 
     @property
     def changes(self) -> bool:
