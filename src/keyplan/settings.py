@@ -40,6 +40,7 @@ S = TypeVar("S")
 
 _WHOLE_MAX: Final = 2**31 - 1
 _WHOLE: Final = re.compile(r"[0-9]{1,10}")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TRUTHS: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), True),
     **dict.fromkeys(("false", "no", "off", "0"), False),
@@ -156,10 +157,9 @@ def _number(least: float, most: float) -> TextForm:
     bounds = f"from {least:g} to {most:g}" if most < float("inf") else f"of {least:g} or more"
 
     def read(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = float("nan")
+        text = text.strip()
+        # Why not all that Python reads: in 1_000 somebody may have meant a comma.
+        number = float(text) if _DECIMAL.fullmatch(text) else float("nan")
         if not (least <= number <= most and number < float("inf")):
             raise ValueError(f"must be a number {bounds}")
         return number
